@@ -76,7 +76,7 @@ slurm: install-test
 	scripts/slurm_cluster.py install
 	$(BIN)/pytest -m slurm tests/slurm
 
-# Every fault, several rounds each, in some ten minutes; writes docs/reliability.md.
+# Every fault, several rounds each, in some ten minutes; writes docs/operations/reliability.md.
 .PHONY: chaos
 chaos: install-test
 	$(BIN)/pytest -m chaos tests/chaos
@@ -87,10 +87,10 @@ bench: install-test
 	$(BIN)/python -m benchmarks
 
 # Clusters of 1 000 to 100 000 nodes from publisher to store, in some twelve minutes; it writes
-# benchmarks/scale.json and what docs/scale.md says of it. ARGS=--quick takes two minutes.
+# benchmarks/scale.json and what docs/operations/scale.md says of it. ARGS=--quick takes two minutes.
 .PHONY: scale
 scale: install-test debian
-	$(BIN)/python -m benchmarks.scale --page docs/scale.md $(ARGS)
+	$(BIN)/python -m benchmarks.scale --page docs/operations/scale.md $(ARGS)
 
 # Hostile bytes for SECONDS, then the tests of the codec with sanitizers.
 fuzz: install-test

@@ -5,7 +5,11 @@ Everything else about the package stands in pyproject.toml.
 """
 
 import os
+import shlex
 import shutil
+import subprocess
+import sys
+import sysconfig
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -42,6 +46,24 @@ SHIPPED = (
 """What goes into the wheel beside the code."""
 
 
+def own_library() -> list[str]:
+    """Return the flags by which a kernel has of the C++ library what it uses, where that is there.
+
+    The library as a whole would be a megabyte of each process, and they use little of it.
+    """
+    if sys.platform != "linux" or FLAGS:
+        return []
+    compiler = shlex.split(os.environ.get("CXX") or sysconfig.get_config_var("CXX") or "c++")
+    question = [*compiler, "-print-file-name=libstdc++.a"]
+    try:
+        answer = subprocess.run(question, capture_output=True, text=True, check=False).stdout  # noqa: S603
+    except OSError:
+        return []
+    if "/" not in answer:  # some distributions have it in a package of its own
+        return []
+    return ["-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections"]
+
+
 def kernel(path: str) -> Extension:
     """Return what one kernel is built from."""
     source = Path("ccpipe", path)
@@ -52,7 +74,7 @@ def kernel(path: str) -> Extension:
         [f"{source}.pyx"],
         depends=[*headers, *map(str, Path("ccpipe/formats/lineprotocol/kernel").glob("*.hpp"))],
         extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", *FLAGS],
-        extra_link_args=FLAGS,
+        extra_link_args=[*own_library(), *FLAGS],
         language="c++",
     )
 

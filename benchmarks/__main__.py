@@ -56,8 +56,7 @@ def measure(peers: Mapping[str, Path | None], decoders: Sequence[Path], *, quick
     """Run all benchmarks, one after another, beside the peers that there are."""
     begin = time.monotonic()
     decoding = lines.decoding(decoders)
-    one_line = {result.what: result for result in decoding["1 lines"]}
-    ours = one_line.get("ccpipe, kernel") or one_line["ccpipe, twin in Python"]
+    [ours] = [result for result in decoding["1 lines"] if result.what == "ccpipe, decode()"]
     results = Results(
         machine=f"{platform.machine()}, {os.cpu_count()} cores, {_processor()}",
         python=platform.python_version(),
@@ -96,7 +95,7 @@ def markdown(results: Results) -> str:
             f"{results.machine}; Python {results.python}; kernel: {results.kernel}; "
             + ", ".join(f"{name} {number}" for name, number in results.libraries.items())
             + f". Taken in {results.seconds:.0f} s; all rates are lines per second of CPU, the best"
-            " of five rounds; ratios are taken within this one run.",
+            " round of several; ratios are taken within this one run, round by round in turn.",
             "",
             *stores.markdown(results.bridges),
             "",

@@ -5,6 +5,9 @@ median of some rounds: other work on the machine affects CPU time less than time
 table is printed. ``--nats`` names the program of NATS, whose ``sub`` does what ``tail`` does::
 
     go build ./nats     # in github.com/nats-io/natscli
+
+``--before`` names the Python of another environment with ccpipe, such as that of an older commit,
+whose commands are measured in turn with ours.
 """
 
 import argparse
@@ -23,14 +26,8 @@ from benchmarks.timing import thread_seconds
 from tests.conftest import free_port
 
 ROUNDS = 15
-CCPIPE = (sys.executable, "-m", "ccpipe")
 LINES = b"load,cluster=a,hostname=n1,type=node value=1 1740027951\n"
-COMMANDS = {
-    "python -c pass": (sys.executable, "-c", "pass"),
-    "ccpipe --help": (*CCPIPE, "--help"),
-    "ccpipe tail --help": (*CCPIPE, "tail", "--help"),
-    "ccpipe version": (*CCPIPE, "version"),
-}
+COMMANDS = ("--help", "tail --help", "version")
 
 
 def _environment() -> dict[str, str]:
@@ -79,7 +76,19 @@ def measure(work: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, f
     return {name: statistics.median(times) for name, times in found.items()}
 
 
-async def start(rounds: int = ROUNDS, nats_program: Path | None = None) -> dict[str, float]:
+def commands(python: str, server: str, note: str = "") -> dict[str, Callable[[], float]]:
+    """Return what measures each command of an environment's ccpipe, by its name in the table."""
+    ccpipe = (python, "-P", "-m", "ccpipe")  # the installed one, not what is in this folder
+    tail = (*ccpipe, "tail", "a.b", "--server", server)
+    return {
+        **{f"ccpipe {each}{note}": partial(whole, (*ccpipe, *each.split())) for each in COMMANDS},
+        f"first line of tail{note}": partial(until_first_line, tail),
+    }
+
+
+async def start(
+    rounds: int = ROUNDS, nats_program: Path | None = None, before: Path | None = None
+) -> dict[str, float]:
     """Return the CPU seconds of each command; a real server has messages for ``tail``."""
     import nats
 
@@ -88,12 +97,15 @@ async def start(rounds: int = ROUNDS, nats_program: Path | None = None) -> dict[
     with tempfile.TemporaryDirectory() as folder:
         async with NatsServer(Path(folder), port=free_port()) as server:
             client = await nats.connect(server.url)
-            listeners: dict[str, tuple[str, ...]] = {
-                "first line of tail": (*CCPIPE, "tail", "a.b", "--server", server.url)
+            work: dict[str, Callable[[], float]] = {
+                "python -c pass": partial(whole, (sys.executable, "-c", "pass")),
+                **commands(sys.executable, server.url),
             }
+            if before is not None:
+                work |= commands(str(before), server.url, ", before")
             if nats_program is not None:
                 sub = (str(nats_program), "sub", "a.b", "--server", server.url)
-                listeners["first line of nats sub"] = sub
+                work["first line of nats sub"] = partial(until_first_line, sub)
 
             async def publish() -> None:
                 while True:
@@ -101,10 +113,6 @@ async def start(rounds: int = ROUNDS, nats_program: Path | None = None) -> dict[
                     await asyncio.sleep(0.005)
 
             publishing = asyncio.create_task(publish())
-            work = {
-                **{name: partial(whole, command) for name, command in COMMANDS.items()},
-                **{name: partial(until_first_line, words) for name, words in listeners.items()},
-            }
             times = await asyncio.to_thread(measure, work, rounds)
             publishing.cancel()
             await asyncio.gather(publishing, return_exceptions=True)
@@ -126,9 +134,10 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nats", type=Path, help="its program, to measure it too")
+    parser.add_argument("--before", type=Path, help="Python of another environment with ccpipe")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
-    print("\n".join(markdown(asyncio.run(start(options.rounds, options.nats)))))
+    print("\n".join(markdown(asyncio.run(start(options.rounds, options.nats, options.before)))))
 
 
 if __name__ == "__main__":

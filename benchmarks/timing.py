@@ -2,8 +2,9 @@
 
 import contextlib
 import gc
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -20,23 +21,49 @@ class Result(msgspec.Struct):
 
 
 def rate(work: Callable[[], object], lines: int, *, seconds: float = 0.4, rounds: int = 5) -> float:
-    """Return the lines per second of CPU time that `work` does, in the best of some rounds.
+    """Return the lines per second of CPU time that `work` does, in the best of some rounds."""
+    return rates({"": work}, lines, seconds=seconds, rounds=rounds)[""]
 
-    The best, because other work on the machine can only make a round slower.
+
+def rates(
+    contenders: Mapping[str, Callable[[], object]],
+    lines: int,
+    *,
+    seconds: float = 0.4,
+    rounds: int = 5,
+) -> dict[str, float]:
+    """Return the lines per second of CPU time that each contender does, in its best round.
+
+    The best, because other work on the machine can only make a round slower; and one round of each
+    in turn, so that a slow time of the machine is a slow time for all.
     """
-    work()  # warm: tables, caches, branch predictors
-    begin = time.process_time()
-    work()
-    once = max(time.process_time() - begin, 1e-7)
-    repeat = max(1, int(seconds / rounds / once))
-    best = float("inf")
+    repeat = {what: _repeat(work, seconds / rounds) for what, work in contenders.items()}
+    best = dict.fromkeys(contenders, math.inf)
     gc.collect()
-    for _ in range(rounds):
-        begin = time.process_time()
-        for _ in range(repeat):
-            work()
-        best = min(best, (time.process_time() - begin) / repeat)
-    return lines / best
+    gc.freeze()  # so that nobody's collections visit what others have made
+    try:
+        for _ in range(rounds):
+            for what, work in contenders.items():
+                best[what] = min(best[what], _cpu_seconds(work, repeat[what]) / repeat[what])
+    finally:
+        gc.unfreeze()
+    return {what: lines / took for what, took in best.items()}
+
+
+def _repeat(work: Callable[[], object], seconds: float) -> int:
+    """Return how often `work` can be done in a time; it is then warm: tables, caches, branches."""
+    work()
+    times = 1
+    while (took := _cpu_seconds(work, times)) < seconds / 10:
+        times *= 4
+    return max(1, round(seconds * times / took))
+
+
+def _cpu_seconds(work: Callable[[], object], times: int) -> float:
+    begin = time.process_time()
+    for _ in range(times):
+        work()
+    return time.process_time() - begin
 
 
 def process_seconds(pid: int) -> float:

@@ -113,9 +113,9 @@ class DeniedError(CcpipeError):
 
 
 def system_reason(error: OSError) -> str:
-    """Say why the system refused, in its own words alone: ``Connection refused``.
+    """Return the system's error message without Python's additions: ``Connection refused``.
 
-    Those of asyncio add an address in Python's notation, which the message names anyway.
+    asyncio adds the address in Python's notation, which the caller's message contains already.
     """
     text = str(error)
     if error.errno and ("Connect call failed" in text or "while attempting to bind" in text):

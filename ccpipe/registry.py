@@ -5,34 +5,27 @@ against their annotations. Arguments named in `context` (``site``, ``telemetry``
 ccpipe.
 """
 
-import difflib
 import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from importlib import metadata
 from typing import Any
 
 import msgspec
 
 from ccpipe.config import split_list, to_struct
 from ccpipe.config.renamed import OPTIONS, PARTS
+from ccpipe.entry_points import entry_points
 from ccpipe.errors import ConfigError, UsageError
 
 GROUPS = ("collectors", "sources", "codecs", "translators", "sinks")
-"""Names of the entry-point groups, without the prefix ``ccpipe.``."""
+"""Entry-point groups, without the prefix ``ccpipe.``."""
 
 NESTED = {"codec": "codecs"}
-"""Options that are parts themselves, and their group."""
-
-
-def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
-    """Return the installed entry points of a group, by name."""
-    found = metadata.entry_points(group=f"ccpipe.{group}")
-    return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.name)}
+"""Options that are themselves parts, with the group of each."""
 
 
 def find(group: str, name: str, where: str) -> type[Any]:
-    """Load the class with a name.
+    """Load the class registered under a name.
 
     Raises
     ------
@@ -47,6 +40,8 @@ def find(group: str, name: str, where: str) -> type[Any]:
     if name not in known:
         if new := PARTS.get((group, name)):
             raise ConfigError(f"{where}: the {group[:-1]} {name!r} was replaced by {new}")
+        import difflib  # for mistakes only
+
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
         raise ConfigError(f"{where}: unknown {group[:-1]} {name!r}; {hint}")
@@ -112,9 +107,9 @@ def construct(
 
 
 def constructors(cls: type[Any]) -> Iterator[Callable[..., None]]:
-    """Yield the constructors whose arguments are those of a class.
+    """Yield the constructors that define the options of a class.
 
-    One that takes ``**options`` passes them to that of the next class that it inherits from.
+    A constructor with ``**options`` passes them to that of its next base class.
     """
     for ancestor in cls.__mro__:
         if constructor := vars(ancestor).get("__init__"):

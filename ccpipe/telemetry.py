@@ -1,8 +1,9 @@
 """Counters of a running pipe, and ``/health``, ``/ready`` and ``/metrics`` over HTTP.
 
 Counters are named ``ccpipe_<what>_total`` and gauges ``ccpipe_<what>``, with the unit in the name;
-the label ``part`` is the source or sink. Counters are there from zero on for the parts that a pipe
-has. ``/metrics`` answers in OpenMetrics' format to who asks for it, else in Prometheus's.
+the label ``part`` is the source or sink. The counters of a pipe's parts are exported from zero on.
+``/metrics`` answers in OpenMetrics format if the client accepts it, otherwise in Prometheus text
+format.
 """
 
 import logging
@@ -11,9 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
+
+import msgspec
 
 from ccpipe.errors import ConfigError
 
@@ -31,37 +33,35 @@ class Connected(Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a server at the other end."""
+        """Whether a server is connected at the other end."""
 
 
-@dataclass(slots=True)
-class Counter:
-    """A count for each part; it only grows."""
+class Counter(msgspec.Struct):
+    """A counter for each part; it never decreases."""
 
     name: str
     what: str
-    values: dict[str, float] = field(default_factory=dict)
+    values: dict[str, float] = {}
     """By part."""
 
 
-@dataclass(slots=True)
-class Gauge:
-    """A level, or one for each part."""
+class Gauge(msgspec.Struct):
+    """A gauge, or one for each part."""
 
     name: str
     what: str
-    values: dict[str, float] = field(default_factory=dict)
-    """By part; under the empty string where there are none."""
+    values: dict[str, float] = {}
+    """By part; the key is the empty string if there is only one value."""
 
     def set(self, value: float, part: str = "") -> None:
-        """Set the level."""
+        """Set the gauge."""
         self.values[part] = value
 
 
 class Telemetry:
     """The counters of one pipe, shared by its parts.
 
-    prometheus_client writes the page and is imported when somebody asks: 20 ms and 3 MB that most
+    prometheus_client is imported on the first request: it costs 20 ms and 3 MB, which most
     commands do not need.
     """
 
@@ -101,7 +101,7 @@ class Telemetry:
         )
         self.ready = False
         """Whether the pipe runs and its last write succeeded, for ``/ready``."""
-        self._due: dict[str, float] = {}  # by part, when it has to make progress again
+        self._due: dict[str, float] = {}  # by part: deadline for its next progress
         self.connections: list[Connected] = []
         """The connections to brokers that are in use."""
 
@@ -110,7 +110,7 @@ class Telemetry:
 
     @property
     def registry(self) -> "CollectorRegistry":
-        """All of them as prometheus_client knows them."""
+        """Return a registry of prometheus_client with all counters and gauges."""
         with self._lock:
             if self._registry is None:
                 from prometheus_client import CollectorRegistry
@@ -120,7 +120,7 @@ class Telemetry:
             return self._registry
 
     def declare(self, counter: Counter, *parts: object) -> None:
-        """Show a counter for parts from zero on."""
+        """Export a counter for some parts, starting at zero."""
         for part in parts:
             self.count(counter, part, 0)
 
@@ -136,7 +136,7 @@ class Telemetry:
             return int(sum(counter.values.values()))
 
     def families(self) -> "Iterator[Metric]":
-        """Yield counters, levels, and what is looked up when somebody asks."""
+        """Yield counters, gauges, and what is computed on request."""
         from importlib import metadata
 
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -162,27 +162,27 @@ class Telemetry:
             )
 
     def expect(self, part: object, seconds: float) -> None:
-        """Note that a part makes progress, and does so again within this time or is stuck."""
+        """Expect progress of a part within this time; otherwise it counts as stuck."""
         self._due[type(part).__name__] = time.monotonic() + seconds
 
     def expect_nothing(self, part: object) -> None:
-        """Note that a part waits for others, and may do so for ever."""
+        """Expect no progress of a part: it waits for others, perhaps indefinitely."""
         self._due.pop(type(part).__name__, None)
 
     def stuck(self) -> list[str]:
-        """Return the parts that should have made progress by now."""
+        """Return the parts whose deadline for progress has passed."""
         now = time.monotonic()
         return [part for part, due in list(self._due.items()) if due < now]
 
     def wrote(self, part: object, records: int) -> None:
-        """Record a write that succeeded."""
+        """Record a successful write."""
         self.count(self.written, part, records)
         self.count(self.batches, part)
         self.last_write.set(time.time())
         self.ready = True
 
     def failed(self, part: object) -> None:
-        """Record a write that failed and will be retried."""
+        """Record a failed write that will be retried."""
         self.count(self.retries, part)
         self.expect_nothing(part)
         self.ready = False
@@ -205,7 +205,7 @@ class Telemetry:
                 if not self.ready:
                     status, body = "503 Service Unavailable", b"not ready\n"
                 elif stuck := self.stuck():
-                    text = f"not ready: no progress of {', '.join(stuck)}\n"
+                    text = f"not ready: no progress in {', '.join(stuck)}\n"
                     status, body = "503 Service Unavailable", text.encode()
             case _:
                 status, body = "404 Not Found", b"/health /ready /metrics\n"
@@ -218,7 +218,7 @@ class Telemetry:
 
 
 class _Families:
-    """What a registry asks."""
+    """Adapter: a collector for prometheus_client's registry."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
@@ -246,7 +246,7 @@ class TelemetryServer:
             timeout = 5  # seconds without data from a client
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Log nothing: probes come every few seconds."""
+                """Log nothing: health probes arrive every few seconds."""
 
         try:
             address = urlsplit(f"//{listen}")

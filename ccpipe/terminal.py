@@ -33,11 +33,29 @@ def note(text: str, colour: str = "dim") -> None:
     print(paint(text, colour, sys.stderr), file=sys.stderr, flush=True)
 
 
+def data_for_stdout(data: bytes) -> bytes:
+    """Return data as it is; for a terminal with everything escaped that could control it."""
+    if not os.isatty(1):
+        return data
+    lines = (line.decode(errors="backslashreplace") for line in data.split(b"\n"))
+    return "\n".join(map(printable, lines)).encode()
+
+
 class _Stdout(io.FileIO):
-    """File descriptor 1; what cannot be written raises OutputError."""
+    """File descriptor 1; write errors raise OutputError."""
+
+    def __init__(self, *, is_data: bool) -> None:
+        """Write text of a command, or data that may come from anybody."""
+        super().__init__(1, "w", closefd=False)
+        self._is_data = is_data
 
     def write(self, data: Any, /) -> int:
         try:
+            if self._is_data and self.isatty():
+                rest = memoryview(data_for_stdout(bytes(data)))
+                while rest:
+                    rest = rest[super().write(rest) or 0 :]
+                return len(data)
             return super().write(data) or 0
         except BrokenPipeError:
             raise  # the reader has exited: `ccpipe tail | head`
@@ -45,16 +63,19 @@ class _Stdout(io.FileIO):
             raise OutputError(f"standard output: {error.strerror}") from None
 
 
-def open_stdout() -> IO[bytes]:
-    """Return stdout for bytes, with a separate buffer that is not flushed at exit."""
-    return io.BufferedWriter(_Stdout(1, "w", closefd=False))
+def open_stdout(*, is_data: bool = True) -> IO[bytes]:
+    """Return stdout for bytes, with a separate buffer that is not flushed at exit.
+
+    Data is escaped for a terminal, as ``data_for_stdout`` does.
+    """
+    return io.BufferedWriter(_Stdout(is_data=is_data))
 
 
 def prepare_streams() -> None:
     """Make stdout and stderr of a command safe to write to.
 
-    A closed one (``>&-``) must not be given to the next file or socket that is opened. Failures of
-    stdout raise OutputError; a locale that lacks a character gets an escape instead of a traceback.
+    A closed one (``>&-``) is replaced, so that the next file or socket does not get its
+    descriptor. Errors of stdout raise OutputError; characters missing in the locale are escaped.
     """
     for number, name in enumerate(("stdout", "stderr"), 1):
         if getattr(sys, name) is None:
@@ -65,7 +86,7 @@ def prepare_streams() -> None:
             setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115
     encoding = sys.stdout.encoding
     sys.stdout = io.TextIOWrapper(
-        open_stdout(),
+        open_stdout(is_data=False),
         encoding=encoding,
         errors="backslashreplace",
         line_buffering=sys.stdout.isatty(),
@@ -97,19 +118,19 @@ class Progress:
 
 
 def plural(count: int, word: str) -> str:
-    """Write a count with a noun: ``1 line``, ``12 345 lines``."""
+    """Format a count with a noun: ``1 line``, ``12 345 lines``."""
     return f"{count:,}".replace(",", " ") + f" {word}" + ("" if count == 1 else "s")
 
 
 def listed(words: Iterable[str], maximum: int = 3) -> str:
-    """Write the first few words of a list: ``a, b, c and 4 more``."""
+    """Join the first few words of a list: ``a, b, c and 4 more``."""
     words = list(words)
     more = f" and {len(words) - maximum} more" if len(words) > maximum else ""
     return ", ".join(words[:maximum]) + more
 
 
 def lasting(seconds: float) -> str:
-    """Write how long something lasts in the largest fitting unit: ``45 s``, ``50 min``, ``3 d``."""
+    """Format a duration in the largest fitting unit: ``45 s``, ``50 min``, ``3 d``."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -117,7 +138,7 @@ def lasting(seconds: float) -> str:
 
 
 def in_bytes(size: float) -> str:
-    """Write a size with three digits: ``512 B``, ``1.5 GiB``."""
+    """Format a size with three digits: ``512 B``, ``1.5 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1000:  # noqa: PLR2004 - three digits
             return f"{size:.3g} {unit}"
@@ -126,7 +147,7 @@ def in_bytes(size: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape what is not printable, so that no text can control the terminal."""
+    """Escape non-printable characters, so that no text can control the terminal."""
     return (
         text
         if text.isprintable()

@@ -11,7 +11,7 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["ccpipe.formats.dead_letters"]):
-    from ccpipe.formats.dead_letters import StoredLetter, encode, read
+    from ccpipe.formats.dead_letters import StoredDeadLetter, encode, read
 
 LAST = encode(b"m,hostname=n1 value=4711234", "no such table", time=5, origin="fox.metrics")
 
@@ -21,10 +21,10 @@ def check(payload: bytes) -> None:
     whole = payload + b" torn\n" + LAST
     found = list(read(io.BytesIO(whole)))
     for each in found:
-        if isinstance(each, StoredLetter):
+        if isinstance(each, StoredDeadLetter):
             assert each.original in whole
     last = found[-1]
-    assert isinstance(last, StoredLetter)
+    assert isinstance(last, StoredDeadLetter)
     assert last.original.endswith(b"value=4711234")
 
 

@@ -32,11 +32,14 @@ def check(text: bytes) -> None:
     options, text = text[:1] or b"\0", text[1:]
     grammar = INFLUX if options[0] & 1 else CC
     lenient = bool(options[0] & 2)
+    max_rejected = options[0] >> 3 & 3 if options[0] & 4 else None
     ours, theirs = SeriesTable(grammar, cap=10), SeriesTable(grammar, cap=10)
     for payload in (text, text + b"\n" + text):  # the second time with known series
         ours, theirs = ours.current(), theirs.current()
-        lines = decode_compiled(payload, ours, "auto", lenient)
-        assert reported(lines) == reported(decode_in_python(payload, theirs, "auto", lenient))
+        lines = decode_compiled(payload, ours, "auto", lenient, max_rejected)
+        assert reported(lines) == reported(
+            decode_in_python(payload, theirs, "auto", lenient, max_rejected)
+        )
     if grammar is CC:
         again = decode(encode(lines, precision="ns"), precision="ns")
         assert list(again) == list(lines)

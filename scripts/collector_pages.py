@@ -104,17 +104,23 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
 
 
 def pages() -> dict[str, str]:
-    """Return each page by the name of its file."""
+    """Return each page by its path, in folders as its collector is."""
     entries = sorted(metadata.entry_points(group="ccpipe.collectors"))
     own = [entry for entry in entries if entry.module.startswith("ccpipe.")]
-    found = {f"{entry.name}.md": "\n".join(_page(entry)) for entry in own}
+    found = {path_of(entry): "\n".join(_page(entry)) for entry in own}
     return {"README.md": INDEX + "".join(_row(entry) for entry in own), **found}
+
+
+def path_of(entry: metadata.EntryPoint) -> str:
+    """Return where the page of a collector is, below the folder of all."""
+    folders = entry.module.split(".")[3:-1]  # those below ccpipe.node.collectors
+    return "/".join([*folders, f"{entry.name}.md"])
 
 
 def _row(entry: metadata.EntryPoint) -> str:
     module = importlib.import_module(entry.module)
     what = " ".join(_prose(module).partition("\n\n")[0].split())
-    return f"| [{entry.name}]({entry.name}.md) | {what} | {len(module.METRICS) or 'any'} |\n"
+    return f"| [{entry.name}]({path_of(entry)}) | {what} | {len(module.METRICS) or 'any'} |\n"
 
 
 def _page(entry: metadata.EntryPoint) -> Iterator[str]:
@@ -143,7 +149,7 @@ def _page(entry: metadata.EntryPoint) -> Iterator[str]:
 
 
 def source(collector: str, metric: str) -> str:
-    """Return where a metric is read; raises LookupError where the table does not say."""
+    """Return where a metric is read; raises LookupError if the table does not say."""
     for pattern, place in SOURCES[collector].items():
         if fnmatchcase(metric, pattern):
             return place
@@ -164,12 +170,12 @@ def _meanings(collector: type[Any]) -> dict[str, str]:
 
 def main(folder: Path) -> None:
     """Write the pages, and remove those of collectors that are gone."""
-    folder.mkdir(parents=True, exist_ok=True)
     wanted = pages()
-    for path in folder.glob("*.md"):
-        if path.name not in wanted:
+    for path in folder.rglob("*.md"):
+        if path.relative_to(folder).as_posix() not in wanted:
             path.unlink()
     for name, text in wanted.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Write ``docs/configuration.md`` from the Structs of ``ccpipe.config.site`` and their docstrings.
+"""Write ``docs/reference/configuration.md`` from the Structs of ``ccpipe.config.site``.
 
 ::
 
-    python scripts/generate_docs.py > docs/configuration.md
+    python scripts/generate_docs.py > docs/reference/configuration.md
 """
 
 import ast
@@ -25,7 +25,8 @@ HEAD = """\
 # Configuration
 
 All keys of `ccpipe.toml` and of recipes. This page is generated from the code
-(`python scripts/generate_docs.py > docs/configuration.md`), and a test checks that it is current.
+(`python scripts/generate_docs.py > docs/reference/configuration.md`), and a test checks that it is
+current.
 
 ## Where values come from
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Write ``docs/reference/`` and the manual page ``docs/ccpipe.1`` from the code.
+"""Write the pages and the manual page in ``docs/reference/`` from the code.
 
 ::
 
-    python scripts/generate_reference.py docs
+    python scripts/generate_reference.py docs/reference
 """
 
 import importlib
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+from collector_pages import path_of
 from command_tree import commands
 from manual_page import manual_page
 from python_reference import page as python_page
@@ -26,8 +27,8 @@ from ccpipe.errors import CcpipeError
 from ccpipe.node.sampling.metrics import Metric
 
 GENERATED = """\
-This page is generated from the code (`python scripts/generate_reference.py docs`), and a test
-checks that it is current.
+This page is generated from the code (`python scripts/generate_reference.py docs/reference`), and
+a test checks that it is current.
 """
 
 COMMANDS = f"""\
@@ -52,7 +53,7 @@ They are those of BSD's `sysexits.h`. A message on standard error says what is w
 
 AFTER_EXIT_CODES = """
 `ccpipe step` ends with the exit code of the command that it ran, `ccpipe check` with those of
-Nagios ([check.md](../check.md)). What ends by itself, such as
+Nagios ([check.md](../operations/check.md)). What ends by itself, such as
 `ccpipe bridge --for 10s`, ends with 0; so does what SIGTERM ends in order. Where several files are
 validated, the most severe of their codes is that of the command.
 """
@@ -61,7 +62,7 @@ SUBJECTS = f"""\
 # Subjects
 
 {GENERATED}
-[wire.md](../wire.md#subjects) explains them. `[bus.subjects]` replaces the templates; the examples
+[wire.md](wire.md#subjects) explains them. `[bus.subjects]` replaces the templates; the examples
 are those of the cluster `fox.edu`, whose dot is escaped.
 
 | template | default | sources listen to |
@@ -74,9 +75,9 @@ METRICS = f"""\
 {GENERATED}
 All metrics that a collector declares, by name; the collectors' pages say more. Those of
 [portable](../collectors/portable.md) are for systems without `/proc`. Not listed are the metrics of
-jobs that ended ([gridengine.md](../gridengine.md)), those made of Sonar's envelopes
-([sonar-metrics.md](../sonar-metrics.md)), and the counters of ccpipe's programs
-([health.md](../health.md)).
+jobs that ended ([gridengine/jobs.md](../gridengine/jobs.md)), those made of Sonar's envelopes
+([sonar/metrics.md](../sonar/metrics.md)), and the counters of ccpipe's programs
+([health.md](../operations/health.md)).
 
 | metric | unit | `type` | collector | meaning |
 | --- | --- | --- | --- | --- |
@@ -84,16 +85,16 @@ jobs that ended ([gridengine.md](../gridengine.md)), those made of Sonar's envel
 
 
 def pages() -> dict[str, str]:
-    """Return the texts of all files, by their paths below ``docs/``."""
+    """Return the text of each file by its name."""
     tree = list(commands())
     codes = list(exit_codes())
     return {
         "ccpipe.1": manual_page(tree, codes),
-        "reference/commands.md": COMMANDS + "".join(map(_command, tree)),
-        "reference/exit-codes.md": EXIT_CODES + "".join(map(_exit_code, codes)) + AFTER_EXIT_CODES,
-        "reference/metrics.md": METRICS + "".join(_metrics()),
-        "reference/python.md": python_page(GENERATED),
-        "reference/subjects.md": SUBJECTS + "".join(_subjects()),
+        "commands.md": COMMANDS + "".join(map(_command, tree)),
+        "exit-codes.md": EXIT_CODES + "".join(map(_exit_code, codes)) + AFTER_EXIT_CODES,
+        "metrics.md": METRICS + "".join(_metrics()),
+        "python.md": python_page(GENERATED),
+        "subjects.md": SUBJECTS + "".join(_subjects()),
     }
 
 
@@ -158,10 +159,10 @@ def _metrics() -> Iterator[str]:
     for entry in metadata.entry_points(group="ccpipe.collectors"):
         if entry.value.startswith("ccpipe."):  # plug-ins have pages of their own
             for metric in getattr(importlib.import_module(entry.module), "METRICS", ()):
-                found.setdefault((metric.name, entry.name), []).append(metric)
-    for (name, collector), rows in sorted(found.items()):
+                link = f"[{entry.name}](../collectors/{path_of(entry)})"
+                found.setdefault((metric.name, link), []).append(metric)
+    for (name, link), rows in sorted(found.items()):
         types = ", ".join(dict.fromkeys(f"`{each}`" for row in rows for each in row.types))
-        link = f"[{collector}](../collectors/{collector}.md)"
         yield f"| `{name}` | {rows[0].unit} | {types} | {link} | {_escape(rows[0].meaning)} |\n"
 
 
@@ -174,6 +175,5 @@ def _escape(text: str) -> str:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    (folder / "reference").mkdir(exist_ok=True)
-    for path, text in pages().items():
-        (folder / path).write_text(text, encoding="utf-8")
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from ccpipe.cli.console.command_table import CommandEntry, CommandOption
 
-HEAD = r"""'\" Generated from the code: python scripts/generate_reference.py docs
+HEAD = r"""'\" Generated from the code: python scripts/generate_reference.py docs/reference
 .TH CCPIPE 1 "" ccpipe "User Commands"
 .SH NAME
 ccpipe \- the monitoring pipe for HPC clusters

@@ -18,8 +18,8 @@ PAGE = """\
 # Python
 
 {generated}
-What `import ccpipe` offers; [python.md](../python.md) shows how it is used. Names below the package
-that are not listed here may change with any version.
+What `import ccpipe` offers; [python.md](../guide/python.md) shows how it is used. Names below the
+package that are not listed here may change with any version.
 """
 
 MAX_LINE = 88

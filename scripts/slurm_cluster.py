@@ -170,7 +170,7 @@ def install_seff(folder: Path) -> None:
 
 
 def missing() -> str:
-    """Return why a cluster cannot run here; empty where it can."""
+    """Return why a cluster cannot run here; empty if it can."""
     if os.geteuid() != 0:
         return "a Slurm cluster needs root"
     absent = [name for name in PROGRAMS if shutil.which(name) is None]

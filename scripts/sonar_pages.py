@@ -1,8 +1,8 @@
-"""Write ``docs/sonar.md``, ``sonar.schema.json`` and ``sonar-metrics.md`` from types and tables.
+"""Write ``format.md``, ``metrics.md`` and ``sonar.schema.json`` in ``docs/sonar/`` from the types.
 
 ::
 
-    python scripts/sonar_pages.py docs
+    python scripts/sonar_pages.py docs/sonar
 """
 
 import ast
@@ -52,7 +52,7 @@ _HEAD = """\
 
 Every type of the Sonar JSON format output specification (0.16), with the additions of Sonar up to
 0.19. This page and [sonar.schema.json](sonar.schema.json) are generated from the types
-(`python scripts/sonar_pages.py docs`), and a test checks that both are current.
+(`python scripts/sonar_pages.py docs/sonar`), and a test checks that both are current.
 
 ```python
 from ccpipe.formats import sonar
@@ -92,12 +92,12 @@ file: `v=0.13.0,time=…,host=…` and, before 0.7, fields without names.
 
 
 def types_page() -> str:
-    """Return ``docs/sonar.md``."""
+    """Return ``format.md``."""
     return "\n".join([_HEAD, *_primitives(), *_envelopes(), *_types(), *_profiles()])
 
 
 def schema() -> dict[str, Any]:
-    """Return ``docs/sonar.schema.json``: what a strict decoder accepts, as JSON Schema can say."""
+    """Return ``sonar.schema.json``: what a strict decoder accepts, as JSON Schema can say."""
     parts = {cls.__name__: _object(cls) for module in MODULES for cls in _records(module)}
     for data in envelope.ENVELOPES:
         tags = [data.type, "jobs"] if data is envelope.JobsData else [data.type]
@@ -310,7 +310,7 @@ _METRICS_HEAD = """\
 # Sonar's samples as metrics
 
 The mapping used by the translators `sonar_to_cc` and `cc_to_sonar`. This page is generated from
-their table (`python scripts/sonar_pages.py docs`), and a test checks that it is current.
+their table (`python scripts/sonar_pages.py docs/sonar`), and a test checks that it is current.
 
 Every metric carries the tags `cluster`, `hostname` and `type`, and the sample's time. A gain is the
 increase of a counter since the node's last sample. It is absent for the first sample, after a
@@ -365,7 +365,7 @@ of `meta` survives.
 
 
 def metrics_page() -> str:
-    """Return ``docs/sonar-metrics.md``."""
+    """Return ``metrics.md``."""
     parts = [_METRICS_HEAD]
     for title, record, rows, text in SECTIONS:
         parts.append(f"## {title}\n\n{text}\n\n" + "\n".join(_metrics_table(record, rows)) + "\n")
@@ -430,9 +430,9 @@ def _bullets(names: dict[str, list[str]]) -> str:
 def main(folder: Path) -> None:
     """Write the three files."""
     text = json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
-    (folder / "sonar.md").write_text(types_page(), encoding="utf-8")
+    (folder / "format.md").write_text(types_page(), encoding="utf-8")
     (folder / "sonar.schema.json").write_text(text, encoding="utf-8")
-    (folder / "sonar-metrics.md").write_text(metrics_page(), encoding="utf-8")
+    (folder / "metrics.md").write_text(metrics_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ OF_NO_MODULE = {
 """Folders and files of tests, below ``tests/``, that are about no one module."""
 
 MAX_FILES = 20
-"""Python files in one folder, beside ``__init__.py`` and ``conftest.py``."""
+"""Python files in one folder, beside ``__init__.py`` and ``conftest.py``; pages in one of docs."""
 
 
 def modules() -> Iterator[PurePosixPath]:
@@ -99,10 +99,11 @@ def test_each_test_file_has_a_module_or_a_reason() -> None:
 
 def test_no_folder_is_long() -> None:
     """A folder that outgrows one look gets sub-folders by what its files are about."""
+    patterns = [f"{top}/**/*.py" for top in ("ccpipe", "tests", "benchmarks", "scripts")]
     folders = Counter(
         path.parent
-        for top in ("ccpipe", "tests", "benchmarks", "scripts")
-        for path in (ROOT / top).rglob("*.py")
+        for pattern in [*patterns, "docs/**/*.md"]
+        for path in ROOT.glob(pattern)
         if path.name not in ("__init__.py", "conftest.py")
     )
     long = {str(folder): count for folder, count in folders.items() if count > MAX_FILES}

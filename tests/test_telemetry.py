@@ -139,7 +139,7 @@ def test_ready_is_to_make_progress(telemetry: Telemetry, server: TelemetryServer
     telemetry.expect("late", -1)  # named by its class, as parts are
     telemetry.expect(telemetry, 60)
     status, body = get(server.port, "/ready")
-    assert (status, body) == (503, "not ready: no progress of str\n")
+    assert (status, body) == (503, "not ready: no progress in str\n")
     assert get(server.port, "/health")[0] == 200
     telemetry.expect("late", 60)
     assert get(server.port, "/ready")[0] == 200
@@ -288,12 +288,12 @@ def test_openmetrics_is_for_who_asks(telemetry: Telemetry, server: TelemetryServ
 
 
 def test_the_page_names_every_metric(telemetry: Telemetry, server: TelemetryServer) -> None:
-    """``docs/health.md`` has all of them and no others."""
+    """``docs/operations/health.md`` has all of them and no others."""
     telemetry.connections.append(Broker(is_connected=True))
     telemetry.unread.set(0, "durable")
     for value in vars(telemetry).values():
         if isinstance(value, Counter):
             telemetry.declare(value, "part")
     names = {name for name, _ in samples(get(server.port, "/metrics")[1])}
-    page = (ROOT / "docs" / "health.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/operations/health.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(ccpipe_\w+)`", page, re.MULTILINE)) == names

@@ -1,33 +1,45 @@
 """What durability costs: JetStream beside core NATS, 500 lines a message, in one run.
 
 Publishing is one message in a write, as nodes do, or 20 on one subject, as a bridge does; a durable
-message waits until the one before it is stored. Prints lines per CPU-second (user and system) of
-ccpipe's own process, publishing and bridging, and the ratio of durable to core in each pair of
-neighbouring runs: median, lowest and highest::
+message has an id and waits until the one before it is stored. For comparison nats-py does the same:
+the same messages with the same ids by ``publish``, and read in the same columns, each acknowledged.
+Prints lines per CPU-second (user and system) of the process that publishes or reads, and the ratio
+of durable to core in each pair of neighbouring runs: median, lowest and highest. What is done once,
+such as making the stream, does not count::
 
     python -m benchmarks.bridges.durability
-    python -m benchmarks.bridges.durability --messages 400 --rounds 5
+    python -m benchmarks.bridges.durability --messages 800 --rounds 5
 """
 
 import argparse
 import asyncio
 import functools
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from statistics import median
 
+import nats
+
 from benchmarks import servers
-from benchmarks.bridges.bus import LINES, SUBJECT, publish
+from benchmarks.bridges.bus import LINES, SUBJECT, callbacks, publish
 from benchmarks.payloads import payload, realistic
+from ccpipe.bus.codecs import Packing
+from ccpipe.bus.codecs.line import LineCodec
+from ccpipe.bus.nats.outgoing import MESSAGE_ID, digest
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
+from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.recipe.pipe import rare_garbage_collection
 from ccpipe.config import Bus, Site
-from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol import Lines, decode
 from ccpipe.pipeline import Limits, Records, Sink, run
 from ccpipe.sinks.null import NullSink
 from ccpipe.telemetry import Telemetry
 
 WAYS = ("core", "durable")
+
+Write = Callable[[Lines], Awaitable[None]]
 
 
 def site(url: str, *, is_durable: bool) -> Site:
@@ -35,75 +47,154 @@ def site(url: str, *, is_durable: bool) -> Site:
     return Site(cluster="bench", hostname="n", bus=Bus(servers=[url], jetstream=is_durable))
 
 
-async def publishing(messages: int, *, is_durable: bool, together: int = 1) -> float:
+@asynccontextmanager
+async def by_sink(url: str, *, is_durable: bool) -> AsyncIterator[Write]:
+    """Publish as ccpipe does."""
+    config = site(url, is_durable=is_durable)
+    async with NatsSink(site=config, telemetry=Telemetry(), lines=LINES) as sink:
+        yield sink.write
+
+
+@asynccontextmanager
+async def by_client(url: str, *, is_durable: bool) -> AsyncIterator[Write]:
+    """Publish the same messages by nats-py."""
+    subjects = Subjects.of(site(url, is_durable=is_durable))
+    codec, packing = LineCodec(), Packing(LINES, 2**16, 2**20)
+    client = await nats.connect(url)
+    jetstream = client.jetstream()
+
+    async def write(records: Lines) -> None:
+        for subject, body in codec.encode(records, subjects, packing):
+            if is_durable:
+                headers = {MESSAGE_ID: digest(subject, body)}
+                await jetstream.publish(subject, body, headers=headers)
+            else:
+                await client.publish(subject, body)
+        if not is_durable:
+            await client.flush()
+
+    if is_durable:
+        await jetstream.add_stream(name="bench", subjects=["bench.>"])
+    yield write
+    await client.close()
+
+
+async def publishing(
+    messages: int,
+    *,
+    is_durable: bool,
+    together: int = 1,
+    by: Callable[..., AbstractAsyncContextManager[Write]] = by_sink,
+) -> float:
     """Publish so many messages in a write; return lines per CPU-second."""
-    lines = realistic(50_000)
+    lines = [line.replace("cluster=fritz", "cluster=bench") for line in realistic(50_000)]
     size = LINES * together - 1
     texts = [payload(lines[n : n + size]) for n in range(0, 50_000 - size, size)]
     with servers.jetstream() as url:
-        sink = NatsSink(site=site(url, is_durable=is_durable), telemetry=Telemetry(), lines=LINES)
-        async with sink:
+        async with by(url, is_durable=is_durable) as write:
+            await write(decode(b"m,cluster=bench value=0 1740000000"))
             spent = 0.0
             for number in range(messages // together):
                 # The same text would be the same message, which a stream stores once.
-                body = texts[number % len(texts)] + b"m,cluster=bench value=%d 1740000000" % number
+                body = texts[number % len(texts)] + b"m,cluster=bench value=%d 1740000001" % number
                 records = decode(body)
                 begin = time.process_time()
-                await sink.write(records)
+                await write(records)
                 spent += time.process_time() - begin
             return messages * LINES / spent
 
 
-class _Until(Sink):
-    """Counts records and ends the pipe when all have come."""
+class _Counter(Sink):
+    """Counts records."""
 
     takes = NullSink.takes
 
-    def __init__(self, expected: int, stop: asyncio.Event) -> None:
-        self.expected, self.stop = expected, stop
-        self.done = 0.0
+    def __init__(self) -> None:
+        self.count = 0
+        self.has_more = asyncio.Event()
+        self.cpu_seconds = 0.0
+        """Of this process, when the last of them came."""
 
     async def write(self, records: Records) -> None:
-        self.expected -= len(records)
-        if self.expected <= 0:
-            self.done = time.process_time()
-            self.stop.set()
+        self.count += len(records)
+        self.cpu_seconds = time.process_time()
+        self.has_more.set()
+
+    async def received(self, count: int) -> None:
+        """Wait until so many have come."""
+        while self.count < count:
+            self.has_more.clear()
+            await asyncio.wait_for(self.has_more.wait(), 300)
 
 
 async def bridging(messages: int, *, is_durable: bool) -> float:
     """Run a bridge into nothing while another process publishes; return lines per CPU-second."""
     with servers.jetstream() as url:
         telemetry, stop = Telemetry(), asyncio.Event()
+        config = site(url, is_durable=is_durable)
         source = NatsSource(
-            site=site(url, is_durable=is_durable),
+            site=config,
             telemetry=telemetry,
             subjects=[SUBJECT],
             durable="bench" if is_durable else "",
         )
-        sink = _Until(messages * LINES, stop)
+        sink = _Counter()
         limits = Limits(age=1.0)
         pipe = asyncio.create_task(run(source, sink, limits=limits, telemetry=telemetry, stop=stop))
         while not telemetry.ready:  # it is a plain flag
             if pipe.done():
                 await pipe  # to raise what ended it
             await asyncio.sleep(0.01)
-        sender = asyncio.create_task(publish(url, messages))
+        async with by_sink(url, is_durable=is_durable) as write:
+            await write(decode(b"m,cluster=bench value=0 1740000000"))
+        await sink.received(1)  # stream and consumer are there
         begin = time.process_time()
-        await asyncio.wait_for(pipe, 300)
+        sender = asyncio.create_task(publish(url, messages))
+        await sink.received(1 + messages * LINES)
+        spent = sink.cpu_seconds - begin
         await sender
-        return messages * LINES / (sink.done - begin)
+        stop.set()
+        await pipe
+        return messages * LINES / spent
+
+
+async def reading(messages: int, *, is_durable: bool) -> float:
+    """Read by nats-py while another process publishes; return lines per CPU-second."""
+    with servers.jetstream() as url:
+        if not is_durable:
+            return await callbacks(url, messages, lambda body: len(decode(body)))
+        client = await nats.connect(url)
+        jetstream = client.jetstream()
+        await jetstream.add_stream(name="bench", subjects=["bench.>"])
+        subscription = await jetstream.pull_subscribe(SUBJECT, "bench")
+        begin = time.process_time()
+        sender = asyncio.create_task(publish(url, messages))
+        count = 0
+        while count < messages * LINES:
+            for message in await subscription.fetch(100, timeout=60):
+                count += len(decode(message.data))
+                await message.ack()
+        spent = time.process_time() - begin
+        await sender
+        await client.close()
+        return count / spent
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=4000, help="that a bridge reads")
+    parser.add_argument("--messages", type=int, default=4000, help="read; half of them published")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
-    parts = (
-        ("publishing", publishing, options.messages // 20),
-        ("20 a write", functools.partial(publishing, together=20), options.messages // 20),
+    few = options.messages // 2
+    plain = functools.partial(publishing, by=by_client)
+    parts: tuple[tuple[str, Callable[..., Coroutine[None, None, float]], int], ...] = (
+        ("publishing", publishing, few),
+        ("  nats-py", plain, few),
+        ("20 a write", functools.partial(publishing, together=20), few),
+        ("  nats-py", functools.partial(plain, together=20), few),
         ("bridging", bridging, options.messages),
+        ("  nats-py", reading, options.messages),
     )
     for name, measure, messages in parts:
         speeds: dict[str, list[float]] = {way: [] for way in WAYS}

@@ -143,7 +143,7 @@ def ccpipe(*arguments: object) -> list[str]:
 
 
 def qacct(folder: Path, file: Path, *arguments: object) -> Cost | None:
-    """Ask the real program, which wants to see the files of a cell; None where it is missing."""
+    """Ask the real program, which wants to see the files of a cell; None if it is missing."""
     if not shutil.which("qacct"):
         return None
     common = folder / "root" / "default" / "common"

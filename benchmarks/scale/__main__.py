@@ -1,8 +1,8 @@
 """Flows of simulated clusters from publisher to store; writes ``benchmarks/scale.json``.
 
 Every program is a process of its own, as at a site: nats-server (one, or three with three copies),
-``ccpipe bridge``, VictoriaMetrics, and ``ccpipe simulate`` as the load. docs/scale.md has what it
-found::
+``ccpipe bridge``, VictoriaMetrics, and ``ccpipe simulate`` as the load. docs/operations/scale.md
+has what it found::
 
     python -m benchmarks.scale                          # some twelve minutes
     python -m benchmarks.scale --quick --out /tmp       # one minute, to see that it works

@@ -190,14 +190,14 @@ class Flow:
                 await asyncio.sleep(0.1)
 
     async def _has_jetstream(self) -> bool:
-        """Say whether JetStream answers; a cluster must elect first."""
+        """Return whether JetStream answers; a cluster must elect first."""
         with contextlib.suppress(Exception):
             await self.bus.jetstream(1.0).account_info()
             return True
         return False
 
     async def _is_shared(self) -> bool:
-        """Say whether every bridge reads, and every partition is read."""
+        """Return whether every bridge reads, and every partition is read."""
         jetstream = self.bus.jetstream()
         name = stream_name(Subjects.of(self._site))
         if await stream_of(jetstream, name) is None:

@@ -1,4 +1,4 @@
-"""The measured part of docs/scale.md, made from ``benchmarks/scale.json`` alone."""
+"""The measured part of docs/operations/scale.md, made from ``benchmarks/scale.json`` alone."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -198,8 +198,8 @@ def _outages(runs: Sequence[Run]) -> list[str]:
 
 
 def main() -> None:
-    """Rewrite docs/scale.md from the existing results."""
-    write_page(Path("docs/scale.md"), read_results(Path("benchmarks/scale.json")))
+    """Rewrite docs/operations/scale.md from the existing results."""
+    write_page(Path("docs/operations/scale.md"), read_results(Path("benchmarks/scale.json")))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Run(msgspec.Struct, kw_only=True):
     metrics: int = 0
     """Series of each node."""
     jobs: int = 0
-    """Jobs that ran at the end; 0 where no job was of interest."""
+    """Jobs that ran at the end; 0 if no job was of interest."""
     replicas: int = 1
     partitions: int = 1
     brokers: int = 1

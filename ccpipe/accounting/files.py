@@ -1,4 +1,4 @@
-"""Accounting files, read block by block in their order."""
+"""Accounting files, read block by block in order."""
 
 import functools
 import os
@@ -24,13 +24,13 @@ class FileBlock(NamedTuple):
     name: str
     """Name of the file."""
     offset: int
-    """Bytes before it in the file."""
+    """Byte offset in the file."""
     before: int = 0
-    """Lines before it in the file; known only after the block was read."""
+    """Line offset in the file; known only after the block was read."""
 
 
 class Start(NamedTuple):
-    """Where in a file to start reading."""
+    """Position at which to start reading."""
 
     offset: int = 0
     lines: int = 0
@@ -52,7 +52,7 @@ T = TypeVar("T", bound=BlockResult)
 
 
 class Files:
-    """Reads files; reports and counts what cannot be read in them."""
+    """Reads files; reports and counts unreadable parts."""
 
     def __init__(self) -> None:
         """Start with no problems."""

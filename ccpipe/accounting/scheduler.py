@@ -1,4 +1,4 @@
-"""What ``Sums`` must know of a scheduler's records."""
+"""Interface of a scheduler's records to ``Sums``."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +21,6 @@ class SchedulerColumns:
     fields: tuple[str, ...]
     """The columns that `job_columns` needs."""
     job_columns: Callable[[Any], dict[str, Any]]
-    """Makes of a table the columns that ``measure`` takes."""
+    """Converts a table to the columns that ``measure`` takes."""
     good: frozenset[str]
     """Outcomes of runs that did not fail."""

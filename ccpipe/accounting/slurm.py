@@ -59,7 +59,7 @@ class JobRun(msgspec.Struct, kw_only=True):
 
     @property
     def gpus(self) -> int:
-        """GPUs allocated; raises DataError where the TRES cannot be read."""
+        """GPUs allocated; raises DataError if the TRES cannot be read."""
         return _gpu_count(self.job.alloc_tres)
 
     @property

@@ -63,11 +63,11 @@ class GroupTotal:
     """Peak bytes of the same runs."""
     requests: int = 0
     percentiles: dict[str, dict[float, float | None]] = field(default_factory=dict)
-    """By measure and percentage; None where no run has the measure."""
+    """By measure and percentage; None if no run has the measure."""
 
     @property
     def efficiency(self) -> float | None:
-        """CPU time over slots times wall-clock time; None where nothing ran."""
+        """CPU time over slots times wall-clock time; None if nothing ran."""
         return self.cpu / self.slot_seconds if self.slot_seconds else None
 
     @property

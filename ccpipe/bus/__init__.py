@@ -1,4 +1,4 @@
-"""Brokers: a folder for each, with its source and its sink; subjects and codecs are of all."""
+"""Brokers: one folder each, with source and sink; subjects and codecs are shared."""
 
 import importlib.util
 import sys
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class _Hidden:
-    """An import finder that hides one module from one thread: others still find it."""
+    """An import finder that hides one module from one thread; other threads still find it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -29,18 +29,18 @@ class _Hidden:
 
 
 class _Deferred(ModuleType):
-    """Stands for a module until one of its attributes is used."""
+    """A placeholder for a module until one of its attributes is used."""
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__path__":  # Python asks for it in `from … import`
+        if name == "__path__":  # Python looks it up in `from … import`
             raise AttributeError(name)
-        if sys.modules.get(self.__name__) is self:  # another thread looks, meanwhile
+        if sys.modules.get(self.__name__) is self:  # another thread looks it up meanwhile
             del sys.modules[self.__name__]
         return getattr(importlib.import_module(self.__name__), name)
 
 
 def _version(distribution: str) -> str:
-    """Return the version of what is imported from a folder of wheels, as its metadata is named."""
+    """Return the version of a package in a folder of wheels, from the name of its metadata."""
     start = distribution.replace("-", "_") + "-"
     place = Path(str(sys.modules["nats"].__file__)).parent.parent
     found = [each.name for each in place.glob(f"{start}*")]
@@ -51,12 +51,11 @@ def _version(distribution: str) -> str:
 
 
 def _import_client() -> None:
-    """Import nats-py without what it needs for websockets, for JetStream and for its version only.
+    """Import nats-py without its dependencies for websockets, JetStream and its version.
 
-    aiohttp, where it is installed, would add 9 MB to the 41 MB of a publisher; ``nats.js`` a fifth
-    of the time to the first line of ``tail``, and ``importlib.metadata`` a tenth. In their place
-    nats-py gets modules that import them when they are used; the rest of the process is not
-    affected.
+    aiohttp, if installed, would add 9 MB to the 41 MB of a publisher; ``nats.js`` takes a fifth of
+    the time to the first line of ``tail``, and ``importlib.metadata`` a tenth. nats-py gets
+    placeholders that import these modules on first use; the rest of the process is not affected.
     """
     if "nats" in sys.modules:
         return

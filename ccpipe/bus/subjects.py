@@ -17,7 +17,8 @@ import functools
 import re
 import string
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError, EncodeError
@@ -34,19 +35,19 @@ TEMPLATES = {
 """``{name}`` is the event class, log component or Sonar type; ``{hostname}`` may be used too."""
 
 DEFAULT_SUBJECTS = {"lines": ("metrics", "events", "log"), "envelopes": ("sonar",)}
-"""What a source listens to where a recipe does not say, by type of records."""
+"""Default subjects of a source, by type of records."""
 
 KEPT = ("metrics", "events", "log", "sonar")
-"""What the stream of a cluster stores. Control is request and reply: nothing to store."""
+"""What the stream of a cluster stores. Control is request and reply, and not stored."""
 
 REQUESTED_BY = "Ccpipe-Requested-By"
-"""Header of a control request: who claims to have sent it. It is logged and proves nothing."""
+"""Header of a control request: its claimed sender. It is logged and proves nothing."""
 
 PLACEHOLDERS = ("cluster", "hostname", "name", "method")
-"""Of all templates; those of events have ``{function}`` too."""
+"""Placeholders of all templates; those of events also have ``{function}``."""
 
 _EVENTS = "events."
-"""Prefix of the names of templates for one class of events."""
+"""Prefix of the template names for one event class."""
 
 _CATEGORY = {
     Kind.METRIC: "metrics",
@@ -56,16 +57,16 @@ _CATEGORY = {
     Kind.CONTROL: "control",
 }
 
-_UNSAFE = re.compile(r"[\s\x00-\x20\x7f.*>%/\\\ud800-\udfff]")
+_UNSAFE = r"[\s\x00-\x20\x7f.*>%/\\\ud800-\udfff]"
 
 
 def escape(name: str) -> str:
-    """Make a name one token of a subject: dots, wildcards and the like become ``%XX``.
+    """Escape a name as one token of a subject: dots, wildcards and the like become ``%XX``.
 
-    A cluster may be called ``fox.educloud.no``, and a dot separates tokens. Escaping keeps
-    different names different.
+    A cluster may be called ``fox.educloud.no``, and a dot separates tokens. Different names stay
+    different.
     """
-    return _UNSAFE.sub(_percent, name) or "%"
+    return re.sub(_UNSAFE, _percent, name) or "%"
 
 
 def _percent(found: re.Match[str]) -> str:
@@ -76,7 +77,7 @@ def _percent(found: re.Match[str]) -> str:
 def _filled(
     template: str, cluster: str, hostname: str, name: str, method: str, function: str
 ) -> str:
-    """Fill a template; what it does not name is empty, so that a node's metrics are one case."""
+    """Fill a template; missing values are empty, so that a node's metrics need no special case."""
     return template.format(
         cluster=escape(cluster),
         hostname=escape(hostname),
@@ -87,7 +88,7 @@ def _filled(
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Say whether a subject falls under a pattern with NATS's wildcards ``*`` and ``>``."""
+    """Return whether a subject matches a pattern with NATS wildcards ``*`` and ``>``."""
     wanted, given = pattern.split("."), subject.split(".")
     for position, word in enumerate(wanted):
         if word == ">":
@@ -98,7 +99,7 @@ def matches(pattern: str, subject: str) -> bool:
 
 
 def covers(pattern: str, other: str) -> bool:
-    """Say whether all subjects of one pattern fall under another one."""
+    """Return whether a pattern covers all subjects of another one."""
     wanted, given = pattern.split("."), other.split(".")
     for position, word in enumerate(wanted):
         if word == ">":
@@ -109,28 +110,27 @@ def covers(pattern: str, other: str) -> bool:
 
 
 def minimal(patterns: Iterable[str]) -> list[str]:
-    """Leave out the patterns that another one covers: subjects of a stream must not overlap."""
+    """Remove patterns covered by others: the subjects of a stream must not overlap."""
     wanted = list(dict.fromkeys(patterns))
     return [p for p in wanted if not any(q != p and covers(q, p) for q in wanted)]
 
 
-@dataclass(frozen=True, slots=True)
-class Subjects:
+class Subjects(msgspec.Struct, frozen=True):
     """The subjects of one cluster."""
 
     cluster: str
     hostname: str
-    """Our own node: that of envelopes that name none."""
+    """Our own node: used for envelopes that name none."""
     templates: Mapping[str, str]
 
     @classmethod
     def of(cls, site: Site, own: Mapping[str, str | dict[str, str]] | None = None) -> "Subjects":
-        """Return the specification's subjects, overridden by the site's and by `own`.
+        """Return the specification's subjects, overridden by the site's, then by `own`.
 
         Raises
         ------
         ConfigError
-            where a template has an unknown name or placeholder, or is no subject.
+            if a template has an unknown name or placeholder, or is not a valid subject.
 
         """
         given = dict(_flat(site.bus.subjects)) | dict(_flat(own or {}))
@@ -144,7 +144,7 @@ class Subjects:
         Raises
         ------
         EncodeError
-            where the tag ``method`` or ``function`` is missing that the subject names.
+            if the subject needs a tag, ``method`` or ``function``, that is missing.
 
         """
         kind, tags = message.kind, message.tags
@@ -165,18 +165,18 @@ class Subjects:
 
     @property
     def have_metrics_by_node(self) -> bool:
-        """Whether all metrics of a node have one subject."""
+        """Whether all metrics of a node have the same subject."""
         return not any(each in self.templates["metrics"] for each in ("{name}", "{method}"))
 
     def dead(self) -> str:
-        """Return where dead letters go."""
+        """Return the subject of dead letters."""
         return self._fill("dead", escape(self.cluster))
 
     def patterns(self, names: Iterable[str], cluster: str | None = None) -> list[str]:
-        """Return what to subscribe to for some of ``TEMPLATES``; other names stand as they are.
+        """Return subscription patterns for some of ``TEMPLATES``; other names are taken literally.
 
-        `cluster` is another cluster's name than our own, or ``*`` for all of them. Metrics are
-        also heard on one subject a node, which lets the broker hold each node to its own name.
+        `cluster` is the name of another cluster, or ``*`` for all. Metrics are also subscribed to
+        per node, a form which lets the broker restrict each node to its own name.
         """
         token = "*" if cluster == "*" else escape(cluster or self.cluster)
         found: dict[str, None] = {}
@@ -198,13 +198,13 @@ class Subjects:
 
 
 def _flat(subjects: Mapping[str, str | Mapping[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield templates by name; those of the table ``events`` by ``events.<class>``."""
+    """Yield templates by name; those of the table ``events`` as ``events.<class>``."""
     for name, given in subjects.items():
         if isinstance(given, str):
             yield name, given
             continue
         if name != "events":
-            raise ConfigError(f"bus.subjects.{name}: expected a text; only events has classes")
+            raise ConfigError(f"bus.subjects.{name}: expected a string; only events has classes")
         for event, template in given.items():
             yield ("events" if event == "*" else _EVENTS + event), template
 
@@ -213,7 +213,7 @@ def _check(name: str, template: str) -> None:
     path = f"bus.subjects.{name}"
     is_class = name.startswith(_EVENTS) and name != _EVENTS
     if name not in TEMPLATES and not is_class:
-        import difflib  # for mistakes only
+        import difflib  # only needed for errors
 
         close = difflib.get_close_matches(name, TEMPLATES, n=1)
         raise ConfigError(f"{path}: unknown; did you mean {(close or list(TEMPLATES))[0]!r}?")

@@ -1,4 +1,4 @@
-"""Certificates of a broker's connection, whichever broker it is."""
+"""TLS context for the connection to any broker."""
 
 import ssl
 
@@ -6,15 +6,15 @@ from ccpipe.errors import ConfigError
 
 
 def tls_context(ca_file: str, cert_file: str, key_file: str, where: str) -> ssl.SSLContext:
-    """Return what checks the server's certificate and shows ours.
+    """Return a context that verifies the server's certificate and presents ours.
 
     Without `ca_file` the system's certificate authorities are trusted. `where` is the prefix of
-    the options' names in errors.
+    option names in errors.
 
     Raises
     ------
     ConfigError
-        where a file cannot be read.
+        if a file cannot be read.
 
     """
     try:

@@ -1,4 +1,4 @@
-"""The subcommands as cyclopts knows them, and its errors in our words."""
+"""The cyclopts app with all subcommands, and translation of its errors."""
 
 import difflib
 from pathlib import Path
@@ -20,10 +20,10 @@ from ccpipe.terminal import listed, printable
 
 
 class _App(App):
-    """Shows our own help, also where it is asked for between other words."""
+    """Prints our own help, also where ``--help`` is between other arguments."""
 
     def help_print(self, tokens: Any = None, *, console: Any = None) -> None:  # noqa: ARG002
-        """Print the help of the command that the words name."""
+        """Print the help of the command given by the arguments."""
         chain, *_ = self.parse_commands(tokens)
         if not print_help(" ".join(chain)):
             print_commands()
@@ -50,7 +50,7 @@ def run(words: list[str]) -> None:
     Raises
     ------
     UsageError
-        where the words do not fit it.
+        if the words do not fit it.
 
     """
     try:
@@ -70,7 +70,7 @@ def _refuse_empty_paths(words: list[str]) -> None:
 
 
 def _explain(error: CycloptsError) -> str:
-    """Say in the words of a command line what is wrong with one."""
+    """Describe an error of the command line."""
     of = " ".join(error.command_chain or ())
     hint = f"; see ccpipe {of} --help".replace("  ", " ")
     if isinstance(error, UnusedCliTokensError):
@@ -92,7 +92,7 @@ def _explain(error: CycloptsError) -> str:
 
 
 def _similar(error: UnknownCommandError) -> str:
-    """Return the command that was probably meant, else all where they are few."""
+    """Return the command that was probably meant, else all if they are few."""
     assert error.app is not None
     assert error.unused_tokens
     known = [name for name in error.app if not name.startswith("-")]

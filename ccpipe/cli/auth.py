@@ -1,4 +1,4 @@
-"""``ccpipe auth``: who may do what on the broker."""
+"""``ccpipe auth``: permissions on the broker."""
 
 from pathlib import Path
 from typing import Annotated
@@ -41,7 +41,7 @@ def init(
 
     Nodes can publish only under their own name, bridges read and store,
     operators use controls, viewers only subscribe. Run it again to add users:
-    existing keys are kept. docs/security.md explains where to put each file.
+    existing keys are kept. docs/operations/security.md explains where to put each file.
 
     Examples:
       ccpipe auth init keys --cluster fritz --node 'f[01-88]'

@@ -1,4 +1,4 @@
-"""``ccpipe backfill``: write what one store has into another."""
+"""``ccpipe backfill``: copy data from one store to another."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -12,6 +12,7 @@ from ccpipe.cli.bridge import batch_limits, load_recipe, recipe_parts
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.recipe.dead_letters import dead_letter_sink
 from ccpipe.cli.recipe.pipe import run_pipe
+from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.errors import ConfigError, DataError, UsageError
 from ccpipe.formats.nodelist import expand
 from ccpipe.pipeline import Source
@@ -43,7 +44,7 @@ async def backfill(
     sink. With a checkpoint, an interrupted run can be resumed.
 
     Examples:
-      ccpipe backfill parquet --from parquet --to bridges/victoriametrics.toml
+      ccpipe backfill parquet --from parquet --to victoriametrics
       ccpipe backfill messages-*.csv.gz --from file --to a.toml --node 'n[1-9]'
       ccpipe backfill postgresql://db/m --from postgres --to b.toml --rate 5000
 
@@ -54,7 +55,8 @@ async def backfill(
     from_
         Kind of source.
     to
-        The recipe whose [[translate]] and [sink] are used.
+        Recipe whose [[translate]] and [sink] are used: a TOML file, or a name as for
+        `ccpipe bridge`.
     start
         First timestamp, such as 2025-02-20T12:00:00+01:00; default: the earliest.
     end
@@ -75,8 +77,9 @@ async def backfill(
     if rate < 0:
         raise UsageError(f"--rate {rate}: must not be negative")
     telemetry = Telemetry()
-    recipe = load_recipe(to, where)
-    _, between, sink = recipe_parts(recipe, to, telemetry)
+    path = find_recipe(to)
+    recipe = load_recipe(path, where)
+    _, between, sink = recipe_parts(recipe, path, telemetry)
     progress = Progress()
     begin, finish = _nanoseconds(start), _nanoseconds(end)
     async with contextlib.AsyncExitStack() as stack:
@@ -123,7 +126,7 @@ def _source(
     format: Format | Literal["auto"],  # noqa: A002 - as recipes call it
     **options: Any,
 ) -> Source:
-    """Return what reads a store, or files; raises UsageError for a selection of nothing."""
+    """Return a reader for a store or for files; raises UsageError for an empty selection."""
     if selection.start >= selection.end:
         raise UsageError("there is nothing between --start and --end")
     if stored is None:
@@ -137,19 +140,21 @@ def _stored(
     if from_ == "parquet":
         return from_parquet(Path(place), nodes)
     if not place.startswith(("postgresql://", "postgres://")):
-        raise ConfigError(f"{place!r} is not a postgresql:// address")
+        from ccpipe.config.dump import mask
+
+        raise ConfigError(f"{mask(place, 'url')!r} is not a postgresql:// address")
     return from_postgres(place, password_file, nodes)
 
 
 def _said(start: datetime | None, end: datetime | None) -> Iterator[str]:
-    """Yield the times that the user said, for the checkpoint."""
+    """Yield the given times as text, for the checkpoint."""
     for word, time in (("from", start), ("until", end)):
         if time is not None:
             yield f"{word} {time.isoformat()}"
 
 
 def _nanoseconds(time: datetime | None) -> int | None:
-    """Return a time; one without an offset is local."""
+    """Parse a time; one without an offset is local."""
     if time is None:
         return None
     return int(time.timestamp()) * 10**9 + time.microsecond * 1000

@@ -23,10 +23,10 @@ from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
 
 SHARED = ("durable", "group", "queue")
-"""Options by which a source takes messages away from another process that has the same ones."""
+"""Options by which a source shares messages with other processes that have the same value."""
 
 PERSISTENT = ("checkpoint", "state")
-"""Options that name a file in which a part remembers how far it is."""
+"""Options that name a file in which a part keeps its position."""
 
 
 async def bridge(
@@ -86,7 +86,7 @@ async def bridge(
 
 
 def load_recipe(path: Path, where: Where) -> Recipe:
-    """Read a recipe, which extends the site's configuration."""
+    """Load a recipe, which extends the site's configuration."""
     site = where.path()
     if site:
         where.site()  # errors in the site's file are reported as such, not as the recipe's
@@ -96,7 +96,7 @@ def load_recipe(path: Path, where: Where) -> Recipe:
 def recipe_parts(
     recipe: Recipe, path: Path, telemetry: Telemetry
 ) -> tuple[Source, list[Translator], Sink]:
-    """Construct the parts of a recipe; raises ConfigError naming the key path of what is wrong."""
+    """Construct the parts of a recipe; raises ConfigError naming the key path."""
     context = {"site": recipe, "telemetry": telemetry}
     place = str(path)
     source = build("sources", recipe.source, where=place, path="source", context=context)
@@ -106,9 +106,9 @@ def recipe_parts(
 
 
 def without_traces(recipe: Recipe, folder: Path) -> Recipe:
-    """Return a recipe that prints, and leaves no trace in files or on the broker.
+    """Return a variant of a recipe that prints, and changes neither files nor the broker.
 
-    Its parts work on copies, in `folder`, of the files in which they remember how far they are.
+    Its parts use copies, in `folder`, of the files in which they keep their positions.
     """
     return msgspec.structs.replace(
         recipe,
@@ -138,7 +138,7 @@ def _on_copies(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 class Printer(Sink):
-    """Prints records of any type, each on a line, as dead letters would hold them."""
+    """Prints records of any type, one per line, as in dead letters."""
 
     limits = Limits(age=0.1)
 
@@ -158,7 +158,7 @@ class Printer(Sink):
 
 
 def batch_limits(sink: Sink, batch: Batching) -> Limits:
-    """Return the sink's own batch sizes, overridden by the recipe's."""
+    """Return the sink's default limits, overridden by the recipe's."""
     given = {
         key: value for key, value in msgspec.structs.asdict(batch).items() if value is not None
     }

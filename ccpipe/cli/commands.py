@@ -1,4 +1,4 @@
-"""The subcommands: names, summaries, and where each is."""
+"""The subcommands: names, summaries, and their modules."""
 
 COMMANDS = {
     "up": "Start everything on this machine: server, publisher, Parquet bridge, dashboard.",
@@ -41,11 +41,12 @@ FOLDERS = {
     "step",
     "tail",
     "top",
+    "version",
 }
-"""Commands that are packages."""
+"""Commands implemented as packages."""
 
-PLAIN = {"publish": "ccpipe.cli.publish.plain", "tail": "ccpipe.cli.tail.plain"}
-"""What reads plain lines of some commands, which is faster and takes less memory."""
+PLAIN = {name: f"ccpipe.cli.{name}.plain" for name in ("publish", "tail", "version")}
+"""Fast parsers for simple command lines, which need less time and memory."""
 
 HELP = """\
 The monitoring pipe for HPC clusters.
@@ -66,7 +67,7 @@ Examples:
 
 
 def print_commands() -> None:
-    """Print what ``ccpipe --help`` shows."""
+    """Print the output of ``ccpipe --help``."""
     width = max(map(len, COMMANDS)) + 2
     commands = [f"  {name:<{width}}{summary}" for name, summary in COMMANDS.items()]
     print(HELP.format(commands="\n".join(commands)))

@@ -1,4 +1,4 @@
-"""``ccpipe control``: reading and setting controls of nodes."""
+"""``ccpipe control``: reading and setting controls on nodes."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ _ERRORS: dict[str, type[CcpipeError]] = {
     "denied": DeniedError,
     "failed": UnavailableError,
 }
-"""What a refusal is to us, by its tag ``reason``; peers' refusals have none."""
+"""The error for a refusal, by its tag ``reason``; other programs' refusals have none."""
 
 
 @control.command
@@ -147,18 +147,18 @@ async def _ask(
     wait: str,
     output: Output,
 ) -> None:
-    """Ask the nodes, show what they say, and raise what went wrong with any of them."""
-    from ccpipe.bus.nats.ask import ask, request
+    """Send requests to nodes, show the answers, and raise an error if any failed."""
     from ccpipe.bus.nats.connection import Connection
+    from ccpipe.bus.nats.control_requests import control_request, send_requests
     from ccpipe.telemetry import Telemetry
 
     site = where.site()
     timeout = seconds(wait, "--wait") or 0
     names = list(dict.fromkeys(node for text in nodes or () for node in expand(text))) or [""]
-    requests = [request(name, node=node, value=value, tags=tags) for node in names]
+    requests = [control_request(name, node=node, value=value, tags=tags) for node in names]
     connection = Connection(site.bus, name="control", telemetry=Telemetry(), forever=False)
     async with connection as bus:
-        answers = await ask(bus, site, requests, seconds=timeout)
+        answers = await send_requests(bus, site, requests, seconds=timeout)
     refusals = [answer for answer in answers if _is_refusal(answer)]
     _show([answer for answer in answers if output != "table" or answer not in refusals], output)
     silent = [node for node in names if node not in {answer.hostname for answer in answers}]
@@ -172,7 +172,7 @@ def _is_refusal(answer: Message) -> bool:
 
 
 def _report(refusals: Sequence[Message], silent: Sequence[str], timeout: float) -> None:
-    """Raise the last error, if there is one; print the others before."""
+    """Raise the last error, if any; print the others before."""
     wrong: list[CcpipeError] = []
     for answer in refusals:
         error = _ERRORS.get(answer.tags.get("reason", ""), UnavailableError)
@@ -214,7 +214,7 @@ def _as_json(answer: Message) -> dict[str, Any]:
 
 
 def _value(answer: Message) -> Any:
-    """Return the value of an answer: JSON where it is an object or a list, else its text."""
+    """Parse the value of an answer: JSON if it is an object or a list, else its text."""
     text = str(answer.value)
     if text[:1] in ("{", "["):
         try:
@@ -225,7 +225,7 @@ def _value(answer: Message) -> Any:
 
 
 def _rows(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Lay a value out as names and texts: tables by their key paths, lists in one line."""
+    """Format a value as names and texts: tables by key path, lists in one line."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from _rows(inner, f"{name} {key}")

@@ -1,4 +1,4 @@
-"""``ccpipe dashboard``: what is on the bus now, in a browser."""
+"""``ccpipe dashboard``: the current state of clusters, in a browser."""
 
 import logging
 import secrets
@@ -55,7 +55,9 @@ async def dashboard(
 
     site = where.site()
     if lake is not None and not lake.is_dir():  # noqa: ASYNC240 - before anything runs
-        log.warning("no folder %s: longer history is there once a bridge has written to it", lake)
+        log.warning(
+            "no folder %s: longer history will be available once a bridge has written to it", lake
+        )
     history = Lake(lake) if lake is not None else None
     token = ""
     if token_file is not None:
@@ -80,7 +82,7 @@ async def dashboard(
 
 
 def _own_token() -> str:
-    """Return this user's token, which is made once."""
+    """Return this user's token, which is generated once."""
     path = state_folder() / "dashboard.token"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,4 +1,4 @@
-"""``ccpipe init``: the files that a site starts with."""
+"""``ccpipe init``: the initial files of a site."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from ccpipe.errors import CreateError, UsageError
 from ccpipe.terminal import listed
 
 CONFIG = """\
-# What all of a site's ccpipe commands share. All keys: {pages}/configuration.md
+# What all of a site's ccpipe commands share. All keys: {pages}/reference/configuration.md
 cluster = {cluster}
 
 [bus]
@@ -88,7 +88,7 @@ def _read(path: Path) -> str:
 
 
 def _write(target: Path, files: dict[Path, str]) -> None:
-    """Write files that do not exist yet; none where one of them does."""
+    """Write files that do not exist yet; none if one of them exists."""
     existing = [str(target / path) for path in files if (target / path).exists()]
     if existing:
         verb = "exists" if len(existing) == 1 else "exist"

@@ -5,7 +5,7 @@ import inspect
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from importlib.metadata import EntryPoint
+from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,12 +15,13 @@ from cyclopts import Parameter
 from ccpipe.cli.console.output import TableOrJson, print_json, print_table
 from ccpipe.config import Duration, Size
 from ccpipe.config.dump import plain
+from ccpipe.entry_points import EntryPoint, entry_points
 from ccpipe.errors import MissingExtra, UsageError
-from ccpipe.registry import GROUPS, constructors, entry_points, options_of
+from ccpipe.registry import GROUPS, constructors, options_of
 from ccpipe.terminal import paint
 
 CONTEXT = {"site": None, "telemetry": None}
-"""Arguments that ccpipe itself supplies; they are not options."""
+"""Arguments supplied by ccpipe; they are not options."""
 
 
 class PluginOption(msgspec.Struct, frozen=True):
@@ -29,7 +30,7 @@ class PluginOption(msgspec.Struct, frozen=True):
     name: str
     type: str
     default: Any
-    """None for an option that is optional and has no value by default."""
+    """None for an option without a default."""
     required: bool
 
 
@@ -41,7 +42,7 @@ class Plugin(msgspec.Struct, frozen=True):
     cls: str = msgspec.field(name="class")
     origin: str = msgspec.field(name="from")
     problem: str = ""
-    """Why it cannot be used here; empty if it can."""
+    """Why it cannot be used; empty if it can."""
     help: str = ""
     options: list[PluginOption] = []
 
@@ -84,7 +85,7 @@ def everything() -> list[tuple[str, EntryPoint]]:
 
 
 def wanted(name: str) -> list[tuple[str, EntryPoint]]:
-    """Return the parts of a name, which may be ``group.name``; raises UsageError."""
+    """Return the parts with a name, which may be ``group.name``; raises UsageError."""
     found = [(g, e) for g, e in everything() if name in (e.name, f"{g}.{e.name}")]
     if not found:
         known = [entry.name for _, entry in everything()]
@@ -95,9 +96,9 @@ def wanted(name: str) -> list[tuple[str, EntryPoint]]:
 
 
 def read(group: str, entry: EntryPoint) -> Plugin:
-    """Load a part; if that fails, say why."""
-    distribution = entry.dist
-    origin = f"{distribution.name} {distribution.version}" if distribution else "?"
+    """Load a part; record the reason if that fails."""
+    distribution = Distribution.at(entry.folder)
+    origin = f"{distribution.name} {distribution.version}"
     part = Plugin(group, entry.name, entry.value, origin)
     try:
         cls = entry.load()
@@ -131,7 +132,7 @@ def describe(part: Plugin) -> None:
 
 
 def _help(cls: type[Any]) -> str:
-    """Join the docstrings of a class and of the constructors that its options are those of."""
+    """Join the docstrings of a class and of the constructors that define its options."""
     texts = [inspect.getdoc(cls)]
     texts += [inspect.cleandoc(each.__doc__ or "") for each in constructors(cls)]
     inherited = (inspect.cleandoc(object.__init__.__doc__ or ""), "")

@@ -1,4 +1,4 @@
-"""``ccpipe query``: ask the Parquet files with SQL."""
+"""``ccpipe query``: query the Parquet files with SQL."""
 
 import csv
 import sys
@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import Parameter
 
 from ccpipe.config import state_folder
-from ccpipe.errors import UsageError
+from ccpipe.errors import MissingInputError, UsageError
 from ccpipe.terminal import paint, plural, printable
 
 Output = Literal["table", "json", "csv"]
@@ -48,16 +48,24 @@ def query(
 
     from ccpipe.sources.stored.parquet_tables import run_query
 
-    statement = sys.stdin.read() if sql == "-" else sql
+    text = sys.stdin.read() if sql == "-" else sql
     folder = (dir_ or state_folder() / "up" / "parquet").absolute()
 
     def answer(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], list[tuple[Any, ...]]]:
-        cursor = connection.execute(statement)
+        statements = connection.extract_statements(text)
+        if len(statements) != 1:
+            raise UsageError(f"expected one SQL statement, not {len(statements)}")
+        cursor = connection.execute(statements[0])
         names = [column[0] for column in cursor.description or ()]
         return names, cursor.fetchall()
 
     try:
         names, rows = run_query(folder, answer)
+    except MissingInputError as error:
+        if dir_ is None:
+            hint = "`ccpipe up` writes one every minute; --dir selects another folder"
+            raise MissingInputError(f"{error} yet: {hint}") from None
+        raise
     except duckdb.Error as error:
         raise UsageError(str(error).strip()) from None
     _WRITERS[output](names, rows)
@@ -88,7 +96,13 @@ def _write_json(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 def _write_csv(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
+    writer.writerows(map(_csv_cell, row) for row in rows)
+
+
+def _csv_cell(cell: Any) -> Any:
+    """Write times as ISO 8601, and what CSV has no type for as JSON."""
+    plain = msgspec.to_builtins(cell, enc_hook=str)
+    return msgspec.json.encode(plain).decode() if isinstance(plain, bool | list | dict) else plain
 
 
 _WRITERS = {"table": _write_table, "json": _write_json, "csv": _write_csv}
@@ -101,4 +115,6 @@ def _text(cell: Any) -> str:
         return f"{cell:.6g}"
     if isinstance(cell, list):
         return ",".join(map(_text, cell))
+    if isinstance(cell, dict):
+        return ",".join(f"{key}={_text(value)}" for key, value in cell.items())
     return printable(str(cell))

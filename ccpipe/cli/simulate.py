@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # the broker's client takes its time
 
 SECOND = 10**9
 SLICE = 64
-"""Payloads after which others get their turn."""
+"""Payloads after which other tasks get a turn."""
 
 
 async def simulate(
@@ -129,17 +129,17 @@ async def simulate(
 
 
 class SampleClock:
-    """Says when the next sample is due."""
+    """Computes when samples are due."""
 
     def __init__(self, interval: int, pace: float | None) -> None:
-        """Take nanoseconds between samples, and how many times faster they come."""
+        """Take the nanoseconds between samples, and the speed."""
         self.step = interval / SECOND / pace if pace else 0.0
         self.due = time.monotonic()
 
     async def wait(self, stop: asyncio.Event) -> float:
-        """Wait for a sample, the first of which is due now; return by how many seconds it is late.
+        """Wait for a sample, the first of which is due now; return its delay in seconds.
 
-        The wait ends early where `stop` is set.
+        The wait ends early if `stop` is set.
         """
         behind = time.monotonic() - self.due
         self.due += self.step
@@ -189,7 +189,7 @@ async def _publish(
 
 
 def _write_report(path: Path, publisher: "PayloadPublisher", seconds: float, cpu: float) -> None:
-    """Write what was published and what it took; raises CreateError."""
+    """Write totals and resource usage; raises CreateError."""
     import msgspec
 
     assert publisher.times is not None
@@ -210,7 +210,7 @@ def _write_report(path: Path, publisher: "PayloadPublisher", seconds: float, cpu
 
 
 def _peak() -> int:
-    """Return the largest number of bytes of memory that we had; getrusage() counts the parent's."""
+    """Return the peak memory in bytes; getrusage() would include the parent's."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
@@ -227,7 +227,7 @@ def _print(payloads: Iterator[Payload], output: str) -> None:
 
 
 def _pace(text: str) -> float | None:
-    """Return how much faster than the clock time passes; None for as fast as possible."""
+    """Return the factor between simulated and real time; None for as fast as possible."""
     if text == "max":
         return None
     try:

@@ -1,4 +1,4 @@
-"""``ccpipe streams``: what JetStream stores of a cluster, and what the configuration asks for."""
+"""``ccpipe streams``: JetStream's streams of a cluster, compared with the configuration."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -158,19 +158,19 @@ def _consumer_row(consumer: "Consumer", stream: "Stream", owner: str | None) -> 
 
 
 def _process(owner: str) -> str:
-    """Return a process as people know it: without what tells it from one of the same id."""
+    """Return a process's name for display, without its unique suffix."""
     return owner.rpartition(" ")[0]
 
 
 def _report(found: "Survey") -> None:
-    """Say on stderr what is not as it should be, and what the limits mean."""
+    """Report problems on stderr, and what the limits mean."""
     if not found.streams:
         note("no stream stores this cluster's messages; the first bridge makes it")
     for stream in found.streams:
         if stream.config.get("num_replicas", 1) == 1 and stream.config.get("storage") == "file":
             note(
                 f"{printable(stream.name)} has one copy: a power cut of the server can cost what "
-                "came within its sync_interval (docs/nats.md)"
+                "came within its sync_interval (docs/operations/nats.md)"
             )
     for difference in found.differences:
         note(printable(str(difference)), "yellow")
@@ -179,7 +179,7 @@ def _report(found: "Survey") -> None:
 
 
 def _report_undivided(found: "Survey", site: "Site") -> None:
-    """Say which subjects cannot be shared by several bridges."""
+    """Report subjects that cannot be shared by several bridges."""
     from ccpipe.bus.nats.streams.partitions import partitions_of, undivided
     from ccpipe.bus.subjects import Subjects
 
@@ -188,7 +188,7 @@ def _report_undivided(found: "Survey", site: "Site") -> None:
     for key, template in undivided(Subjects.of(site)).items():
         note(
             f"all nodes publish {key} on {printable(template)}, which stays in one partition: put "
-            f"{{hostname}} into bus.subjects.{key} (docs/scale.md)", "yellow",
+            f"{{hostname}} into bus.subjects.{key} (docs/operations/scale.md)", "yellow",
         )  # fmt: skip
 
 

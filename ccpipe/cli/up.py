@@ -32,10 +32,10 @@ from ccpipe.terminal import note, paint
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = {"dashboard": 1.0, "publisher": 1.5, "bridge": 2.5}
-"""How long each child may take to finish; together with the server under 5 s."""
+"""Time limit for each child to end; together with the server under 5 s."""
 MAX_PAUSE = 5.0
 DASHBOARD_PORT = 8770
-"""The dashboard's port, where it is free."""
+"""Preferred port of the dashboard."""
 
 _RECIPE_KEYS = {*Recipe.__struct_fields__} - {*Site.__struct_fields__}
 
@@ -147,7 +147,7 @@ async def up(
 
 
 class Child:
-    """A ccpipe command as a child process; it is started again whenever it dies."""
+    """A ccpipe command as a child process, restarted whenever it dies."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class Child:
         *,
         vital: bool = True,
     ) -> None:
-        """Prepare to run ``ccpipe`` with `arguments`; without a `vital` one the rest goes on."""
+        """Prepare to run ``ccpipe`` with `arguments`; only a `vital` one ends the others."""
         self.vital = vital
         telemetry.declare(telemetry.restarts, name)
         self.stop = stop
@@ -169,7 +169,7 @@ class Child:
         self.environment = environment
         self.process: asyncio.subprocess.Process | None = None
         self.failure: ConfigError | None = None
-        """Why restarting it is pointless; `stop` is set then."""
+        """Why restarting is pointless; then `stop` is set."""
         self._watch: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -179,7 +179,7 @@ class Child:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Ask it to end, and kill it when it does not."""
+        """Ask it to end, and kill it if it does not."""
         assert self._watch is not None
         self._watch.cancel()
         if not await child.end(self.process, STOP_SECONDS[self.name]):
@@ -199,9 +199,9 @@ class Child:
             pause = 0.1 if time.monotonic() - started > MAX_PAUSE else pause * 2
             if code in (UsageError.exit_code, ConfigError.exit_code):
                 if not self.vital:
-                    log.warning("%s cannot work and is left out; see above", self.name)
+                    log.warning("%s cannot start and is left out; see above", self.name)
                     return
-                self.failure = ConfigError(f"the {self.name} cannot work; see above")
+                self.failure = ConfigError(f"the {self.name} cannot start; see above")
                 self.stop.set()
                 return
             self.telemetry.count(self.telemetry.restarts, self.name)
@@ -212,7 +212,7 @@ class Child:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock the data folder; raises UsageError where another has it, else CreateError."""
+    """Lock the data folder; raises UsageError if another has it, else CreateError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")
@@ -227,14 +227,14 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 class Dashboard(NamedTuple):
-    """How the dashboard is started, and where it is."""
+    """How the dashboard is started, and its address."""
 
     arguments: list[str]
     url: str
 
 
 def _dashboard(folder: Path, port: int | None) -> Dashboard | None:
-    """Return how the dashboard is started; None, with a note, where a library is missing."""
+    """Return how to start the dashboard; None, with a note, if a library is missing."""
     missing = [name for name in ("aiohttp", "duckdb") if importlib.util.find_spec(name) is None]
     if "aiohttp" in missing:
         note(f"no dashboard: {MissingExtra('aiohttp', 'dashboard')}")
@@ -259,7 +259,7 @@ def _write_recipe(folder: Path, roll: str, site: Site) -> Path:
 
 
 def _write_config(folder: Path, site: Site, url: str) -> Path:
-    """Write how other commands reach this server: only the user can read the password in it."""
+    """Write the configuration for other commands: it has the password, so only for the user."""
     path = folder / "ccpipe.toml"
     text = f"""\
 # Written by `ccpipe up` at every start: ccpipe tail --config THIS_FILE
@@ -273,7 +273,7 @@ servers = {json.dumps(url.split(","))}
 
 
 def _environment(site: Site, url: str, folder: Path, config: Path | None) -> dict[str, str]:
-    """Return the children's environment; flags would show the password to every user in `ps`."""
+    """Return the children's environment; flags would show the password to all users in `ps`."""
     ours = {name: value for name, value in os.environ.items() if not _is_of_recipes(name)}
     return {
         **ours,
@@ -288,7 +288,7 @@ def _environment(site: Site, url: str, folder: Path, config: Path | None) -> dic
 
 
 def _is_of_recipes(variable: str) -> bool:
-    """Whether a variable configures a bridge's parts: for some recipe, not for the one of `up`."""
+    """Whether a variable configures a bridge's parts, and so is not for the recipe of `up`."""
     key = variable.removeprefix(ENVIRONMENT).lower().partition("__")[0]
     return variable.startswith(ENVIRONMENT) and key in _RECIPE_KEYS
 
@@ -296,7 +296,7 @@ def _is_of_recipes(variable: str) -> bool:
 def _greet(
     site: Site, url: str, folder: Path, roll: str, page: Dashboard | None, option: str
 ) -> None:
-    """Say what runs, where to look, and what to type next."""
+    """Print what runs, where to look, and what to type next."""
     address = url.rpartition("@")[2].removeprefix("nats://")
     title = f"ccpipe is up: cluster {site.cluster}, node {site.hostname}"
     shown = paint(page.url, "bold") if page else "off"

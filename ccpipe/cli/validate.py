@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 LINE_SUFFIXES = {".lp", ".line", ".txt"}
 
 RECIPE_KEYS = {"source", "translate", "sink", "batch"}
-"""Keys that only recipes have at the top level."""
+"""Top-level keys that only recipes have."""
 
 BY_SEVERITY = tuple(
     kind.exit_code
@@ -142,7 +142,7 @@ async def validate(
 
 
 def is_data(path: Path) -> bool:
-    """Whether a file holds data, by its name; raises UsageError for an unknown suffix."""
+    """Whether a file contains data, by its name; raises UsageError for an unknown suffix."""
     suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
     suffix = suffixes[-1] if suffixes else ""
     if suffix not in {".toml", *LINE_SUFFIXES}:
@@ -209,9 +209,9 @@ class _Check:
         await self.streams(site)
 
     async def streams(self, site: Site) -> None:
-        """Compare the broker's streams with the configuration, where the broker lets us see them.
+        """Compare the broker's streams with the configuration, if permitted.
 
-        A publisher's user may not, and a broker without JetStream has none.
+        A publisher's user may not examine them, and a broker without JetStream has none.
         """
         from ccpipe.bus.nats.connection import Connection
         from ccpipe.bus.nats.streams.reconcile import check_streams

@@ -1,4 +1,4 @@
-"""Plain data to Structs, with errors that name the key path and the most similar key."""
+"""Conversion of plain data to Structs, with errors that name the key path and a suggestion."""
 
 import re
 from collections.abc import Mapping
@@ -51,13 +51,13 @@ def _read_special(kind: type[Any], value: Any) -> Any:
     raise ValueError(f"not a {kind.__name__}: {value!r:.80}")
 
 
-_MEASURE = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*([A-Za-z]*)")
+_MEASURE = r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*([A-Za-z]*)"
 
 
 def _measure(kind: type[Duration | Size], value: Any) -> Duration | Size:
     what = "an interval" if kind is Interval else f"a {kind.__name__.lower()}"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        found = _MEASURE.fullmatch(str(value).strip())
+        found = re.fullmatch(_MEASURE, str(value).strip())
         if not found or found[2] not in kind.UNITS:
             raise ValueError(f"not {what}: {value!r:.80} (expected e.g. {kind.EXAMPLES})")
         value = float(found[1]) * kind.UNITS[found[2]]
@@ -67,11 +67,11 @@ def _measure(kind: type[Duration | Size], value: Any) -> Duration | Size:
     return kind(value)
 
 
-_LIMIT = 2**63  # of what brokers and databases count with
+_LIMIT = 2**63  # the range of integers in brokers and databases
 
 
 def _explain(text: str, tree: Any, kind: Any) -> tuple[str, str, str]:
-    """Return the place, the reason and the key path of an error of msgspec."""
+    """Return key path, reason and the offending key path of a msgspec error."""
     found = re.fullmatch(r"(.*) - at `\$(.*)`", text, re.DOTALL)
     reason, place = found.groups() if found else (text, "")
     place, kind = _follow(place, tree, kind)
@@ -84,7 +84,7 @@ def _explain(text: str, tree: Any, kind: Any) -> tuple[str, str, str]:
     if culprit in KEYS:
         return place, f"the key {key[1]!r} was replaced by {KEYS[culprit]}", culprit
     known = sorted(field_types(kind))
-    import difflib  # for mistakes only
+    import difflib  # only needed for errors
 
     close = difflib.get_close_matches(key[1], known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"

@@ -34,10 +34,10 @@ def with_unit(value: Duration | Size) -> str | float:
 
 
 def mask(value: Any, key: str = "") -> Any:
-    """Mask what may be a secret in a value, and in all values of tables and lists.
+    """Mask secrets in a value, and in all values of tables and lists.
 
-    That is whatever stands before the last ``@`` of a URL, with or without its scheme, however
-    malformed it is; a parameter such as ``password=``; and a value whose key says that it is one.
+    Masked are: everything before the last ``@`` of a URL, with or without its scheme, even if the
+    URL is malformed; parameters such as ``password=``; and values whose key names a secret.
     """
     if isinstance(value, Mapping):
         return {name: mask(inner, str(name)) for name, inner in value.items()}
@@ -59,7 +59,7 @@ def _masked_userinfo(found: re.Match[str]) -> str:
 _NAMES = r"(?:password|passwd|passphrase|secret|token|api_?key|seed|credentials?)"
 _SECRET_KEY = re.compile(rf"{_NAMES}$", re.IGNORECASE)
 _URL_KEY = re.compile(r"(?:servers?|urls?|uri|dsn|address|brokers?|hosts?|endpoints?)$")
-"""Keys whose values are addresses: there anything before ``@`` is a user, and may be a secret."""
+"""Keys whose values are addresses: anything before ``@`` in them may be a secret."""
 _ANY_USERINFO = re.compile(r"^.*@", re.DOTALL)
 _USERINFO = re.compile(r"^[^@]*:.*@", re.DOTALL)
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)

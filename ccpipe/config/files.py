@@ -1,4 +1,4 @@
-"""The files that configuration is read from, and those that it names."""
+"""Configuration files, and the files that configuration refers to."""
 
 import os
 from pathlib import Path
@@ -27,7 +27,7 @@ def state_folder() -> Path:
 def _home() -> Path:
     try:
         return Path.home()
-    except RuntimeError:  # a container's user need not have one
+    except RuntimeError:  # a container's user may have no home
         return Path("/")
 
 
@@ -68,16 +68,16 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises
     ------
     MissingInputError
-        where it cannot be opened.
+        if it cannot be opened.
     ConfigError
         naming file and place, where it is not TOML.
 
     """
-    import tomllib  # most nodes and people have no file
+    import tomllib  # most nodes and users have no file
 
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise MissingInputError(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # of syntax, UTF-8, endless digits or depth
+    except (ValueError, RecursionError) as error:  # syntax, UTF-8, huge numbers, nesting depth
         raise ConfigError(f"{path}: not TOML: {error}") from None

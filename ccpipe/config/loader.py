@@ -25,11 +25,11 @@ T = TypeVar("T")
 ENVIRONMENT = "CCPIPE_"
 """Prefix of environment variables; ``__`` enters a table: ``CCPIPE_BUS__SERVERS=nats://a,nats://b``."""
 
-_NOT_CONFIGURATION = re.compile(
+_NOT_CONFIGURATION = (
     r"CCPIPE_(?:CONFIG|KERNEL|LOGLEVEL|TESTS_STRICT"
-    # what nats.conf reads
+    # read by nats.conf
     r"|(?:NODE|BRIDGE|VIEWER|OPERATOR)_PASSWORD"
-    # what Kubernetes sets in every pod beside a Service whose name begins with ccpipe
+    # set by Kubernetes in every pod if a Service's name begins with ccpipe
     r"|(?!.*__)(?:.+_)?(?:SERVICE_(?:HOST|PORT)(?:_.+)?|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_.+)?)?))"
 )
 
@@ -44,17 +44,17 @@ def load(
 ) -> T:
     """Build a Struct of `kind` from a file, the environment and `flags`; later ones override.
 
-    `flags` are given by key path (``{"bus.servers": [...]}``); None means not given. `below` is
-    what the file extends: a recipe extends the site's configuration.
+    `flags` are given by key path (``{"bus.servers": [...]}``); None means not given. `below` are
+    values that the file overrides: a recipe overrides the site's configuration.
 
     Raises
     ------
     ConfigError
-        naming file, key path and, for an unknown key, the most similar one.
+        naming the file, the key path and, for an unknown key, the most similar one.
 
     """
     tree: dict[str, Any] = merge_tables(dict(below or {}), read_toml(path) if path else {})
-    origins: dict[str, str] = {}  # of what does not come from the file
+    origins: dict[str, str] = {}  # of values that do not come from the file
     for name, stems, text in _variables(os.environ if environ is None else environ):
         if stems[0] in field_types(kind) or stems[0] not in field_types(Recipe):
             set_at_path(tree, stems, split_list(text, type_at(kind, stems)), name)
@@ -67,13 +67,13 @@ def load(
 
 
 def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, list[str], str]]:
-    """Yield the variables that are settings: name, key path and value.
+    """Yield the environment variables that are settings: name, key path and value.
 
-    A site may have variables of its own that begin with ``CCPIPE_``; they are reported once. One
-    that contains ``__`` or resembles a setting is a setting, so that a typo is still an error.
+    Other variables that begin with ``CCPIPE_`` are reported once and ignored. One that contains
+    ``__`` or resembles a setting counts as a setting, so that a typo is still an error.
     """
     for name, text in environ.items():
-        if not name.startswith(ENVIRONMENT) or _NOT_CONFIGURATION.fullmatch(name):
+        if not name.startswith(ENVIRONMENT) or re.fullmatch(_NOT_CONFIGURATION, name):
             continue
         stems = name.removeprefix(ENVIRONMENT).lower().split("__")
         if len(stems) == 1 and stems[0] not in field_types(Recipe):
@@ -90,7 +90,7 @@ def _similar_setting(stem: str) -> str | None:
         if stem.startswith(f"{table}_"):
             return f"{ENVIRONMENT}{table}__{stem.removeprefix(f'{table}_')}".upper()
     paths = {"_".join(path): path for path in _key_paths(Recipe)}
-    import difflib  # for mistakes only
+    import difflib  # only needed for errors
 
     close = difflib.get_close_matches(stem, paths, n=1, cutoff=0.75)
     return f"{ENVIRONMENT}{'__'.join(paths[close[0]])}".upper() if close else None
@@ -112,17 +112,17 @@ def _report_unknown(name: str) -> None:
 
 
 def split_list(text: Any, kind: Any) -> Any:
-    """Make a list of text: environment variables hold only text.
+    """Split the text of an environment variable where a list is expected.
 
-    Text is split at commas where a list is expected. Where the type depends on a part, such as for
-    options of a sink, a list is written as in TOML: ``["a:1", "b:2"]``.
+    Text is split at commas. If the type depends on a part, such as for options of a sink, a list
+    is written as in TOML: ``["a:1", "b:2"]``.
     """
     if isinstance(text, str) and typing.get_origin(bare_type(kind)) is list:
         return [part.strip() for part in text.split(",") if part.strip()]
     if isinstance(text, str) and kind is Any and text.startswith("["):
         import tomllib
 
-        with contextlib.suppress(ValueError):  # else it is text that begins with a bracket
+        with contextlib.suppress(ValueError):  # not a list: text that begins with a bracket
             return tomllib.loads(f"list = {text}")["list"]
     return text
 
@@ -138,7 +138,7 @@ def merge_tables(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, A
 
 
 def set_at_path(tree: dict[str, Any], path: list[str], value: Any, name: str) -> None:
-    """Set a value at a key path; raises ConfigError where something on the path is not a table."""
+    """Set a value at a key path; raises ConfigError if something on the path is not a table."""
     *stems, leaf = path
     for stem in stems:
         below = tree.get(stem, {})

@@ -1,6 +1,6 @@
-"""Names that configuration files used before, and what to write instead: all in one place.
+"""Former names in configuration files, and their replacements: all in one place.
 
-A file that still uses an old name is refused with a message that gives the new one.
+A file that uses a former name is rejected with a message that gives the new one.
 """
 
 KEYS = {

@@ -34,7 +34,7 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     jetstream: bool = True
     """Use JetStream (at-least-once delivery) instead of core NATS (at most once)."""
     subjects: dict[str, str | dict[str, str]] = {}
-    """Overrides of the default subjects; see ``docs/wire.md``."""
+    """Overrides of the default subjects; see ``docs/reference/wire.md``."""
     stream_age: Duration = Duration(86400)
     """How long the stream keeps messages for bridges that are not running."""
     stream_size: Size = Size(2**30)
@@ -43,7 +43,8 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """What a full stream discards: ``old`` deletes the oldest messages, even unread ones; ``new``
     rejects new messages, which publishers then keep in their spool."""
     stream_replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
-    """Number of servers of a JetStream cluster that store each message; see ``docs/nats.md``."""
+    """Number of servers of a JetStream cluster that store each message; see
+    ``docs/operations/nats.md``."""
     stream_sources: list[str] = []
     """JetStream domains from whose stream of the same name, or from ``domain/stream``, this stream
     copies its messages. It then stores nothing published here."""
@@ -53,7 +54,7 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """JetStream domain, such as a leaf node's; default: that of the connected server."""
     stream_partitions: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
     """Number of partitions that bridges of one recipe share; each partition is read in order by
-    one bridge; see ``docs/scale.md``."""
+    one bridge; see ``docs/operations/scale.md``."""
 
 
 class SonarOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -89,7 +90,7 @@ class ControlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class SpoolOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Spool on disk for messages while the broker is unreachable; see ``docs/node.md``."""
+    """Spool on disk while the broker is unreachable; see ``docs/node/publisher.md``."""
 
     enabled: bool = True
     """Keep messages on disk; otherwise in memory only."""
@@ -127,7 +128,7 @@ class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Tags added to each metric, besides ``cluster``, ``hostname`` and ``type``."""
     profile: Literal["none", "clustercockpit"] = "none"
     """Target reader of the metrics: ``clustercockpit`` sends what cc-metric-store can store; see
-    ``docs/clustercockpit.md``."""
+    ``docs/clustercockpit/site.md``."""
     precision: Literal["auto", "s", "ms", "us", "ns"] = "auto"
     """Unit of the timestamps of metrics; ``auto`` uses the largest exact unit, and ``s`` with the
     profile ``clustercockpit``."""

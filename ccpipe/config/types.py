@@ -1,4 +1,4 @@
-"""The declared types of configuration: of a key path, without annotations."""
+"""Declared types of configuration values by key path, without annotations."""
 
 import functools
 import types
@@ -10,7 +10,7 @@ import msgspec
 
 
 def type_at(kind: Any, path: Sequence[str]) -> Any:
-    """Return the declared type of the value at a key path; Any where there is none."""
+    """Return the declared type of the value at a key path; Any if there is none."""
     return functools.reduce(type_inside, path, kind)
 
 

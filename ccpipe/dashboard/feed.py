@@ -1,4 +1,4 @@
-"""The bus: what is heard on it fills the live state."""
+"""Updates the live state from the bus."""
 
 import asyncio
 import functools
@@ -25,23 +25,23 @@ from ccpipe.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 DECODE_SECONDS = 0.25
-"""Payloads of so long are decoded together, which costs a fraction of decoding each alone."""
+"""Payloads within this time are decoded together, which costs a fraction of decoding each alone."""
 MAX_PENDING_BYTES = 64 * 2**20
-"""What waits to be decoded; beyond it payloads are dropped and counted."""
+"""Limit on undecoded data; beyond it, payloads are dropped and counted."""
 MAX_TEXTS = 2000
-"""Texts taken from what is decoded together; a flood of log messages loses the rest."""
+"""Maximum number of texts per decoding round; a flood of log messages loses the rest."""
 POLL_SECONDS = 5.0
-"""Time between two looks at streams and consumers."""
+"""Interval at which streams and consumers are queried."""
 FORGET_TICKS = 30
 REPLAY = {"events": (86400.0, 20_000), "log": (3600.0, 1000), "dead": (86400.0, 1000)}
-"""What is read from the streams at the start: seconds, and messages at most."""
+"""History read from the streams at the start: seconds, and maximum number of messages."""
 REPLAY_SECONDS = 20.0
 OVERLAP_SECONDS = 5.0
-"""By how much the broker's clock may be behind ours: what came since may have been heard too."""
+"""Tolerated lag of the broker's clock: newer stored messages may also arrive live."""
 
 
 class DashboardFeed:
-    """Listens to all clusters, as an async context manager, and holds the live state."""
+    """Subscribes to all clusters, as an async context manager, and holds the live state."""
 
     def __init__(self, site: Site, telemetry: Telemetry, *, max_series: int = MAX_SERIES) -> None:
         """Prepare; nothing is connected yet."""
@@ -63,7 +63,7 @@ class DashboardFeed:
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def __aenter__(self) -> Self:
-        """Begin to connect; where there is no server yet that goes on by itself."""
+        """Start connecting; if no server is reachable yet, continue in the background."""
         self.nodes.known = await asyncio.to_thread(known_metrics)
         work = {"listen": self._listen(), "tick": self._tick(), "poll": self._poll()}
         self._tasks = [asyncio.create_task(w, name=f"ccpipe-{n}") for n, w in work.items()]
@@ -74,15 +74,15 @@ class DashboardFeed:
         while left := [task for task in self._tasks if not task.done()]:
             for task in left:
                 task.cancel()
-            await asyncio.wait(left, timeout=1)  # the client now and then swallows a cancellation
+            await asyncio.wait(left, timeout=1)  # the client may swallow a cancellation
 
     @property
     def is_live(self) -> bool:
-        """Whether it listens, and what the streams held has been read."""
+        """Whether it is subscribed, and the stored messages were read."""
         return not self._is_replaying
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Wait until `stop` is set; raises what ends the feed before, such as DeniedError."""
+        """Wait until `stop` is set; raises errors that end the feed, such as DeniedError."""
         waiting = asyncio.create_task(stop.wait())
         tasks = {waiting, *self._tasks}
         try:
@@ -114,10 +114,10 @@ class DashboardFeed:
                 log.warning("stored data of the last day is not shown: %s", why)
             finally:
                 self._begin_live()
-            await asyncio.Event().wait()  # until it is cancelled
+            await asyncio.Event().wait()  # until cancelled
 
     async def _replay(self, name: str, pattern: str, began: float) -> None:
-        """Read what a stream holds of one pattern; nothing where there is none."""
+        """Read a stream's messages of one pattern; nothing if there is no stream."""
         seconds, maximum = REPLAY[name]
         since = began - seconds
         async for deliveries in replay(self.bus, pattern, since=since, maximum=maximum):
@@ -135,7 +135,7 @@ class DashboardFeed:
                     self._take_texts(batch.records, MAX_TEXTS)
 
     def _begin_live(self) -> None:
-        """Go on with what came meanwhile, without what the streams have shown already."""
+        """Continue with live messages, without those already read from the streams."""
         seen, self._replayed = self._replayed, set()
         for waiting in (self._pending, self._pending_dead):
             waiting[:] = [each for each in waiting if (each.subject, each.payload) not in seen]
@@ -143,7 +143,7 @@ class DashboardFeed:
 
     def _receive(self, earlier: Sequence[str], delivery: Delivery) -> None:
         if any(matches(pattern, delivery.subject) for pattern in earlier):
-            return  # it came by that pattern too
+            return  # received on that pattern too
         if self._pending_bytes > MAX_PENDING_BYTES:
             self.health.dropped += 1
             return
@@ -157,8 +157,8 @@ class DashboardFeed:
             self.health.dropped += 1
 
     def _decode(self) -> None:
-        """Decode what has arrived since the last time."""
-        if self._is_replaying:  # a job's start must be read before its stop
+        """Decode what has arrived since the last call."""
+        if self._is_replaying:  # a job's start must be processed before its stop
             return
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         health = self.health
@@ -178,7 +178,7 @@ class DashboardFeed:
             texts -= self._take_texts(lines, texts)
 
     def _take_texts(self, lines: Lines, maximum: int) -> int:
-        """Take events and log messages; return how many."""
+        """Process events and log messages; return their number."""
         if ValueType.TEXT not in lines.types:
             return 0
         rows = [row for row, kind in enumerate(lines.types) if kind == ValueType.TEXT]
@@ -208,7 +208,7 @@ class DashboardFeed:
                 self.ticked.notify_all()
 
     async def _poll(self) -> None:
-        """Look at streams and consumers now and then."""
+        """Query streams and consumers periodically."""
         health = self.health
         while True:
             if self.bus.is_connected and self.site.bus.jetstream:

@@ -1,4 +1,4 @@
-"""How the pipe does: rates, bad lines, dead letters, streams and the lag of their consumers."""
+"""Health of the pipe: rates, bad lines, dead letters, streams and consumer lag."""
 
 from collections import deque
 
@@ -8,16 +8,16 @@ from ccpipe.bus.nats.connection import Delivery
 
 MAX_RATES = 300
 WINDOW = 10
-"""Calls of ``tick`` over which a rate is the mean: publishers send every few seconds, together."""
+"""Calls of ``tick`` over which rates are averaged: publishers send at the same time."""
 MAX_DEAD = 100
-"""Dead letters that are shown."""
+"""Maximum number of dead letters shown."""
 MAX_REASONS = 50
-"""Different reasons that are counted apart; others are counted together."""
+"""Maximum number of distinct reasons; others are counted together."""
 MAX_EXCERPT = 400
 
 
 class DeadLetterRow(msgspec.Struct):
-    """A dead letter as the page shows it."""
+    """A dead letter as shown on the page."""
 
     number: int
     time: float
@@ -34,7 +34,7 @@ class ConsumerHealth(msgspec.Struct):
     stream: str
     name: str
     waiting: int
-    """Messages that the stream holds and it has not got yet: its lag."""
+    """Lag: messages stored in the stream and not yet delivered."""
     unacknowledged: int
     redelivered: int
 
@@ -49,7 +49,7 @@ class StreamHealth(msgspec.Struct):
 
 
 class Health:
-    """Counters of what is on the bus; every number is bounded."""
+    """Counters of messages on the bus; all are bounded."""
 
     def __init__(self) -> None:
         """Start counting."""
@@ -62,12 +62,12 @@ class Health:
         self.streams: list[StreamHealth] = []
         self.consumers: list[ConsumerHealth] = []
         self.problem = ""
-        """Why streams and consumers are not known."""
+        """Why streams and consumers are unknown."""
         self._counts: deque[tuple[float, int, int, int]] = deque(maxlen=WINDOW + 1)
         self._ids: deque[str] = deque(maxlen=MAX_DEAD)
 
     def tick(self, now: float) -> None:
-        """Note the mean rates since up to WINDOW calls ago."""
+        """Compute the mean rates over up to WINDOW calls."""
         if self._counts and now <= self._counts[-1][0]:
             return
         self._counts.append((now, self.payloads, self.lines, self.bytes))
@@ -89,7 +89,7 @@ class Health:
         return self.rates[-1][2] if self.rates else 0.0
 
     def feed_dead(self, delivery: Delivery, now: float) -> None:
-        """Keep a dead letter; one that is published again has its message id again."""
+        """Store a dead letter; a republished one has the same message id again."""
         id_ = delivery.headers.get("Nats-Msg-Id", "")[:MAX_EXCERPT]
         if id_ in self._ids:
             return

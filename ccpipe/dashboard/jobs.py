@@ -8,9 +8,9 @@ import msgspec
 from ccpipe.message import Message
 
 MAX_JOBS = 3000
-"""Jobs that are kept; beyond it those that ended first are forgotten."""
+"""Maximum number of jobs; beyond it those that ended first are dropped."""
 MAX_NODES = 10_000
-"""Nodes of one job that are kept."""
+"""Maximum number of nodes per job."""
 MAX_TEXT = 255
 
 JobKey = tuple[str, int, int]
@@ -22,7 +22,7 @@ class _Resource(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    """What is read of either event; writers differ in what else they say."""
+    """The fields read from either event; writers differ in the others."""
 
     jobId: int  # noqa: N815 - cc-backend's keys, here and below
     cluster: str = ""
@@ -60,12 +60,12 @@ class JobRow(msgspec.Struct):
 
     @property
     def key(self) -> JobKey:
-        """What tells it from other jobs."""
+        """Identifies the job."""
         return self.cluster, self.id, self.start
 
 
 class Jobs:
-    """The jobs that were heard of, newest last; bounded."""
+    """The known jobs, newest last; bounded."""
 
     def __init__(self, maximum: int = MAX_JOBS) -> None:
         """Start without jobs."""
@@ -88,7 +88,7 @@ class Jobs:
         return [job for job in self.running if job.cluster == cluster and hostname in job.nodes]
 
     def feed(self, message: Message) -> None:
-        """Take an event; what is no start or stop of a job is ignored."""
+        """Process an event; other events than starts and stops of jobs are ignored."""
         function = message.tags.get("function")
         if message.name != "job" or function not in ("start_job", "stop_job"):
             return
@@ -101,7 +101,7 @@ class Jobs:
         if function == "start_job":
             before = self.jobs.get(key)
             self.jobs[key] = job = _job(cluster, event)
-            if before is not None and not job.stop:  # a start that is told again
+            if before is not None and not job.stop:  # a repeated start
                 job.stop, job.state = before.stop, before.state
             self._make_room()
         elif not self._stop(key, event):
@@ -109,7 +109,7 @@ class Jobs:
         self.version += 1
 
     def _stop(self, key: JobKey, event: _Event) -> bool:
-        """Note the end of a job; one whose start was not heard is not shown."""
+        """Record the end of a job; one without a known start is not shown."""
         job = self.jobs.get(key)
         if job is None and not event.startTime:
             same = [j for j in self.jobs.values() if j.key[:2] == key[:2] and not j.stop]

@@ -8,7 +8,7 @@ from ccpipe.message import Kind, Message
 
 MAX_ENTRIES = 1000
 MAX_TEXT = 2000
-"""Characters of a text that are kept."""
+"""Maximum length of a stored text."""
 MAX_NAME = 255
 
 
@@ -16,7 +16,7 @@ class Entry(msgspec.Struct):
     """One event or log message."""
 
     number: int
-    """Counts from 1: a page asks for what came after the last one that it has."""
+    """Counts from 1: a page requests the entries after its last one."""
     time: float
     kind: str
     cluster: str
@@ -37,7 +37,7 @@ class Journal:
         self.count = 0
 
     def feed(self, message: Message, now: float) -> None:
-        """Keep an event or a log message; other kinds are ignored."""
+        """Store an event or a log message; other kinds are ignored."""
         if message.kind not in (Kind.EVENT, Kind.LOG):
             return
         tags = message.tags

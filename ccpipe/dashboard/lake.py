@@ -1,4 +1,4 @@
-"""History from the Parquet files that a bridge writes, by DuckDB."""
+"""History from the Parquet files of a bridge, read with DuckDB."""
 
 import asyncio
 import re
@@ -14,17 +14,17 @@ import msgspec
 from ccpipe.errors import MissingExtra, UnavailableError, UsageError
 
 MAX_POINTS = 400
-"""Points of a series: the time asked for is cut into so many intervals."""
+"""Points per series: the requested time is divided into so many intervals."""
 MAX_ROWS = 400_000
 MAX_NODES = 64
-"""Nodes of one query."""
+"""Maximum number of nodes per query."""
 MAX_FILES = 20_000
 MAX_DAYS = 366
 QUERY_SECONDS = 30.0
 MEMORY = "256MB"
-"""What DuckDB may use of memory."""
+"""Memory limit of DuckDB."""
 LATE_SECONDS = 600
-"""How much older than its newest row a file may look by the clock of who wrote it."""
+"""Tolerated lag of the writer's clock in a file's name, relative to its newest row."""
 
 FINE = ("hwthread", "core")
 """Values of the tag ``type`` that are averaged or summed by the reader rather than shown."""
@@ -38,7 +38,7 @@ class HistoryQuery(msgspec.Struct, forbid_unknown_fields=True):
     start: float
     stop: float
     metrics: list[str] | None = None
-    """All where it is absent."""
+    """All if missing."""
 
 
 class SeriesHistory(msgspec.Struct):
@@ -49,21 +49,21 @@ class SeriesHistory(msgspec.Struct):
     series: list[tuple[str, str, str, list[float], list[float]]]
     """Hostname, metric, part (empty for the node), times, means."""
     cut: bool = False
-    """Whether there was more than `MAX_ROWS`."""
+    """Whether there were more than `MAX_ROWS`."""
 
 
 class Lake:
     """Parquet files below a folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Use `folder`, which may come later.
+        """Use `folder`, which may be created later.
 
         Raises
         ------
         MissingExtra
-            where DuckDB is not installed.
+            if DuckDB is not installed.
         UsageError
-            where `folder` is something else.
+            if `folder` is something else.
 
         """
         try:
@@ -82,9 +82,9 @@ class Lake:
         Raises
         ------
         UsageError
-            where the time range is empty or too long, or has too many nodes.
+            if the time range is empty or too long, or has too many nodes.
         UnavailableError
-            where the files cannot be read, or not in time.
+            if the files cannot be read, or not in time.
 
         """
         if not 0 < query.stop - query.start <= MAX_DAYS * 86400 or query.start < 0:
@@ -130,7 +130,7 @@ class Lake:
         return SeriesHistory(step, list(_series(rows[:MAX_ROWS])), cut=len(rows) > MAX_ROWS)
 
     def files(self, query: HistoryQuery) -> Iterator[str]:
-        """Yield the files that may hold rows of a query: by their folders' days and their names."""
+        """Yield the files that may contain rows of a query, by folder and name."""
         day = datetime.fromtimestamp(query.start, UTC).date()
         last = datetime.fromtimestamp(min(query.stop, time.time() + 86400), UTC).date()
         oldest = datetime.fromtimestamp(max(0.0, query.start - LATE_SECONDS), UTC)

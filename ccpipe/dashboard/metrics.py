@@ -1,4 +1,4 @@
-"""What is known of metrics by their names: unit, meaning, and how parts of a node add up."""
+"""Properties of metrics by name: unit, meaning, and aggregation over parts of a node."""
 
 from typing import Any, NamedTuple
 
@@ -7,11 +7,11 @@ from ccpipe.formats.units import parse_unit
 from ccpipe.node.sampling.metrics import declared
 
 AVERAGED = {"percent", "temperature", "hertz", "revolution", "volt"}
-"""Measures that are averaged over the parts of a node; the others are summed."""
+"""Quantities averaged over the parts of a node; the others are summed."""
 
 
 class Known(NamedTuple):
-    """What is known of one metric."""
+    """Properties of one metric."""
 
     unit: str = ""
     meaning: str = ""
@@ -20,7 +20,7 @@ class Known(NamedTuple):
 
 
 def known_metrics() -> dict[str, Known]:
-    """Return what the collectors declare, plug-ins' too, by name of the metric.
+    """Return the metrics declared by collectors, including plug-ins, by name.
 
     It imports every collector: call it in a thread.
     """
@@ -33,7 +33,7 @@ def known_metrics() -> dict[str, Known]:
 
 
 def is_averaged(unit: str) -> bool:
-    """Say whether values of a unit are averaged over the parts of a node."""
+    """Return whether values of a unit are averaged over the parts of a node."""
     try:
         return bool(unit) and parse_unit(unit).measure in AVERAGED
     except DataError:
@@ -41,5 +41,5 @@ def is_averaged(unit: str) -> bool:
 
 
 def plain(known: dict[str, Known], names: list[str]) -> dict[str, dict[str, Any]]:
-    """Return what the page needs to know of some metrics."""
+    """Return the properties of some metrics that the page needs."""
     return {name: known[name]._asdict() for name in names if name in known}

@@ -18,9 +18,9 @@ from ccpipe.dashboard.metrics import Known
 from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, ValueType
 
 MAX_SERIES = 150_000
-"""Series that are kept; further ones are counted and left out."""
+"""Maximum number of series; further ones are counted and dropped."""
 MAX_KEY = 1000
-"""Bytes of a series' name and tags; longer ones are left out."""
+"""Maximum length of a series' name and tags in bytes; longer ones are dropped."""
 MAX_REFUSED = 100_000
 """Series that are left out and known to be; further ones may be counted more than once."""
 MIN_TABLE = 2**16
@@ -31,7 +31,7 @@ MAX_ROWS = 300
 MAX_HISTORY_BYTES = 96 * 2**20
 """The oldest rows are dropped beyond this, so many series have a shorter history."""
 SILENT_SECONDS = 60
-"""A node from which nothing came for so long is shown as silent."""
+"""Time without messages after which a node is shown as silent."""
 FORGET_SECONDS = 900
 """A series from which nothing came for so long is forgotten. Longer than the history, so that no
 row holds values of a slot's former series."""
@@ -55,13 +55,13 @@ class LiveNode:
     own: set[str] = field(default_factory=set)
     """Metrics that the node sends as one value."""
     seen: float = 0.0
-    """When something came from it, on the clock of ``Nodes.tick``."""
+    """When its last message arrived, on the clock of ``Nodes.tick``."""
     is_silent: bool = False
 
 
 @dataclass(slots=True)
 class Slot:
-    """What a slot is for."""
+    """The use of a slot."""
 
     node: LiveNode
     metric: str
@@ -80,9 +80,9 @@ class Nodes:
         self.max_series = max_series
         self.nodes: dict[NodeId, LiveNode] = {}
         self.left_out = 0
-        """Series that were not taken: too many, or too long a name."""
+        """Series that were dropped: too many, or too long a name."""
         self.layout = 0
-        """Grows whenever nodes or series come or go."""
+        """Incremented whenever nodes or series are added or removed."""
         self.lines = 0
         self.values = array("f", [NAN])
         self.rows: deque[tuple[float, array[float]]] = deque(maxlen=MAX_ROWS)
@@ -109,7 +109,7 @@ class Nodes:
         return self._ordered[1]
 
     def feed(self, lines: Lines, now: float) -> None:
-        """Take the metrics of a payload that came at `now`; other kinds are ignored."""
+        """Process the metrics of a payload that arrived at `now`; other kinds are ignored."""
         self._now = now
         if lines.table is not self._table:
             self._begin_table(lines.table)
@@ -136,7 +136,7 @@ class Nodes:
             fresh[slot] = now
 
     def tick(self, now: float) -> None:
-        """Add up parts, find silent nodes and keep a row of history; call it once a second."""
+        """Aggregate parts, detect silent nodes and add a row of history; call it once a second."""
         self._now = now
         for node in self.nodes.values():
             self._add_up(node)
@@ -150,7 +150,7 @@ class Nodes:
             self.rows.append((now, row))
 
     def forget(self) -> None:
-        """Forget series and nodes from which nothing came for long; call it now and then."""
+        """Drop series and nodes without recent messages; call it periodically."""
         oldest = self._now - FORGET_SECONDS
         gone = [
             slot
@@ -191,7 +191,7 @@ class Nodes:
         return times, numbers
 
     def metric_counts(self) -> dict[str, int]:
-        """Return how many nodes have each metric."""
+        """Return the number of nodes that have each metric."""
         counts: dict[str, int] = {}
         for node in self.nodes.values():
             for metric in node.cells:
@@ -205,7 +205,7 @@ class Nodes:
         self._value_field = -1
 
     def _resolve(self, series: Series) -> int:
-        """Return the slot of a series that is new in its table; 0 where it is not shown."""
+        """Return the slot of a series that is new in its table; 0 if it is not shown."""
         name, tags, key = series
         host = tags.get("hostname")
         if not host:
@@ -229,7 +229,7 @@ class Nodes:
         return node.cells.get(metric) if part is None else node.parts.get(metric, {}).get(part)
 
     def _refuse(self, key: bytes) -> None:
-        """Count a series that is left out, once."""
+        """Count a dropped series, once."""
         if hash(key) not in self._refused:
             self.left_out += 1
             if len(self._refused) < MAX_REFUSED:
@@ -276,7 +276,7 @@ class Nodes:
         self._free.append(slot)
 
     def _add_up(self, node: LiveNode) -> None:
-        """Set the cells of metrics that only parts of the node send."""
+        """Set the cells of metrics that the node sends for its parts only."""
         values, fresh = self.values, self._fresh
         for metric, parts in node.parts.items():
             if metric in node.own:
@@ -293,7 +293,7 @@ class Nodes:
                 values[cell] = sum(found)
 
     def _watch(self, node: LiveNode) -> None:
-        """Find out whether a node is silent; a silent one has no values."""
+        """Determine whether a node is silent; a silent one has no values."""
         slots = list(node.cells.values())
         fresh = self._fresh
         node.seen = max(itemgetter(*slots, 0)(fresh)[:-1]) if slots else 0.0

@@ -1,4 +1,4 @@
-"""The dashboard over HTTP: the page's files, a WebSocket of frames, history, and who may see it."""
+"""The dashboard over HTTP: the page's files, a WebSocket of frames, history, and access control."""
 
 import asyncio
 import contextlib
@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 MAX_PAGES = 64
-"""Pages that may be open at once."""
+"""Maximum number of open pages."""
 MAX_QUERY = 64 * 2**10
 SEND_SECONDS = 30.0
-"""A page that does not take a frame for so long is disconnected."""
+"""Time after which a page that does not accept frames is disconnected."""
 
 TYPES = {
     ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml",
@@ -89,13 +89,13 @@ class DashboardServer:
     def __init__(
         self, feed: DashboardFeed, *, listen: str, token: str = "", lake: Lake | None = None
     ) -> None:
-        """Listen at `listen` (``host:port``); raises ConfigError where that cannot be.
+        """Listen at `listen` (``host:port``); raises ConfigError if that is impossible.
 
         Other machines may be listened to only with a `token`.
         """
         self.host, self.port = _address(listen)
         if not token and not is_loopback(self.host):
-            raise ConfigError(f"the dashboard needs a token to listen at {self.host}")
+            raise ConfigError(f"the dashboard needs a token to listen on {self.host}")
         self.feed = feed
         self.lake = lake
         self.token = token
@@ -111,7 +111,7 @@ class DashboardServer:
         return f"http://{host}:{self.port}/"
 
     async def __aenter__(self) -> Self:
-        """Listen; raises ConfigError where the address is taken."""
+        """Listen; raises ConfigError if the address is taken."""
         app = web.Application(middlewares=[self._guard], client_max_size=MAX_QUERY)
         app.router.add_get("/health", self._health)
         app.router.add_get("/api/about", self._about)
@@ -143,9 +143,9 @@ class DashboardServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse foreign names, foreign pages, and who has no token."""
+        """Refuse foreign host names, foreign origins, and requests without the token."""
         if not self.token and not is_loopback(_hostname(request.headers.get("Host", ""))):
-            # A page elsewhere may have its name point here.
+            # A foreign domain name may resolve to this address.
             return _refused(403, "this dashboard is for this machine only")
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
@@ -168,10 +168,10 @@ class DashboardServer:
         return _is_same(bearer, self.token) or _is_same(cookie, self._session)
 
     def _cookie(self) -> str:
-        return f"ccpipe-dashboard-{self.port}"  # browsers do not tell ports apart
+        return f"ccpipe-dashboard-{self.port}"  # cookies do not distinguish ports
 
     async def _login(self, request: web.Request) -> web.Response:
-        """Exchange the token for a cookie that no script can read."""
+        """Exchange the token for a cookie that scripts cannot read."""
         given = await request.text()
         if not self.token or not _is_same(given.strip(), self.token):
             await asyncio.sleep(0.2)
@@ -217,7 +217,7 @@ class DashboardServer:
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
     async def _live(self, request: web.Request) -> web.StreamResponse:
-        """Send frames of the view that the page asked for last, one a second."""
+        """Send frames of the view last requested by the page, one per second."""
         if len(self._pages) >= MAX_PAGES:
             return _refused(503, "too many pages are open")
         socket = web.WebSocketResponse(heartbeat=20, max_msg_size=MAX_QUERY, compress=False)
@@ -286,7 +286,7 @@ def _hostname(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a name or address is this machine's own."""
+    """Return whether a name or address is this machine's own."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""What an open page shows, as frames: everything at first, then what has changed."""
+"""The content of an open page as frames: everything at first, then changes."""
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -14,23 +14,26 @@ from ccpipe.dashboard.nodes import MAX_PARTS, NAN, LiveNode
 from ccpipe.errors import UsageError
 
 MAX_METRICS = 64
-"""Metrics that one page shows at once."""
+"""Maximum number of metrics per page."""
 MAX_LINES = 32
-"""Nodes of a job that have lines of their own; more are shown by minimum, mean and maximum."""
+"""Maximum number of nodes of a job with separate lines.
+
+More are shown as minimum, mean and maximum.
+"""
 MAX_JOBS = 500
-"""Jobs in a list."""
+"""Maximum number of jobs in a list."""
 MAX_NAMES = 32
-"""Nodes of each job in a list, by which it can be found."""
+"""Maximum number of nodes of each job in a list, by which it can be found."""
 FINE = ("hwthread ", "core ")
-"""Parts that are too many to show one by one."""
+"""Types with too many parts to show one by one."""
 JOB_METRICS = (
     "flops_any", "mem_bw", "cpu_user", "cpu_used", "cpu_load", "mem_used", "ipc", "clock",
     "nv_util", "nv_mem_util", "nv_fb_mem_used", "rocm_gfx_util", "rocm_mem_used",
     "net_bytes_in_bw", "net_bytes_out_bw", "ib_total_bw", "lustre_read_bw", "lustre_write_bw",
 )  # fmt: skip
-"""What a job's page shows where its nodes have it."""
+"""Default metrics of a job's page."""
 POWERS = ("cpu_power", "mem_power", "nv_power_usage", "rocm_avg_power", "platform_power")
-"""Metrics of which a job's energy is made; `platform_power` alone where it is there."""
+"""Metrics that add up to a job's energy; only `platform_power` if available."""
 
 
 class OverviewQuery(msgspec.Struct, tag_field="view", tag="overview", forbid_unknown_fields=True):
@@ -71,7 +74,7 @@ _query = msgspec.json.Decoder(Query)
 
 
 def view_of(feed: DashboardFeed, query: str | bytes) -> "PageView":
-    """Return the view that a page asks for; raises UsageError."""
+    """Return the view that a page requests; raises UsageError."""
     try:
         asked = _query.decode(query)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -110,11 +113,11 @@ class PageView:
         return frame(header, numbers)
 
     def content(self) -> tuple[dict[str, Any], "array[float] | None"]:
-        """Return what is new since the last call."""
+        """Return what has changed since the last call."""
         raise NotImplementedError
 
     def status(self) -> Mapping[str, Any]:
-        """Return what stands at the top of every page."""
+        """Return the status line of every page."""
         nodes, health = self.feed.nodes, self.feed.health
         return {
             "connected": self.feed.bus.is_connected,
@@ -167,7 +170,7 @@ class Overview(PageView):
 
 
 Column = int | Sequence[int]
-"""A slot, or several of which minimum, mean and maximum are shown."""
+"""A slot, or several that are shown as minimum, mean and maximum."""
 
 
 class RowsView(PageView):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 MAX_STATES = 1000
-"""Nodes in one event ``nodestate``, so that it stays below a broker's maximum payload."""
+"""Maximum number of nodes per event ``nodestate``, so that it fits a broker's maximum payload."""
 
 
 class Resource(msgspec.Struct, omit_defaults=True):

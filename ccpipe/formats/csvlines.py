@@ -18,7 +18,7 @@ from ccpipe.formats.rfc3339 import parse_rfc3339, rfc3339
 from ccpipe.message import Kind, Message, Uint, Value
 
 TAG_COLUMNS = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
-"""Tags with a column each; the others share the column ``tags``."""
+"""Tags with a column of their own; the others share the column ``tags``."""
 
 COLUMNS = ("time", "name", "field", *TAG_COLUMNS, "tags", "value")
 
@@ -92,8 +92,8 @@ def _value(value: Value) -> str:
             return str(value)
 
 
-class NotARow(DataError):  # noqa: N818 - it names the rule
-    """The text does not have the columns of a row, perhaps for want of a quotation mark."""
+class NotARow(DataError):  # noqa: N818 - named for the rule
+    """The text does not have the columns of a row, perhaps because a quotation mark is missing."""
 
 
 def decode(row: bytes) -> Message:
@@ -106,9 +106,9 @@ def decode(row: bytes) -> Message:
     Raises
     ------
     NotARow
-        where it does not have the columns.
+        if it does not have the columns.
     DataError
-        where a column cannot be what it holds.
+        if a column cannot be what it holds.
 
     """
     cells = read_cells(row)

@@ -19,9 +19,9 @@ import msgspec
 
 PREFIX = b"# dead letter "
 MAX_HEAD_SIZE = 64 * 2**10
-"""Bytes of a comment; a longer one is damaged."""
+"""Maximum length of a comment; a longer one is damaged."""
 MAX_SIZE = 64 * 2**20
-"""Bytes of a letter; a larger one is damaged."""
+"""Maximum size of a dead letter; a larger one is damaged."""
 
 
 class _Head(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,25 +34,25 @@ class _Head(msgspec.Struct, frozen=True, omit_defaults=True):
     offset: int = 0
 
 
-class StoredLetter(msgspec.Struct, frozen=True):
-    """A dead letter as it is kept somewhere."""
+class StoredDeadLetter(msgspec.Struct, frozen=True):
+    """A dead letter as it is stored."""
 
     id: str
-    """Its position and checksum in a file, its sequence number on the bus."""
+    """Position and checksum in a file, or sequence number on the bus."""
     time: int
-    """When it was kept, in nanoseconds since the epoch."""
+    """When it was stored, in nanoseconds since the epoch."""
     reason: str
     original: bytes
     origin: str = ""
     line: int = 0
-    """Number of the line in its payload, from 1; 0 where a store rejected a record."""
+    """Line number in the payload, from 1; 0 for a record rejected by a store."""
     offset: int = 0
     cut_from: int = 0
-    """Bytes of the original where only its beginning could be kept, else 0."""
+    """Size of the original if only its beginning could be stored, else 0."""
 
 
 class Damaged(msgspec.Struct, frozen=True):
-    """A piece of a file that is no letter, or only a part of one."""
+    """A part of a file that is not a complete dead letter."""
 
     position: int
     """Bytes before it."""
@@ -62,7 +62,7 @@ class Damaged(msgspec.Struct, frozen=True):
 def encode(
     original: bytes, reason: str, *, time: int, origin: str = "", line: int = 0, offset: int = 0
 ) -> bytes:
-    """Return a letter as it is appended to a file."""
+    """Encode a dead letter for a file."""
     head = _Head(
         time=time,
         reason=_text(" ".join(reason.split())),
@@ -75,8 +75,8 @@ def encode(
     return b"%b%b\n%b\n" % (PREFIX, msgspec.json.encode(head), original)
 
 
-def read(file: BinaryIO) -> Iterator[StoredLetter | Damaged]:
-    """Yield the letters of a file in their order, and what of it is damaged; memory is bounded."""
+def read(file: BinaryIO) -> Iterator[StoredDeadLetter | Damaged]:
+    """Yield the dead letters of a file in order, and its damaged parts; memory is bounded."""
     position = file.tell()
     while first := file.readline(MAX_HEAD_SIZE):
         letter = _letter(file, position, first)
@@ -90,7 +90,7 @@ def read(file: BinaryIO) -> Iterator[StoredLetter | Damaged]:
             position = file.tell()
 
 
-def _letter(file: BinaryIO, position: int, first: bytes) -> StoredLetter | None:
+def _letter(file: BinaryIO, position: int, first: bytes) -> StoredDeadLetter | None:
     if not first.startswith(PREFIX):
         return None
     try:
@@ -103,7 +103,7 @@ def _letter(file: BinaryIO, position: int, first: bytes) -> StoredLetter | None:
     original = body[:-1]
     if len(body) != head.size + 1 or body[-1:] != b"\n" or _sum(original) != head.sum:
         return None
-    return StoredLetter(
+    return StoredDeadLetter(
         id=f"{position}-{_sum(first + original)}",
         time=head.time,
         reason=head.reason,
@@ -115,7 +115,7 @@ def _letter(file: BinaryIO, position: int, first: bytes) -> StoredLetter | None:
 
 
 def _skip(file: BinaryIO, position: int) -> int:
-    """Go to the next comment that begins a letter, or to the end; return the position."""
+    """Skip to the next comment that begins a dead letter, or to the end; return the position."""
     file.seek(position)
     is_line_start = True
     while line := file.readline(MAX_HEAD_SIZE):

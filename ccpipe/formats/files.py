@@ -16,7 +16,7 @@ from ccpipe.errors import DataError, MissingExtra, MissingInputError, UsageError
 from ccpipe.message import Message
 from ccpipe.terminal import note
 
-if TYPE_CHECKING:  # a command that only opens files starts faster without it
+if TYPE_CHECKING:  # commands that only open files start faster without it
     from ccpipe.formats.lineprotocol import Lines
 
 if sys.version_info >= (3, 14):
@@ -40,7 +40,7 @@ COMPRESSED: dict[str, Callable[[Path], Any]] = {
     ".xz": lzma.open,
     ".zst": _open_zstd,
 }
-"""By suffix of a file's name: what opens it and decompresses it while reading."""
+"""Functions that open and decompress a file, by suffix of its name."""
 
 _DAMAGE: tuple[type[Exception], ...] = (
     zlib.error,
@@ -54,14 +54,14 @@ BLOCK = 2**18
 """Bytes read at once."""
 
 MAX_LINE_SIZE = 16 * 2**20
-"""Bytes of the longest line, line ends inside its strings included."""
+"""Maximum line length in bytes, including line ends inside strings."""
 
 
 class ReadableStream(Protocol):
-    """What can be read: a file, stdin, a decompressed file."""
+    """A readable stream: a file, stdin, a decompressed file."""
 
     def read1(self, size: int, /) -> bytes:
-        """Return what is available, up to `size` bytes; nothing at the end."""
+        """Return the available data, up to `size` bytes; empty at the end."""
         ...
 
 
@@ -88,9 +88,9 @@ def open_stream(path: Path) -> Iterator[ReadableStream]:
     Raises
     ------
     MissingInputError
-        where the file cannot be opened.
+        if the file cannot be opened.
     UsageError
-        where the path looks like an option.
+        if the path looks like an option.
     MissingExtra
         for ``.zst`` without the library.
 
@@ -125,14 +125,14 @@ def read_blocks(
 ) -> Iterator[LinesBlock]:
     """Decode a stream block by block, with the same result as decoding it at once.
 
-    A block ends at a line end that is certain. A string in quotes may contain line ends, so a line
-    whose string is still open is kept until more is read; when it is longer than `max_length`, its
-    closing quote counts as missing.
+    A block ends at a definite line end. A quoted string may contain line ends, so a line with an
+    open string is kept until more is read; when it is longer than `max_length`, its closing quote
+    counts as missing.
 
     Raises
     ------
     DataError
-        where a line is longer than `max_length`, or compressed data are damaged.
+        if a line is longer than `max_length`, or compressed data are damaged.
 
     """
     rest, is_open = b"", False
@@ -141,7 +141,7 @@ def read_blocks(
         fresh = read_piece(stream, max(block, len(rest)))
         rest += fresh
         if fresh and is_open and b'"' not in fresh and len(rest) < max_length:
-            continue  # the string is still open: decoding again would give the same
+            continue  # the string is still open: decoding again would give the same result
         end = rest.rfind(b"\n") + 1 if fresh else len(rest)
         if end == 0 and len(rest) > max_length:
             raise DataError(f"line {before + 1} is longer than {max_length} bytes")
@@ -163,12 +163,12 @@ def read_blocks(
 
 
 def read_piece(stream: ReadableStream, size: int = BLOCK) -> bytes:
-    """Read what is there, up to `size` bytes; nothing at the end.
+    """Read available data, up to `size` bytes; empty at the end.
 
     Raises
     ------
     DataError
-        where the rest cannot be read, or a compressed file is truncated or damaged.
+        if the rest cannot be read, or a compressed file is truncated or damaged.
 
     """
     try:
@@ -178,7 +178,7 @@ def read_piece(stream: ReadableStream, size: int = BLOCK) -> bytes:
     except _DAMAGE as error:
         raise DataError(f"damaged compressed data: {error}") from None
     except OSError as error:
-        if error.errno is None:  # gzip and bz2 raise it for damage
+        if error.errno is None:  # gzip and bz2 raise it for damaged data
             raise DataError(f"damaged compressed data: {error}") from None
         raise DataError(f"cannot be read: {error.strerror}") from None
 
@@ -200,7 +200,7 @@ def read_full(stream: ReadableStream, size: int) -> bytes:
         except DataError:
             if not pieces:
                 raise
-            break  # the next call raises it again
+            break  # raised again by the next call
         if not piece:
             break
         pieces.append(piece)
@@ -209,7 +209,7 @@ def read_full(stream: ReadableStream, size: int) -> bytes:
 
 
 def _complete(lines: "Lines", max_length: int) -> int:
-    """Return up to where more bytes can change nothing: the first line with an open string."""
+    """Return the length up to the first open string: more data cannot change that part."""
     from ccpipe.formats.lineprotocol import Rule
 
     payload = lines.payload

@@ -69,13 +69,13 @@ _DECODER = msgspec.json.Decoder(_Line)
 def decode(line: bytes) -> Message:
     """Decode one line that ``encode`` wrote.
 
-    Nothing is lost but what JSON does not say: an unsigned integer that a signed one of 64 bits
-    can hold is read as that.
+    Only what JSON cannot express is lost: an unsigned integer that fits a signed one of 64 bits is
+    read as such.
 
     Raises
     ------
     DataError
-        where it is anything else.
+        if the line is anything else.
 
     """
     try:

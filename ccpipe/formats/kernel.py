@@ -1,4 +1,4 @@
-"""Which readers run: the compiled kernels, or where they were not built their twins in Python.
+"""Selects the compiled kernels, or their twins in Python if they were not built.
 
 ``CCPIPE_KERNEL=python`` forces the twins; ``CCPIPE_KERNEL=compiled`` refuses to start without the
 kernels.
@@ -11,16 +11,16 @@ from types import ModuleType
 from ccpipe.errors import ConfigError
 
 FORMATS = ("gridengine", "lineprotocol", "slurm")
-"""Those that have a kernel."""
+"""Formats that have a kernel."""
 
 
 def load_kernel(package: str, name: str = "_kernel") -> ModuleType | None:
-    """Import the kernel of a package; None where its twin is to do the work.
+    """Import the kernel of a package; None if its twin is to be used.
 
     Raises
     ------
     ConfigError
-        where ``CCPIPE_KERNEL`` holds another word, or asks for a kernel that was not built.
+        if ``CCPIPE_KERNEL`` has another value, or requires a kernel that was not built.
 
     """
     wanted = os.environ.get("CCPIPE_KERNEL", "")
@@ -37,7 +37,7 @@ def load_kernel(package: str, name: str = "_kernel") -> ModuleType | None:
 
 
 def kernels() -> dict[str, str]:
-    """Say of each format what reads it here: ``compiled`` or ``python``."""
+    """Return the implementation used for each format: ``compiled`` or ``python``."""
     return {
         name: "python" if load_kernel(f"ccpipe.formats.{name}.kernel") is None else "compiled"
         for name in FORMATS

@@ -32,7 +32,7 @@ HEADERS = {
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 STALE = struct.unpack("<d", (0x7FF0000000000002).to_bytes(8, "little"))[0]
-"""The NaN that ends a series: without it the last value is shown for five minutes more."""
+"""The NaN that ends a series: otherwise its last value is shown for five more minutes."""
 
 _MAX_LABELS = 200_000
 _MILLISECOND = 10**6
@@ -49,7 +49,7 @@ class RemoteWrite:
         self._compress = snappy.compress_raw
         self._table: SeriesTable | None = None
         self._labels: dict[int, bytes] = {}
-        """By the numbers of series and field in the table."""
+        """By the codes of series and field in the table."""
 
     def encode(self, lines: Lines) -> bytes:
         """Encode the numbers of `lines` as a compressed ``WriteRequest``.
@@ -61,7 +61,7 @@ class RemoteWrite:
         Raises
         ------
         EncodeError
-            where a row has no time: see ``Lines.fill_missing_times``.
+            if a row has no time: see ``Lines.fill_missing_times``.
 
         """
         return bytes(self._compress(self.write_request(lines)))
@@ -135,7 +135,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 _LABEL_BAD = re.compile(r"[^a-zA-Z0-9_]|^(?=[0-9])")
-_RESERVED = re.compile(r"^__+")  # for labels of Prometheus' own
+_RESERVED = re.compile(r"^__+")  # reserved by Prometheus
 _NAME_BAD = re.compile(r"[^a-zA-Z0-9_:]|^(?=[0-9])")
 
 

@@ -42,7 +42,7 @@ def parse_rfc3339(text: str) -> int:
     Raises
     ------
     DataError
-        where the text is no time by RFC 3339, has more than nine decimals, or 64 bits do not hold
+        if the text is no time by RFC 3339, has more than nine decimals, or 64 bits do not hold
         its nanoseconds: before 1677 or after 2262.
 
     """

@@ -9,16 +9,16 @@ from ccpipe.formats.files import BLOCK, MAX_LINE_SIZE, ReadableStream, read_piec
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which spreadsheets write
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # written by spreadsheets
 
 
 class RejectedRow(NamedTuple):
-    """A row that could not be read; the rows around it are read all the same."""
+    """A row that could not be read; other rows are not affected."""
 
     line: int
-    """The number of its first line in the file, from 1."""
+    """Number of its first line in the file, from 1."""
     offset: int
-    """Bytes before it in the file."""
+    """Byte offset in the file."""
     reason: str
     original: bytes
 
@@ -37,7 +37,7 @@ def read_csv(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Messages
     Raises
     ------
     DataError
-        where the file does not begin with the header, a line is longer than ``MAX_LINE_SIZE``, or
+        if the file does not begin with the header, a line is longer than ``MAX_LINE_SIZE``, or
         the rest cannot be read.
 
     """
@@ -47,7 +47,7 @@ def read_csv(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Messages
 
 
 def _end_of_line(text: bytes, start: int) -> int:
-    """Return where the line ends that begins at `start`, after its LF; 0 where it has none."""
+    """Return where the line ends that begins at `start`, after its LF; 0 if it has none."""
     return text.find(b"\n", start) + 1
 
 
@@ -63,7 +63,7 @@ def _end_of_row(text: bytes, start: int) -> int:
 
 
 class _Rows:
-    """What is read of a file, and where that is."""
+    """Buffered text of a file, and its position."""
 
     def __init__(
         self,
@@ -82,19 +82,19 @@ class _Rows:
         """Of the text."""
 
     def fill(self) -> None:
-        """Read a piece more."""
+        """Read another piece."""
         fresh = read_piece(self.stream, max(self.block, len(self.text)))
         self.text += fresh
         self.is_over = not fresh
 
     def drop(self, size: int) -> None:
-        """Go on after `size` bytes."""
+        """Advance by `size` bytes."""
         self.line += self.text.count(b"\n", 0, size)
         self.offset += size
         self.text = self.text[size:]
 
     def expect_header(self) -> None:
-        """Go on after the header; a file without anything needs none."""
+        """Skip the header; an empty file needs none."""
         while not (end := self.text.find(b"\n") + 1) and not self.is_over:
             if len(self.text) > MAX_LINE_SIZE:
                 break
@@ -105,7 +105,7 @@ class _Rows:
         self.drop(end or len(self.text))
 
     def read(self) -> Iterator[Messages]:
-        """Yield the messages, with what was rejected between them."""
+        """Yield the messages, and rejected rows between them."""
         while not self.is_over:
             self.fill()
             messages, rejected, size = Messages(), list[RejectedRow](), 0
@@ -129,7 +129,7 @@ class _Rows:
             self.drop(size)
 
     def _end(self, start: int) -> int:
-        """Return where the next row ends; 0 where more must be read."""
+        """Return the end of the next row; 0 if more data are needed."""
         if start == len(self.text):
             return 0
         if end := self.end_of(self.text, start):

@@ -104,7 +104,7 @@ def from_metric(message: Message) -> Value:
     Raises
     ------
     DataError
-        where it is no metric of a step, or lacks what a sample has
+        if it is no metric of a step, or lacks what a sample has
 
     """
     tags, known = message.tags, FIELDS.get(message.name)

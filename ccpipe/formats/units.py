@@ -96,7 +96,7 @@ class Conversion(NamedTuple):
         return self.divisor == 1
 
     def __call__(self, value: float) -> float | None:
-        """Convert a value; None where the result cannot be written as a metric.
+        """Convert a value; None if the result cannot be written as a metric.
 
         An integer stays an integer of its type where the conversion is whole; otherwise the result
         is a float. So all values of a series have one type.
@@ -132,7 +132,7 @@ def parse_unit(text: str) -> Unit:
 
 
 def _single(word: str) -> Unit:
-    """Parse a unit without divisor; raises KeyError where it is not known."""
+    """Parse a unit without divisor; raises KeyError if it is not known."""
     if word.lower() in _DEGREES:
         return Unit("temperature", *_DEGREES[word.lower()])
     prefix = ""
@@ -158,7 +158,7 @@ def conversion(unit: str, to: str) -> Conversion:
     Raises
     ------
     DataError
-        where one of them is not a unit, or they are of different measures.
+        if one of them is not a unit, or they are of different measures.
 
     """
     old, new = parse_unit(unit), parse_unit(to)

@@ -27,9 +27,9 @@ def message(
 ) -> Message:
     """Return a start or a stop as an event.
 
-    Its time is that of the start or stop, unless `time` (in nanoseconds) says another; its tag
-    ``hostname`` is the job's first node, unless `hostname` does. A stop has a tag ``partition``,
-    without which cc-energy-manager ignores it.
+    Its time is that of the start or stop, unless `time` (in nanoseconds) is given; its tag
+    ``hostname`` is the job's first node, unless `hostname` is given. A stop has a tag
+    ``partition``, without which cc-energy-manager ignores it.
     """
     reported = start_job(job) if function == "start_job" else stop_job(job)
     tags = {"cluster": job.cluster, "hostname": hostname, "type": "node"}
@@ -46,7 +46,7 @@ def message(
 
 
 def start_job(job: Job) -> StartJob:
-    """Return the payload of a start; it has a state where its stop follows at once."""
+    """Return the payload of a start; it contains the state if its stop follows directly."""
     numbers = {
         "arrayTaskId": job.array_task,
         "hetJobId": job.het_id or None,
@@ -91,23 +91,23 @@ def stop_job(job: Job) -> StopJob:
 
 
 def stop_seconds(job: Job) -> int:
-    """Return when a job ended; never before it began, which cc-backend refuses."""
+    """Return the time of the end, never before the start, which cc-backend would reject."""
     return max(job.end, job.start) // SECOND
 
 
 def is_stop_of(start: Message, stop: Message) -> bool:
-    """Return whether two messages are the start and the stop of a job that were made together.
+    """Return whether two messages are the start and the stop of a job that were created together.
 
-    Then they must share a payload: cc-backend handles payloads in no order. A start that was made
-    while the job ran has no state; it never shares one, so that what is sent again after a crash
-    is packed as before, and a broker recognises it.
+    They must share a payload: cc-backend handles payloads in no particular order. A start created
+    while the job was running has no state and is never packed with others, so that a message
+    repeated after a crash is packed as before, and the broker detects the duplicate.
     """
     functions = start.tags.get("function"), stop.tags.get("function")
     if (start.name, stop.name, *functions) != ("job", "job", "start_job", "stop_job"):
         return False
     try:
         one, other = _identify(start), _identify(stop)
-    except (msgspec.MsgspecError, UnicodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return False
     return one == other and one.jobState != ""
 

@@ -1,4 +1,4 @@
-"""What is known of one job, whatever its scheduler."""
+"""A job as described by any scheduler."""
 
 import msgspec
 
@@ -9,78 +9,78 @@ _FINAL = frozenset(STATES)
 
 
 class JobNode(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node of a job, and what of it the job has where the scheduler says so."""
+    """A node of a job, and its resources on it if the scheduler reports them."""
 
     hostname: str
     hwthreads: tuple[int, ...] = ()
-    """Numbers of its hardware threads."""
+    """Numbers of the hardware threads."""
     accelerators: tuple[str, ...] = ()
-    """Ids of its accelerators."""
+    """Ids of the accelerators."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one or several records say of a job; a default value means that it is not known.
+    """A job as described by one or several records; a default value means unknown.
 
     Times are nanoseconds since the epoch.
     """
 
     cluster: str
     id: int
-    """Unique in its cluster. Tasks of an array and parts of a heterogeneous job have their own."""
+    """Unique in its cluster. Array tasks and components of heterogeneous jobs have their own."""
     run: int = 0
-    """How often the job was put back into the queue before, where the scheduler counts that."""
+    """Number of times the job was requeued before, if the scheduler counts them."""
     array_id: int = 0
-    """Shared by all tasks of an array; 0 where the job is no such task."""
+    """Shared by all tasks of an array; 0 if the job is not an array task."""
     array_task: int | None = None
     het_id: int = 0
-    """Shared by all parts of a heterogeneous job; 0 where the job is no such part."""
+    """Shared by all components of a heterogeneous job; 0 if the job is not one of them."""
     het_offset: int | None = None
     state: str = ""
     """``PENDING``, ``RUNNING`` (also while suspended), or how it ended: one of ``STATES``."""
     user: str = ""
     project: str = ""
-    """What the scheduler bills: a project or an account."""
+    """Project or account that is billed."""
     partition: str = ""
-    """Or queue."""
+    """Partition or queue."""
     sub_cluster: str = ""
     submit: int = 0
     start: int = 0
     end: int = 0
     nodes: tuple[JobNode, ...] = ()
     hwthreads: int = 0
-    """That it has, on all nodes."""
+    """Allocated, on all nodes."""
     requested_hwthreads: int = 0
     accelerators: int = 0
     memory: int = 0
-    """That it asked for, in MB."""
+    """Requested, in MB."""
     shared: str = ""
     """Whether its nodes are shared: ``none``, ``single_user`` or ``multi_user``."""
     walltime: int = 0
-    """Seconds that it may run; 0 without a limit."""
+    """Time limit in seconds; 0 for none."""
     exit_code: int | None = None
-    """128 + signal where a signal ended it."""
+    """128 + signal if a signal ended it."""
     metadata: dict[str, str] = {}
-    """What else is worth knowing."""
+    """Further information for users."""
 
     @property
     def key(self) -> tuple[str, int]:
-        """Cluster and id: what tells it from other jobs."""
+        """Cluster and id, which identify the job."""
         return self.cluster, self.id
 
     @property
     def has_ended(self) -> bool:
-        """Whether it ended and it is known when."""
+        """Whether it has ended at a known time."""
         return is_final(self.state) and self.end > 0
 
     @property
     def can_be_reported(self) -> bool:
-        """Whether it began, and enough is known for a start: whose it is, when and where."""
+        """Whether it has started, and its user, time and nodes are known."""
         return bool(
             self.state != PENDING and self.start and self.user and self.cluster and self.nodes
         )
 
     def updated(self, newer: "Job") -> "Job":
-        """Return the job with what a newer record says of it; what that one omits stays."""
+        """Return the job updated by a newer record; fields missing there are kept."""
         if newer == self:
             return self
         known = {

@@ -32,14 +32,14 @@ log = logging.getLogger(__name__)
 
 SECOND = 10**9
 REUSED = 30 * 86400 * SECOND
-"""Nanoseconds between two submissions of one id from which on they are of different jobs."""
+"""Difference in nanoseconds between two submissions with one id that makes them different jobs."""
 MAX_JOBS = 100_000
-"""Jobs of each kind (pending, running, ended) that are remembered; the oldest are forgotten."""
+"""Maximum number of jobs per state (pending, running, ended) remembered; the oldest are dropped."""
 
 MAX_RUNS = 8
-"""Runs of a job that are remembered."""
+"""Maximum number of runs of a job remembered."""
 CLOCK_CHANGES = (1800 * SECOND, 3600 * SECOND)
-"""By how much local time changes in summer; Sonar's times of past runs then shift by it."""
+"""Daylight saving offset, by which Sonar's times of past runs may shift."""
 
 Key = tuple[str, int]
 Function = Literal["start_job", "stop_job"]
@@ -51,11 +51,11 @@ class JobEvent(msgspec.Struct, frozen=True):
 
     function: Function
     job: Job
-    """What was known then; of a stop, ``start`` is the one that was emitted."""
+    """The job as known then; for a stop, ``start`` is the one that was emitted."""
     time: int
-    """The time of the record that caused it."""
+    """Time of the record that caused it."""
     not_before: int = 0
-    """Nanoseconds since the epoch, by this machine's clock; 0 for at once."""
+    """When to send it, in nanoseconds since the epoch by the local clock; 0 for immediately."""
 
 
 class _Open(msgspec.Struct, frozen=True):
@@ -63,11 +63,11 @@ class _Open(msgspec.Struct, frozen=True):
 
     job: Job
     time: int
-    """The time of its latest record."""
+    """Time of its latest record."""
     start: int = 0
     """The start that was emitted; 0 for none."""
     sent: int = 0
-    """When that was or will be sent, by this machine's clock."""
+    """When that was or will be sent, by the local clock."""
 
 
 class _Ended(msgspec.Struct, frozen=True):
@@ -76,12 +76,12 @@ class _Ended(msgspec.Struct, frozen=True):
     start: int
     end: int
     starts: tuple[int, ...]
-    """Those of the latest runs that were emitted, this one included."""
+    """Starts of the latest emitted runs, including this one."""
     time: int
-    """The time of the record that said so."""
+    """Time of the record that reported the end."""
     run: int
     sent: int
-    """When its stop was or will be sent, by this machine's clock."""
+    """When its stop was or will be sent, by the local clock."""
 
 
 class Lifecycle:
@@ -117,11 +117,11 @@ class Lifecycle:
         self._events: dict[Key, list[JobEvent]] = {}
 
     def __len__(self) -> int:
-        """Return the number of jobs that are remembered."""
+        """Return the number of jobs remembered."""
         return len(self._pending) + len(self._running) + len(self._ended)
 
     def add(self, job: Job, time: int) -> None:
-        """Take a record that was made at `time`, in nanoseconds since the epoch."""
+        """Process a record created at `time`, in nanoseconds since the epoch."""
         key = job.key
         known = self._open(key)
         ended = self._ended.get(key)
@@ -143,23 +143,23 @@ class Lifecycle:
             older, newer = (known.job, job) if is_newer else (job, known.job)
             merged = older.updated(newer)
             if merged == known.job:
-                return  # nothing new, as most records of a poll
+                return  # unchanged, like most records of a poll
             new = msgspec.structs.replace(known, job=merged, time=max(time, known.time))
         self._advance(new, time)
 
     def note_start(self, job: Job, time: int) -> None:
-        """Remember a start that somebody else sent; the stop follows from here."""
+        """Record a start sent by another source; its stop will be emitted here."""
         ended = self._ended.get(job.key)
         if ended is None or _follows(job, time, ended):
             self._store(_Open(job, time, job.start, self.clock()))
 
     def started(self, cluster: str, id_: int) -> Job | None:
-        """Return a job whose start was sent and not its stop, with that start."""
+        """Return a job whose start was sent but not its stop, with that start."""
         known = self._running.get((cluster, id_))
         return None if known is None else msgspec.structs.replace(known.job, start=known.start)
 
     def take(self) -> list[JobEvent]:
-        """Return the events since the last call, those of one job side by side."""
+        """Return the events since the last call; those of one job are adjacent."""
         events, self._events = self._events, {}
         return [event for group in events.values() for event in group]
 
@@ -167,7 +167,7 @@ class Lifecycle:
         return self._running.get(key) or self._pending.get(key)
 
     def _advance(self, new: _Open, time: int) -> None:
-        """Emit what has become known, and remember it."""
+        """Emit the events that are now complete, and record them."""
         if not new.start and new.job.can_be_reported:
             sent = self._emit("start_job", new.job, time, new.sent)
             new = msgspec.structs.replace(new, start=new.job.start, sent=sent)
@@ -177,7 +177,7 @@ class Lifecycle:
             self._store(new)
 
     def _add_earlier(self, job: Job, time: int, ended: _Ended | None) -> None:
-        """Emit a whole run that lies before one that is known, and was never seen."""
+        """Emit a complete earlier run that was never seen before."""
         if not (job.has_ended and job.can_be_reported) or (ended and not _is_unseen(job, ended)):
             return
         sent = self._emit("start_job", job, time)
@@ -185,7 +185,7 @@ class Lifecycle:
         self._put_ended(job, time, sent)
 
     def _supersede(self, known: _Open, job: Job, time: int) -> None:
-        """End a run whose end was never seen, since a later one has begun."""
+        """End a run whose end was never seen, because a later one has started."""
         before = known.job
         if before.submit and job.submit - before.submit > REUSED:
             log.warning("job %d of %s: its id is used again, its end is unknown", *job.key[::-1])
@@ -201,7 +201,7 @@ class Lifecycle:
         self._put_ended(stop, time, sent)
 
     def _put_ended(self, job: Job, time: int, sent: int) -> None:
-        """Remember a run that ended, and which ended last."""
+        """Record a run that ended, and which ended last."""
         before = self._ended.get(job.key)
         starts = (*(before.starts if before else ()), job.start)[-MAX_RUNS:]
         if before and before.start > job.start:
@@ -223,7 +223,7 @@ class Lifecycle:
         self._running.pop(key)
 
     def _emit(self, function: Function, job: Job, time: int, before: int = 0) -> int:
-        """Add an event; return when it will be sent. The one before was sent at `before`."""
+        """Add an event; return when it will be sent. The previous one was sent at `before`."""
         now = self.clock()
         group = self._events.setdefault(job.key, [])
         if group:
@@ -237,7 +237,7 @@ class Lifecycle:
 
 
 def _table(state: StateStore, name: str, value: type[V], maximum: int) -> StateTable[Key, V]:
-    """Create a table; its values are JSON, which holds integers of any size."""
+    """Create a table; its values are JSON, which can represent integers of any size."""
     return state.table(
         name,
         tuple[str, int],
@@ -249,7 +249,7 @@ def _table(state: StateStore, name: str, value: type[V], maximum: int) -> StateT
 
 
 def _follows(job: Job, time: int, ended: _Ended) -> bool:
-    """Return whether a record is of a later run than the one that ended."""
+    """Return whether a record describes a later run than the one that ended."""
     if _is_shifted(job, ended):
         return False
     if job.start:
@@ -258,24 +258,24 @@ def _follows(job: Job, time: int, ended: _Ended) -> bool:
 
 
 def _is_unseen(job: Job, ended: _Ended) -> bool:
-    """Return whether a run is none of those that were emitted."""
+    """Return whether a run was not emitted yet."""
     is_apart = job.end <= ended.start or job.start > ended.end
     return is_apart and job.start not in ended.starts and not _is_shifted(job, ended)
 
 
 def _is_shifted(job: Job, ended: _Ended) -> bool:
-    """Return whether a record is of the run that ended, seen through another offset of UTC."""
+    """Return whether a record describes the run that ended, shifted by a different UTC offset."""
     shift = job.start - ended.start
     return abs(shift) in CLOCK_CHANGES and job.end - ended.end == shift
 
 
 def _precedes(job: Job, known: _Open) -> bool:
-    """Return whether a record is of a run that ended before the known one began."""
+    """Return whether a record describes a run that ended before the known one started."""
     return 0 < job.start < known.start and 0 < job.end <= known.start
 
 
 def _is_later_run(job: Job, known: _Open) -> bool:
-    """Return whether a record is of a later run than the known one, which has not ended."""
+    """Return whether a record describes a later run than the known one, which has not ended."""
     if not known.start:
         return known.job.has_ended and max(job.start, job.submit) > known.job.end
     return (

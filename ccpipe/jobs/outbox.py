@@ -19,14 +19,14 @@ from ccpipe.message import Message
 from ccpipe.pipeline.state import StateStore
 
 RECALL_DELAY = 2 * 10**9
-"""Nanoseconds for which a message that was held back before a crash is held back at least."""
+"""Minimum time in nanoseconds for which a message restored after a crash is held back."""
 
 Held = tuple[Message, int]
-"""A message and the time before which it is held back, in nanoseconds since the epoch, or 0."""
+"""A message, and the time in nanoseconds since the epoch until which it is held back, or 0."""
 
 
 class Outbox:
-    """What a translator made, feed by feed; feeds are numbered from 1 in each process."""
+    """Output of a translator, feed by feed; feeds are numbered from 1 in each process."""
 
     def __init__(self, state: StateStore, *, clock: Callable[[], int] = time.time_ns) -> None:
         """Create the tables, before the store is opened."""
@@ -45,12 +45,12 @@ class Outbox:
         return min((feed for _, feed, _ in self._held), default=None)
 
     def put(self, messages: Iterable[Held]) -> list[Message]:
-        """End a feed with what it made; return what is to be sent now, the oldest first.
+        """End a feed with its output; return what is to be sent now, the oldest first.
 
         Raises
         ------
         ConfigError, UnavailableError
-            where the state cannot be read or written.
+            if the state cannot be read or written.
 
         """
         now = self.clock()
@@ -72,28 +72,28 @@ class Outbox:
         return self._release(2**63)
 
     def commit(self, feed: int) -> None:
-        """Remove what was made up to a feed: it is safe downstream.
+        """Remove the output up to a feed: it is stored downstream.
 
         Raises
         ------
         UnavailableError
-            where that cannot be written.
+            if that cannot be written.
 
         """
         for number in [number for number in self._made if number <= feed]:
             self._made.pop(number)
-        self._committed.put(0, feed)  # a change, so that the state of the feed becomes durable
+        self._committed.put(0, feed)  # a change, so that the feed's state becomes durable
         self._state.commit(is_durable=True)
 
     def _release(self, now: int) -> list[Message]:
-        """Take out what need not be held back any longer, in its order."""
+        """Take out messages that need no longer be held back, in order."""
         due = [message for not_before, _, message in self._held if not_before <= now]
         if due:
             self._held = [held for held in self._held if held[0] > now]
         return due
 
     def _recall(self, now: int) -> list[Held]:
-        """Once, take out what the process before did not commit."""
+        """Take out, once, what the previous process did not commit."""
         if self._is_open:
             return []
         self._is_open = True

@@ -1,13 +1,12 @@
-"""The pipe: a source, translators and a sink, and ``run()``, which joins them.
+"""The pipe: a source, translators and a sink, and ``run()``, which connects them.
 
-``run()`` alone owns queueing, batching, bounded memory, back-pressure, retry, splitting of a
-rejected batch, dead letters, acknowledgement after write, flushing and counting. That is why a
-store is forty lines, and why a publisher and a bridge are the same program with other parts.
+``run()`` alone owns queueing, batching, bounded memory, back-pressure, retries, splitting of
+rejected batches, dead letters, acknowledgement after write, flushing and counting. Therefore a
+sink needs only about forty lines, and a publisher and a bridge are the same program with different
+parts.
 """
 
-from ccpipe.pipeline.message_ids import MessageIds, MessageRange
-from ccpipe.pipeline.pipe import run
-from ccpipe.pipeline.plug import (
+from ccpipe.pipeline.interfaces import (
     Batch,
     DeadLetter,
     DeadLetterSink,
@@ -20,6 +19,8 @@ from ccpipe.pipeline.plug import (
     Translator,
     wait_for_event,
 )
+from ccpipe.pipeline.message_ids import MessageIds, MessageRange
+from ccpipe.pipeline.pipe import run
 from ccpipe.pipeline.stages import Stages, check_fit
 
 __all__ = [

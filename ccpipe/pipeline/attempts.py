@@ -1,4 +1,4 @@
-"""Writes that are tried until they succeed, each for a bounded time."""
+"""Retries of writes, each attempt bounded in time."""
 
 import asyncio
 import logging
@@ -7,25 +7,25 @@ import random
 from collections.abc import Awaitable, Callable
 
 from ccpipe.errors import TimedOutError, UnavailableError
-from ccpipe.pipeline.plug import Limits, wait_for_event
+from ccpipe.pipeline.interfaces import Limits, wait_for_event
 from ccpipe.pipeline.queue import now
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
 FIRST_SECONDS = 0.1
-"""The longest pause after the first failure; it doubles with each one."""
+"""Maximum pause after the first failure; it doubles with each further one."""
 LAST_SECONDS = 2.0
-"""How long a write may take that begins when the grace is nearly or entirely over."""
+"""Minimum time for a write that starts when the grace period is nearly or entirely over."""
 REPEAT_SECONDS = 60.0
-"""The same reason for a failed write is logged again only after so long."""
+"""Interval at which the same failure reason is logged again."""
 
 
 class Attempts:
-    """Tries writes again while their part is unavailable; once ending, for the grace only."""
+    """Retries operations while a part is unavailable; after shutdown, for the grace period only."""
 
     def __init__(self, limits: Limits, telemetry: Telemetry) -> None:
-        """Try with the pauses, the timeout and the grace of `limits`."""
+        """Use the pauses, the timeout and the grace period of `limits`."""
         self.limits = limits
         self.telemetry = telemetry
         self.ending = asyncio.Event()
@@ -35,11 +35,11 @@ class Attempts:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is tried again."""
+        """Whether the grace period is over, so that nothing is retried."""
         return now() >= self._grace_end
 
     def begin_shutdown(self) -> None:
-        """Try from now on for the grace only; a write that takes longer is given up."""
+        """Start the grace period; a write that takes longer is abandoned."""
         self.ending.set()
         self._grace_end = now() + self.limits.grace
         if self._current is not None:
@@ -49,14 +49,14 @@ class Attempts:
     async def retry(
         self, attempt: Callable[[], Awaitable[None]], part: object, *, splits: bool = False
     ) -> None:
-        """Try until it works.
+        """Retry until it succeeds.
 
         Raises
         ------
         TimedOutError
-            at once where `splits` says that the caller then tries with less.
+            immediately if `splits`: the caller then retries with fewer records.
         UnavailableError
-            where the grace is over.
+            if the grace period is over.
 
         """
         pause = min(FIRST_SECONDS, self.limits.backoff)
@@ -74,7 +74,7 @@ class Attempts:
             pause = min(2 * pause, self.limits.backoff)
 
     def _report(self, reason: str) -> None:
-        """Log why a write failed; the same reason once a minute."""
+        """Log why a write failed; the same reason at most once a minute."""
         before, at = self._reported
         if reason != before or now() - at >= REPEAT_SECONDS:
             self._reported = reason, now()
@@ -83,12 +83,12 @@ class Attempts:
     async def bounded(
         self, attempt: Callable[[], Awaitable[None]], seconds: float, last: float = LAST_SECONDS
     ) -> None:
-        """Try once for `seconds`, 0 being without end; `last` for one that begins after the grace.
+        """Try once for `seconds`, 0 being no limit; at least `last` after the grace period.
 
         Raises
         ------
         TimedOutError
-            where it takes longer.
+            if it takes longer.
 
         """
         limit = asyncio.timeout_at(self._deadline(seconds, last))
@@ -98,7 +98,7 @@ class Attempts:
                 await attempt()
         except TimeoutError:
             if not limit.expired():
-                raise  # it is not ours
+                raise  # not our timeout
             raise TimedOutError("the write timed out") from None
         finally:
             self._current = None
@@ -110,7 +110,7 @@ class Attempts:
         return max(self._grace_end, now() + last)
 
     async def pause(self, seconds: float) -> None:
-        """Sleep, but only briefly once the pipe is ending."""
+        """Sleep, but only briefly once shutdown has begun."""
         if self.ending.is_set():
             await asyncio.sleep(min(seconds, 0.1))
         else:

@@ -1,4 +1,4 @@
-"""Calls that may block without end, such as reading a terminal or writing to a stopped reader."""
+"""Calls that may block forever, such as reading a terminal or writing to a stopped reader."""
 
 import asyncio
 import contextlib
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 async def call_blocking(function: Callable[[], T]) -> T:
-    """Call a function in a thread of its own, for which the end of the process does not wait.
+    """Call a function in a separate thread that does not delay the exit of the process.
 
-    ``asyncio.to_thread`` would: its threads are joined at exit, so that one that blocks for ever
-    keeps the process for ever. Where the caller is cancelled, the call goes on and its result is
-    dropped. The function must not use a buffered standard stream: a daemon thread that holds its
+    The threads of ``asyncio.to_thread`` are joined at exit, so that one that blocks forever would
+    keep the process alive. If the caller is cancelled, the call continues and its result is
+    discarded. The function must not use a buffered standard stream: a daemon thread that holds its
     lock aborts the interpreter at exit.
     """
     loop = asyncio.get_running_loop()
@@ -32,9 +32,9 @@ async def call_blocking(function: Callable[[], T]) -> T:
         value, error = None, None
         try:
             value = function()
-        except BaseException as caught:  # noqa: BLE001 - it is raised where the call was made
+        except BaseException as caught:  # noqa: BLE001 - re-raised in the caller
             error = caught
-        with contextlib.suppress(RuntimeError):  # the loop has ended
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
             loop.call_soon_threadsafe(report, value, error)
 
     threading.Thread(target=work, name="ccpipe-blocking", daemon=True).start()

@@ -1,8 +1,8 @@
-"""Which messages some records came from, so that a sink can store what is delivered again once.
+"""Which messages some records came from, so that a sink stores redelivered messages only once.
 
-A broker hands a message over again where its acknowledgement was lost: the same message, though
-perhaps beside others in the batch. So records are known by their message, and messages by number
-and time within the consumer that delivers them.
+A broker redelivers a message whose acknowledgement was lost: the same message, though perhaps
+beside others in the batch. So records are identified by their message, and messages by number and
+time within the consumer that delivers them.
 """
 
 from array import array
@@ -21,14 +21,14 @@ class MessageRange(NamedTuple):
     first: int
     last: int
     since: int
-    """The time of the earliest, in nanoseconds since the epoch."""
+    """Time of the earliest message, in nanoseconds since the epoch."""
     until: int
-    """The time of the latest."""
+    """Time of the latest message."""
 
     def overlaps(self, other: "MessageRange") -> bool:
-        """Return whether a message may be in both.
+        """Return whether both ranges may share a message.
 
-        Numbers alone would not do: they begin anew with a stream that was restored or made again.
+        Numbers alone do not suffice: they start over when a stream is restored or recreated.
         """
         return (
             self.consumer == other.consumer
@@ -41,24 +41,24 @@ class MessageRange(NamedTuple):
 
 @dataclass(slots=True)
 class MessageIds:
-    """The messages of some records, in columns: one entry for each message, in their order."""
+    """The messages of some records as columns: one entry for each message, in order."""
 
     consumers: list[str]
-    """What numbers and times belong to; empty for records that nobody delivers again."""
+    """Consumer of the numbers and times; empty for records that are never redelivered."""
     numbers: "array[int]"
     times: "array[int]"
-    """When the broker stored the message, in nanoseconds since the epoch."""
+    """When the broker stored each message, in nanoseconds since the epoch."""
     ends: "array[int]"
-    """The number of records up to the last one of the message."""
+    """Number of records up to and including the last one of the message."""
 
     @classmethod
     def unknown(cls, count: int) -> "MessageIds":
-        """Return the entry of `count` records whose messages are not known."""
+        """Return the entry for `count` records whose messages are unknown."""
         return cls([""], array("q", [0]), array("q", [0]), array("q", [count]))
 
     @classmethod
     def concat(cls, parts: Iterable["MessageIds"]) -> "MessageIds":
-        """Join those of records that are joined."""
+        """Concatenate the ids of records that are concatenated."""
         whole = cls([], array("q"), array("q"), array("q"))
         for part in parts:
             offset = whole.ends[-1] if whole.ends else 0
@@ -78,14 +78,14 @@ class MessageIds:
         return any(self.consumers)
 
     def without(self, rows: Sequence[int]) -> "MessageIds":
-        """Return those of the records that are left without some, given in ascending order."""
+        """Return the ids without those of some records, given in ascending order."""
         ends = array("q", [end - bisect_left(rows, end) for end in self.ends])
         return MessageIds(self.consumers, self.numbers, self.times, ends)
 
     def near(self, row: int) -> int:
-        """Return the end of a message near a row, for a split; the row itself where there is none.
+        """Return the end of a message near a row, for a split; the row itself if there is none.
 
-        So that only a message that is alone is ever split.
+        A message is split only if it is the only one.
         """
         place = bisect_right(self.ends, row)
         before = self.ends[place - 1] if place else 0
@@ -93,9 +93,9 @@ class MessageIds:
         return before or (after if after < self.ends[-1] else row)
 
     def split(self, row: int) -> "tuple[MessageIds, MessageIds]":
-        """Return those of the records before a row and from it on.
+        """Split the ids at a row.
 
-        A message with records on both sides is known for the second part only: it is stored
+        A message with records on both sides belongs to the second part only: it counts as stored
         when all of its records are.
         """
         place = bisect_right(self.ends, row)
@@ -105,9 +105,9 @@ class MessageIds:
         return first, self._slice(place, len(self), row)
 
     def large(self, size: int) -> "Iterator[tuple[int, tuple[str, int, int] | None]]":
-        """Yield where the records of each known message of at least `size` records end, and which.
+        """Yield the end row and id of each known message with at least `size` records.
 
-        None stands for what is between them: records of smaller messages, and of unknown ones.
+        None stands for what lies between them: records of smaller or unknown messages.
         """
         begin = covered = 0
         for consumer, number, time, end in zip(
@@ -135,13 +135,15 @@ class MessageIds:
         """Return the known messages as runs of consecutive numbers."""
         pieces = sorted(self._pieces())
         if any(after.first <= one.last for one, after in _neighbours(pieces)):
-            return list(_joined(sorted(set(self._known()))))  # copies, or numbers that began anew
+            return list(
+                _joined(sorted(set(self._known())))
+            )  # duplicates, or numbers that started over
         return list(_linked(pieces))
 
     def _pieces(self) -> Iterator[MessageRange]:
-        """Yield the known messages as runs of consecutive numbers, as they stand.
+        """Yield the known messages as runs of consecutive numbers, in their order.
 
-        Nearly always a consumer's messages stand in their order, so that nothing is done for each.
+        Messages of a consumer are nearly always in order, so that no work is needed for each.
         """
         first = 0
         for consumer, group in groupby(self.consumers):
@@ -165,10 +167,10 @@ class MessageIds:
     def unstored(
         self, stored: Iterable[MessageRange]
     ) -> tuple[bytearray | None, list[MessageRange]]:
-        """Compare with what is stored, and with what comes twice among these.
+        """Compare with stored messages, and find duplicates among these.
 
-        Returns 1 for each record to store and 0 for each that is stored, or None where all are to
-        be stored; and the messages that will be stored with them.
+        Returns 1 for each record to store and 0 for each stored one, or None if all are to be
+        stored; and the messages that will be stored with them.
         """
         runs = self.runs()
         stored = [old for old in stored if any(map(old.overlaps, runs))]
@@ -195,12 +197,12 @@ class MessageIds:
 
 
 def _neighbours(runs: Iterable[MessageRange]) -> Iterator[tuple[MessageRange, MessageRange]]:
-    """Yield each two runs of one consumer that stand side by side."""
+    """Yield each pair of adjacent runs of one consumer."""
     return (pair for pair in pairwise(runs) if pair[0].consumer == pair[1].consumer)
 
 
 def _linked(runs: Iterable[MessageRange]) -> Iterator[MessageRange]:
-    """Join sorted runs of which one goes on where the other ends."""
+    """Merge sorted runs that continue each other."""
     held: MessageRange | None = None
     for run in runs:
         if held and (held.consumer, held.last + 1) == (run.consumer, run.first):
@@ -215,7 +217,7 @@ def _linked(runs: Iterable[MessageRange]) -> Iterator[MessageRange]:
 
 
 def _joined(known: Sequence[tuple[str, int, int]]) -> Iterator[MessageRange]:
-    """Join sorted messages into runs; the difference of number and place is one in each run."""
+    """Merge sorted messages into runs; number minus index is constant within a run."""
     pairs = groupby(enumerate(known), lambda pair: (pair[1][0], pair[1][1] - pair[0]))
     for (consumer, _), group in pairs:
         members = [message for _, message in group]

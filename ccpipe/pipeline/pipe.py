@@ -1,4 +1,4 @@
-"""``run()``: one task reads and translates, one writes; a queue lies between them."""
+"""``run()``: one task reads and translates, another writes; a queue connects them."""
 
 import asyncio
 import contextlib
@@ -22,9 +22,8 @@ from ccpipe.errors import (
     UnavailableError,
 )
 from ccpipe.pipeline.attempts import LAST_SECONDS, Attempts
-from ccpipe.pipeline.letters import portions, rejected_letters
-from ccpipe.pipeline.message_ids import MessageIds
-from ccpipe.pipeline.plug import (
+from ccpipe.pipeline.dead_letters import chunks, dead_letters_of
+from ccpipe.pipeline.interfaces import (
     Batch,
     DeadLetter,
     DeadLetterSink,
@@ -34,6 +33,7 @@ from ccpipe.pipeline.plug import (
     Sink,
     Source,
 )
+from ccpipe.pipeline.message_ids import MessageIds
 from ccpipe.pipeline.queue import Item, Queue, now
 from ccpipe.pipeline.stages import (
     AnyTranslator,
@@ -48,12 +48,12 @@ from ccpipe.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
-"""How often translators that hold something back are fed where no batch comes."""
+"""Interval at which translators that hold something back are fed if no batch arrives."""
 WRITE_SECONDS = 300.0
-"""A write that takes longer is stuck, says ``/ready``; sinks give up by themselves before."""
+"""A write that takes longer counts as stuck in ``/ready``; sinks give up earlier by themselves."""
 
 ACKNOWLEDGE_SECONDS = 60.0
-"""How long the acknowledgement of what was written may take."""
+"""Maximum time for acknowledging what was written."""
 
 
 async def run(
@@ -68,19 +68,19 @@ async def run(
 ) -> None:
     """Carry everything from `source` through `translators` to `sink`, until the source ends.
 
-    Setting `stop` asks the source to end; what it has handed over by then is still written, for
-    ``limits.grace`` seconds if the sink fails. It is the same where the source itself fails.
-    What could not be written and has no upstream that hands it over again becomes dead letters.
+    Setting `stop` asks the source to end; what it has handed over by then is still written, for up
+    to ``limits.grace`` seconds if the sink fails. The same applies if the source itself fails.
+    Records that could not be written and have no upstream to redeliver them become dead letters.
 
-    `dead_letter_sink` and `limits` are the source's and the sink's own where none are given.
-    `translators` may be ``Stages`` where they are to be replaced while the pipe runs.
+    `dead_letter_sink` and `limits` default to those of the source and the sink. `translators` may
+    be ``Stages`` if they are to be replaced while the pipe runs.
 
     Raises
     ------
     UnavailableError
-        where records could not be written within that time; they were not acknowledged.
+        if records could not be written within the grace period; they are not acknowledged.
     CcpipeError
-        where source or sink cannot work at all, or the parts do not fit together.
+        if the source or the sink fails permanently, or the parts do not fit together.
 
     """
     stages = check_fit(source, translators, sink)
@@ -100,7 +100,9 @@ async def run(
                 return
         tasks = {asyncio.create_task(pipe.watch(stop), name="ccpipe-stop")}
         tasks.add(reader := asyncio.create_task(pipe.read(), name="ccpipe-read"))
-        if len(stages) or stages is translators:  # some that may be replaced may come to hold
+        if (
+            len(stages) or stages is translators
+        ):  # replaceable translators may hold something back later
             tasks.add(asyncio.create_task(pipe.tick(), name="ccpipe-tick"))
         telemetry.declare(telemetry.read, source)
         telemetry.declare(telemetry.dead, source)
@@ -109,7 +111,7 @@ async def run(
         telemetry.ready = True
         try:
             await pipe.write()
-            await reader  # it has ended, or there would be more to write; its error is raised here
+            await reader  # the queue has ended, or a write failed, whose error is raised here
         finally:
             telemetry.ready = False
             for task in tasks:
@@ -122,7 +124,7 @@ async def _is_entered(
     part: contextlib.AbstractAsyncContextManager[object],
     stop: asyncio.Event,
 ) -> bool:
-    """Enter a part, which may wait for a server without end; false where `stop` came before."""
+    """Enter a part, which may wait for a server indefinitely; false if `stop` was set first."""
     entering = asyncio.create_task(stack.enter_async_context(part), name="ccpipe-enter")
     stopping = asyncio.create_task(stop.wait(), name="ccpipe-stop")
     try:
@@ -139,14 +141,14 @@ async def _is_entered(
 
 @dataclass(slots=True)
 class _Portion:
-    """Records for one write, and the items that they came with."""
+    """Records for one write, with the queue items that they came from."""
 
     records: Records
     type: RecordType
     rows: Sequence[tuple[Item, int]]
-    """Of each record its item and its index there; a ``_Rows`` as long as nothing was rejected."""
+    """Item of each record, and its index there; a ``_Rows`` as long as nothing was rejected."""
     ids: MessageIds | None = None
-    """The messages of the records, where some are known and the sink stores each once."""
+    """Messages of the records, if some are known and the sink stores each message once."""
 
     def letter(self, index: int, reason: str) -> DeadLetter:
         """Return one record as a dead letter."""
@@ -156,7 +158,7 @@ class _Portion:
         return DeadLetter(self.records.original(index), reason, origin)
 
     def without(self, bad: Sequence[int]) -> "list[_Portion]":
-        """Return what is left without some records."""
+        """Return the portion without some records."""
         good = sorted(set(range(len(self.records))).difference(bad))
         if not good:
             return []
@@ -165,7 +167,7 @@ class _Portion:
         return [_Portion(records, self.type, [self.rows[i] for i in good], ids)]
 
     def halves(self) -> "list[_Portion]":
-        """Return two portions, the first one last."""
+        """Return two portions, the first half last."""
         half = len(self.records) // 2
         if self.ids:
             half = self.ids.near(half)
@@ -178,7 +180,7 @@ class _Portion:
 
 
 class _Rows(Sequence[tuple[Item, int]]):
-    """The item of each record and its index there, looked up only for the few that need it."""
+    """Item and index of each record, computed only for the few that need it."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self._items = items
@@ -199,7 +201,7 @@ class _Rows(Sequence[tuple[Item, int]]):
 
 
 class _Pipe:
-    """What one ``run()`` knows."""
+    """The state of one ``run()``."""
 
     def __init__(
         self,
@@ -213,29 +215,31 @@ class _Pipe:
         self.source = source
         self.sink = sink
         self.stages = stages
-        self.latest = Batch(())  # that was read
+        self.latest = Batch(())  # the last batch read
         self.dead_letter_sink = dead_letter_sink
         self.limits = limits
         self.telemetry = telemetry
         self.attempts = Attempts(limits, telemetry)
         self.queue = Queue(limits, telemetry)
         self.translating = asyncio.Lock()
-        self.unwritten: list[_Portion] = []  # of what was taken off the queue; the next one last
-        self.is_upstream_silent = False  # and no acknowledgement is waited for after the grace
-        self.max_records = math.inf  # of a write, while the sink is slow
+        self.unwritten: list[_Portion] = []  # taken off the queue; the next one last
+        self.is_upstream_silent = (
+            False  # then acknowledgements are not waited for after the grace period
+        )
+        self.max_records = math.inf  # per write, reduced while the sink is slow
 
     async def watch(self, stop: asyncio.Event) -> None:
         await stop.wait()
         self.begin_shutdown()
 
     def begin_shutdown(self) -> None:
-        """Ask the source to end; what fails from now on is retried for the grace only."""
+        """Ask the source to end; from now on, failures are retried for the grace period only."""
         if not self.attempts.ending.is_set():
             self.attempts.begin_shutdown()
             self.source.stop()
 
     async def read(self) -> None:
-        """Read until the source ends or fails; either way what it handed over goes on."""
+        """Read until the source ends or fails; what it handed over is processed in either case."""
         try:
             await self.read_source()
         except Exception:
@@ -260,7 +264,7 @@ class _Pipe:
                 await batches.aclose()
 
     async def tick(self) -> None:
-        """Feed translators that hold something back, also where no batch comes."""
+        """Feed translators that hold something back, even if no batch arrives."""
         while True:
             if not (len(self.stages) or self.stages.is_holding):
                 await self.stages.wait_replaced()
@@ -270,9 +274,9 @@ class _Pipe:
                     await self.put(self.stages.feed(None))
 
     async def translate(self, batch: Batch) -> None:
-        """Queue a batch, or what the translators have ready after it."""
+        """Queue a batch, or what the translators return for it."""
         self.latest = batch
-        letters = rejected_letters(batch)
+        letters = dead_letters_of(batch)
         if not len(self.stages) and not self.stages.is_holding:
             await self.queue.put(Item(batch, letters))
             return
@@ -281,12 +285,12 @@ class _Pipe:
         await self.put(results)
 
     async def flush(self) -> None:
-        """Queue what the translators still hold."""
+        """Queue what the translators still hold back."""
         async with self.translating:
             await self.put(self.stages.flush())
 
     async def put(self, results: Sequence[Translated]) -> None:
-        """Queue what translators returned; with it the batches are safe that it completes."""
+        """Queue the records that translators returned, with the batches that they complete."""
         for result in results:
             if not (len(result.records) or result.complete or result.letters):
                 continue
@@ -299,7 +303,7 @@ class _Pipe:
             await self.queue.put(Item(batch, result.letters))
 
     async def write(self) -> None:
-        """Write until the queue ends; where that fails, keep what could not be written."""
+        """Write until the queue ends; if writing fails, keep what could not be written."""
         items: list[Item] = []
         try:
             while items := await self.queue.take():
@@ -312,7 +316,7 @@ class _Pipe:
                     self.queue.release(done)
                     items = items[len(done) :]
         except (BrokenPipeError, OutputError):
-            self.begin_shutdown()  # of a command whose output is closed nobody wants the rest
+            self.begin_shutdown()  # a command whose output is closed has no reader for the rest
             raise
         except Exception as error:
             self.begin_shutdown()
@@ -320,7 +324,7 @@ class _Pipe:
             raise
 
     def portions(self, items: Sequence[Item]) -> list[_Portion]:
-        """Join items for one write; there is none where they hold no records."""
+        """Join items for one write; empty if they contain no records."""
         filled = [item for item in items if len(item.batch.records)]
         if not filled:
             return []
@@ -330,9 +334,10 @@ class _Pipe:
         return [_Portion(records, takes, _Rows(filled), ids)]
 
     async def deliver(self) -> None:
-        """Write the next portion; halve what is rejected until the bad records are found.
+        """Write the next portion; halve rejected ones until the bad records are found.
 
-        What takes too long is halved as well, and later writes are no larger for a while.
+        A portion that times out is halved as well, and later writes are limited to that size for a
+        while.
         """
         if not self.unwritten:
             return
@@ -367,14 +372,14 @@ class _Pipe:
         self.unwritten[-1:] = smaller
 
     def allow_more(self, written: int) -> None:
-        """After a write that succeeded, let larger ones follow again."""
+        """After a successful write, allow larger ones again."""
         if 2 * written >= self.max_records:
             self.max_records *= 2
         if self.max_records > self.limits.lines:
             self.max_records = math.inf
 
     def complete(self, items: Sequence[Item]) -> int:
-        """Return how many items, from the first on, have nothing unwritten."""
+        """Return how many of the first items are written completely."""
         if not self.unwritten:
             return len(items)
         next_item = self.unwritten[-1].rows[0][0]
@@ -387,7 +392,7 @@ class _Pipe:
             await self.sink.write_once(portion.records, portion.ids)
 
     async def acknowledge(self, items: Sequence[Item]) -> None:
-        """Tell upstream what is safe; one that does not listen is not waited for at the end."""
+        """Acknowledge completed batches; at the end, do not wait for an unresponsive upstream."""
         try:
             commit([item.batch for item in items])
             if heard := [item for item in items if item.batch.has_upstream]:
@@ -410,7 +415,7 @@ class _Pipe:
                 log.warning("%s: %s; it will be redelivered", item.batch.origin, error)
 
     async def keep(self, items: Sequence[Item], reason: str) -> None:
-        """Make dead letters of what has no upstream, until the source has ended too."""
+        """Make dead letters of records without an upstream, until the source has ended too."""
         self.queue.flush_now = True
         deadline = now() + self.limits.grace
         while items:
@@ -439,7 +444,7 @@ class _Pipe:
             log.warning("%s", letter)
         if rest := sum(letter.lines for letter in letters[_LOGGED:]):
             log.warning("… and %d more dead letters", rest)
-        for portion in portions(letters):
+        for portion in chunks(letters):
             if self.dead_letter_sink is not None:
                 await self.write_singly(portion, self.dead_letter_sink)
             lines = sum(letter.lines for letter in portion)
@@ -447,7 +452,7 @@ class _Pipe:
             self.telemetry.ready = True
 
     async def write_singly(self, letters: Sequence[DeadLetter], sink: DeadLetterSink) -> None:
-        """Write letters, one by one where the sink rejects them together."""
+        """Write dead letters, one by one if the sink rejects them together."""
         try:
             await self.attempts.retry(functools.partial(sink.write, letters), sink)
         except DataError as error:
@@ -459,7 +464,7 @@ class _Pipe:
 
 
 def _ids(items: Sequence[Item]) -> MessageIds | None:
-    """Return the messages of the items' records; None where none is known."""
+    """Return the messages of the items' records; None if none is known."""
     parts = []
     for item in items:
         batch = item.batch
@@ -473,7 +478,7 @@ _LOGGED = 10
 
 
 def _bad_records(error: RejectedError | EncodeError, total: int) -> list[int]:
-    """Return which records of a write the error is about; empty where it does not say."""
+    """Return the indices of the records that an error is about; empty if it does not say."""
     if total == 1:
         return [0]
     named = error.indices if isinstance(error, RejectedError) else None

@@ -1,4 +1,4 @@
-"""The queue between reader and writer: it batches, and it bounds what is held."""
+"""The queue between reader and writer: forms batches and bounds memory."""
 
 import asyncio
 import contextlib
@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ccpipe.pipeline.plug import Batch, DeadLetter, Limits
+from ccpipe.pipeline.interfaces import Batch, DeadLetter, Limits
 from ccpipe.telemetry import Telemetry
 
 
 def now() -> float:
-    """Return the time, in seconds, by the clock that timers go by."""
+    """Return the time of the clock that timers use, in seconds."""
     return asyncio.get_running_loop().time()
 
 
@@ -23,7 +23,7 @@ class Item:
     letters: list[DeadLetter] = field(default_factory=list)
     """Dead letters to write before the batch is acknowledged."""
     size: int = field(init=False)
-    """Bytes that it holds, roughly."""
+    """Approximate size in memory, in bytes."""
     born: float = field(default_factory=now)
 
     def __post_init__(self) -> None:
@@ -34,8 +34,8 @@ class Item:
 class Queue:
     """Batches between one reader and one writer.
 
-    Neither awaits anything between looking at the state and waiting for its change, so that no
-    wake-up is lost and nothing needs a lock.
+    Neither side awaits between checking the state and waiting for a change, so that no wake-up is
+    lost and no lock is needed.
     """
 
     def __init__(self, limits: Limits, telemetry: Telemetry) -> None:
@@ -43,16 +43,16 @@ class Queue:
         self.limits = limits
         self.telemetry = telemetry
         self.items: deque[Item] = deque()
-        self.lines = self.size = 0  # of what waits
-        self.held = 0  # bytes of what waits and of what is being written
+        self.lines = self.size = 0  # of the waiting items
+        self.held = 0  # bytes of waiting items and of the running write
         self.ended = False
         self.flush_now = False
-        """Set by a writer who does not want to wait for a batch to fill."""
+        """Set by a writer that does not want to wait for a full batch."""
         self._due = asyncio.Event()  # wakes the writer
         self._room = asyncio.Event()  # wakes the reader
 
     async def put(self, item: Item) -> None:
-        """Add an item, as soon as less is held than the limit on memory."""
+        """Add an item, once memory use is below the limit."""
         while self.held and self.held >= self.limits.memory:
             self._room.clear()
             await self._room.wait()
@@ -62,10 +62,10 @@ class Queue:
         self._hold(item.size)
         if len(self.items) == 1 or self._is_full():
             self._due.set()
-            await asyncio.sleep(0)  # a source that never waits must not starve the writer
+            await asyncio.sleep(0)  # a source that never blocks must not starve the writer
 
     def release(self, items: Sequence[Item]) -> None:
-        """Stop counting items that were taken: they are written."""
+        """Stop counting items that were taken and are now written."""
         self._hold(-sum(item.size for item in items))
         self._room.set()
 
@@ -74,12 +74,12 @@ class Queue:
         self.telemetry.queued_bytes.set(self.held)
 
     def end(self) -> None:
-        """Say that nothing more will be put."""
+        """Mark the end: nothing more will be put."""
         self.ended = True
         self._due.set()
 
     async def take(self) -> list[Item]:
-        """Wait for a full batch, an old one or the end; an empty list is the end."""
+        """Wait for a full batch, an old one or the end; an empty list means the end."""
         while not self._is_due():
             self._due.clear()
             old = self.items[0].born + self.limits.age if self.items else None

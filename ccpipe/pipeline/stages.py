@@ -1,8 +1,8 @@
-"""The translators of a pipe at work, and the batches that they still hold something of.
+"""The translators of a running pipe, and the batches of which they still hold something back.
 
-A batch must not be acknowledged while a translator holds a part of it. Each stage therefore keeps
-the batches that came with its latest feeds, and releases them with the records that make the last
-of them safe. Batches go from stage to stage as their records do.
+A batch must not be acknowledged while a translator holds back a part of it. Each stage therefore
+keeps the batches of its latest feeds, and releases them along with the records that complete them.
+Batches pass from stage to stage together with their records.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccpipe.errors import ConfigError
-from ccpipe.pipeline.plug import (
+from ccpipe.pipeline.interfaces import (
     Batch,
     DeadLetter,
     Records,
@@ -28,23 +28,23 @@ AnyTranslator = Translator | Callable[[Any], Any]
 
 @dataclass(slots=True)
 class Translated:
-    """What one feed gave at the end of all stages."""
+    """The result of one feed after all stages."""
 
     records: Records
     complete: list[Batch] = field(default_factory=list)
-    """Batches of which nothing is held back any more."""
+    """Batches of which nothing is held back."""
     letters: list[DeadLetter] = field(default_factory=list)
-    """What translators rejected."""
+    """Dead letters of what translators rejected."""
 
 
 class Stages:
-    """Translators in their order; they may be replaced while their pipe runs."""
+    """The translators of a pipe, in order; they can be replaced while the pipe runs."""
 
     def __init__(self, translators: Sequence[AnyTranslator], takes: RecordType) -> None:
-        """Begin with these; `takes` is the type of records that come in."""
+        """Start with these translators; `takes` is the type of incoming records."""
         self.takes = takes
         self._stages = [_Stage(each) for each in _typed(translators, takes)]
-        self._left: list[Translated] = []  # what came of translators that were replaced
+        self._left: list[Translated] = []  # output of translators that were replaced
         self._origin = ""
         self._replaced = asyncio.Event()
 
@@ -64,18 +64,18 @@ class Stages:
 
     @property
     def is_holding(self) -> bool:
-        """Whether an empty feed may let something go."""
+        """Whether an empty feed may return something."""
         return bool(self._left) or any(stage.is_holding for stage in self._stages)
 
     @property
     def is_stateful(self) -> bool:
-        """Whether what comes out depends on earlier batches."""
+        """Whether output depends on earlier batches."""
         return any(stage.translator.is_stateful for stage in self._stages)
 
     def replace(self, translators: Sequence[AnyTranslator]) -> None:
-        """Go on with others; what those before held comes out with the next feed.
+        """Replace the translators; what the former ones held back comes with the next feed.
 
-        One that was there before keeps its place in the numbering of its feeds.
+        A translator that stays keeps the numbering of its feeds.
         """
         self._left = self.flush()
         known = {id(stage.translator): stage for stage in self._stages}
@@ -90,7 +90,7 @@ class Stages:
         await self._replaced.wait()
 
     def feed(self, batch: Batch | None) -> list[Translated]:
-        """Translate a batch; None stands for a second in which none came."""
+        """Translate a batch; None if none arrived within the interval."""
         left, self._left = self._left, []
         if batch is None:
             records, batches = self.takes.of(()), list[Batch]()
@@ -105,7 +105,7 @@ class Stages:
         left, self._left = self._left, []
         for position, stage in enumerate(self._stages, 1):
             records, complete = stage.flush()
-            letters = stage.take_letters(self._origin)
+            letters = stage.take_dead_letters(self._origin)
             result = self._through(self._stages[position:], records, complete)
             result.letters[:0] = letters
             left.append(result)
@@ -117,7 +117,7 @@ class Stages:
         letters: list[DeadLetter] = []
         for stage in stages:
             records, complete = stage.feed(records, complete)
-            letters += stage.take_letters(self._origin)
+            letters += stage.take_dead_letters(self._origin)
         return Translated(records, complete, letters)
 
 
@@ -134,9 +134,9 @@ class _Stage:
         return self.translator.oldest_held is not None
 
     def feed(self, records: Records, batches: list[Batch]) -> tuple[Records, list[Batch]]:
-        """Feed records that complete `batches`; return those that are ready and what they complete.
+        """Feed records that complete `batches`; return what is ready, and the completed batches.
 
-        A batch is complete with the last record that came of it.
+        A batch is complete with the last record made from it.
         """
         self._number += 1
         ready = self.translator.feed(records)
@@ -148,8 +148,8 @@ class _Stage:
     def flush(self) -> tuple[Records, list[Batch]]:
         return self.translator.gives.of(self.translator.flush()), self._release(None)
 
-    def take_letters(self, origin: str) -> list[DeadLetter]:
-        """Return what the translator rejected since the last call."""
+    def take_dead_letters(self, origin: str) -> list[DeadLetter]:
+        """Return dead letters of what the translator rejected since the last call."""
         takes = self.translator.takes
         return [
             DeadLetter(takes.of([record]).original(0), reason, origin)
@@ -168,7 +168,7 @@ class FunctionTranslator(Translator):
     """A plain function as a translator."""
 
     def __init__(self, function: Callable[[Any], Any], type_: RecordType) -> None:
-        """Call `function` with each feed; records stay of one type."""
+        """Call `function` with each feed; the type of records stays the same."""
         self.function = function
         self.takes = self.gives = type_
 
@@ -178,7 +178,7 @@ class FunctionTranslator(Translator):
 
 
 def _typed(translators: Sequence[AnyTranslator], takes: RecordType) -> list[Translator]:
-    """Wrap plain functions; the type of their records is what comes before them."""
+    """Wrap plain functions; they take the type of records given by the part before."""
     typed: list[Translator] = []
     for each in translators:
         if isinstance(each, Translator):
@@ -217,13 +217,13 @@ def check_fit(
 
 
 def commit(batches: Sequence[Batch]) -> None:
-    """Tell each translator once which of its feeds is the latest that is safe."""
+    """Call ``commit`` of each translator once, with its latest feed that is stored."""
     latest = {id(translator): (translator, feed) for b in batches for translator, feed in b.commits}
     for translator, feed in latest.values():
         translator.commit(feed)
 
 
 async def acknowledge(batches: Sequence[Batch]) -> None:
-    """Acknowledge batches, in their order."""
+    """Acknowledge batches in order."""
     for batch in batches:
         await batch.ack()

@@ -1,7 +1,7 @@
-"""What a translator must remember when its process is killed: tables in a SQLite file.
+"""State of translators that survives their process: tables in a SQLite file.
 
-They live in memory. ``commit()`` writes what has changed since the last one, as one transaction.
-Without a path nothing is written, and the tables work all the same.
+The tables are kept in memory. ``commit()`` writes all changes since the last one, in one
+transaction. Without a path nothing is written.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 VERSION = 2
-"""Of the file's layout; a file of another version is refused."""
+"""Version of the file's layout; a file of another version is rejected."""
 
 
 class StateTable(Generic[K, V]):
-    """One mapping, ordered by when each key was last put, of at most `maximum` keys."""
+    """A mapping of at most `maximum` keys, ordered by when each was last put."""
 
     def __init__(self, maximum: int, *, is_persistent: bool) -> None:
-        """Begin empty; `is_persistent` where changes are to be written."""
+        """Start empty; changes are recorded only if `is_persistent`."""
         self.maximum = maximum
         self._rows: OrderedDict[K, V] = OrderedDict()
         self._is_persistent = is_persistent
@@ -40,23 +40,23 @@ class StateTable(Generic[K, V]):
         return len(self._rows)
 
     def __contains__(self, key: object) -> bool:
-        """Return whether there is such a key."""
+        """Return whether the key exists."""
         return key in self._rows
 
     def __iter__(self) -> Iterator[K]:
-        """Yield the keys, the one put least recently first."""
+        """Yield the keys, least recently put first."""
         return iter(self._rows)
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key; None where there is none."""
+        """Return the value of a key, or None."""
         return self._rows.get(key)
 
     def items(self) -> Iterator[tuple[K, V]]:
-        """Yield keys and values, those put least recently first."""
+        """Yield keys and values, least recently put first."""
         return iter(self._rows.items())
 
     def put(self, key: K, value: V) -> None:
-        """Set a key's value; beyond the maximum, remove the keys put least recently."""
+        """Set the value of a key; beyond the maximum, remove the keys least recently put."""
         self._rows[key] = value
         self._rows.move_to_end(key)
         self._note(key)
@@ -64,7 +64,7 @@ class StateTable(Generic[K, V]):
             self.pop(next(iter(self._rows)))
 
     def pop(self, key: K) -> V | None:
-        """Remove a key and return its value; None where there is none."""
+        """Remove a key and return its value, or None."""
         if key not in self._rows:
             return None
         self._note(key)
@@ -72,35 +72,35 @@ class StateTable(Generic[K, V]):
 
     def _note(self, key: K) -> None:
         if self._is_persistent:
-            self._changed.pop(key, None)  # its place is after those that changed before
+            self._changed.pop(key, None)  # move it behind earlier changes
             self._changed[key] = None
 
     def changes(self) -> Iterator[tuple[K, V | None]]:
-        """Yield keys that changed, in order, with their values; None where one was removed."""
+        """Yield changed keys in order, with their values; None for a removed key."""
         for key in self._changed:
             yield key, self._rows.get(key)
 
     def clear_changes(self) -> None:
-        """Begin anew: what has changed is written."""
+        """Forget recorded changes: they have been written."""
         self._changed.clear()
 
     def load(self, rows: Iterator[tuple[K, V]]) -> None:
-        """Take what the file holds."""
+        """Add the rows of the file."""
         self._rows.update(rows)
 
 
 class StateStore:
-    """The tables of one file, for one process at a time; it must be on a local disk."""
+    """The tables of one file, used by one process at a time; it must be on a local disk."""
 
     def __init__(self, path: str = "") -> None:
-        """Write nothing where there is no path. ``open()`` opens the file."""
+        """Keep state in memory only if there is no path; ``open()`` opens the file."""
         self.path = Path(path) if path else None
         self._tables: dict[str, _Stored] = {}
         self._file: sqlite3.Connection | None = None
 
     @property
     def is_persistent(self) -> bool:
-        """Whether there is a file."""
+        """Whether the state is written to a file."""
         return self.path is not None
 
     def table(
@@ -138,7 +138,7 @@ class StateStore:
         Raises
         ------
         ConfigError
-            where the file cannot be used, is no such file, or another process uses it.
+            if the file cannot be read, is not a state file, or is in use by another process.
 
         """
         if self.path is None or self._file is not None:
@@ -156,7 +156,7 @@ class StateStore:
             raise ConfigError(f"state: {self.path}: {error}") from None
 
     def close(self) -> None:
-        """Let go of the file, so that another process can open it."""
+        """Close the file, so that another process can open it."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -164,7 +164,7 @@ class StateStore:
     def _connect(self, path: Path) -> "sqlite3.Connection":
         import sqlite3
 
-        # Garbage collection may close it in any thread.
+        # the garbage collector may close it in any thread
         file = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
         weakref.finalize(self, file.close)
         try:
@@ -185,15 +185,15 @@ class StateStore:
         return file
 
     def commit(self, *, is_durable: bool) -> None:
-        """Write what has changed.
+        """Write the changes.
 
-        Where it need not be durable, it outlives the process but perhaps not a power cut, until a
+        Unless `is_durable`, they survive the process but perhaps not a power failure, until a
         later change is written durably.
 
         Raises
         ------
         UnavailableError
-            where the disk fails or is full.
+            if the disk fails or is full.
 
         """
         if self._file is None:
@@ -223,7 +223,7 @@ class StateStore:
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """A table, and how its keys and values are written."""
+    """A table, and how its keys and values are encoded."""
 
     table: StateTable[Any, Any]
     key: Callable[[bytes], Any]

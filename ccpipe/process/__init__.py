@@ -1,1 +1,1 @@
-"""This process, and the programs that it starts: none outlives it."""
+"""This process and its child processes, none of which outlives it."""

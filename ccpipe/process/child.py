@@ -1,6 +1,7 @@
 """Child processes that end with this process, however it ends.
 
-`start` and `end` are for programs that run beside us, `run` for those whose output we want.
+`start` and `end` are for programs that run in the background, `run` for programs whose output is
+needed.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from pathlib import Path
 from time import monotonic
 
 _CHUNK = 65536
-_MAX_STDERR = 200  # bytes of standard error that an exception shows
+_MAX_STDERR = 200  # bytes of standard error in an exception
 
 
 async def start(
@@ -26,9 +27,10 @@ async def start(
     environment: Mapping[str, str] | None = None,
     output: int | None = None,
 ) -> Process:
-    """Start a program; `output` is where its stdout and stderr go, None for our own.
+    """Start a program; `output` receives its stdout and stderr, None inherits ours.
 
-    It is in a session of its own: Ctrl-C is for us, and we end the children in order.
+    It gets its own session, so that Ctrl-C reaches only this process, which ends its children in
+    order.
     """
     launcher = str(Path(__file__).with_name("die_with_parent.py"))
     return await asyncio.create_subprocess_exec(
@@ -42,7 +44,7 @@ async def start(
 
 
 async def end(process: Process | None, seconds: float) -> bool:
-    """Ask a child to end and kill it after a timeout; return whether it ended by itself."""
+    """Terminate a child, and kill it after a timeout; return whether it ended by itself."""
     if process is None or process.returncode is not None:
         return True
     process.terminate()
@@ -65,19 +67,20 @@ def run(
     tolerated: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Run a program with its arguments and return what it printed.
+    """Run a program with its arguments and return its output.
 
-    `timeout` is in seconds, `output` the maximum of bytes that it may print. What is `given` on its
-    standard input must fit into a pipe, which is 64 KiB. Bits of the exit code that are `tolerated`
-    are no error. The program gets a process group of its own, which is killed at the end: nothing
-    that it started stays, also where we are killed. Without an `environment` it gets ours.
+    `timeout` is in seconds, `output` the maximum number of bytes printed. The standard input
+    `given` must fit into a pipe (64 KiB). Bits of the exit code in `tolerated` are not errors.
+
+    The program gets its own process group, which is killed at the end, also if this process is
+    killed, so that nothing it started stays behind. Without an `environment` it inherits ours.
 
     Raises
     ------
     OSError
-        where the program cannot be executed.
+        if the program cannot be executed.
     ChildProcessError
-        where it takes too long, prints too much or ends with an error; an OSError, too.
+        if it takes too long, prints too much or ends with an error; an OSError, too.
 
     """
     process = subprocess.Popen(  # noqa: S603 - the site's own configuration names it
@@ -91,12 +94,15 @@ def run(
     assert process.stdin is not None
     try:
         _guard.add(process.pid)
-        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # it need not read
+        with (
+            contextlib.suppress(BrokenPipeError),
+            process.stdin as pipe,
+        ):  # it may not read its input
             pipe.write(given)
         printed, complaint = _read(process, monotonic() + timeout, timeout, output)
         code = process.wait()
     finally:
-        # Also what the program left running: it would hold a pipe, or pile up.
+        # Also descendants still running, which would keep the pipe open or accumulate.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -111,7 +117,7 @@ def run(
 def _read(
     process: "subprocess.Popen[bytes]", deadline: float, timeout: float, output: int
 ) -> tuple[bytes, bytes]:
-    """Read both outputs to their end; of the second only a beginning is kept."""
+    """Read both outputs to their end; keep only the beginning of the second."""
     assert process.stdout is not None
     assert process.stderr is not None
     late = ChildProcessError(f"took more than {timeout:g} s")
@@ -145,10 +151,10 @@ def _has_ended(process: "subprocess.Popen[bytes]", deadline: float) -> bool:
 
 
 class _Guard:
-    """Our side of ``child_guard.py``, which is started with the first group.
+    """The client of ``child_guard.py``, which is started with the first process group.
 
-    The kernel's own way, a signal at the parent's death, reaches only the child itself, not what
-    that started, and has to be asked for between fork and exec, which is unsafe beside threads.
+    The kernel's own mechanism, a signal when the parent dies, reaches only the child itself, not
+    its descendants, and must be requested between fork and exec, which is unsafe with threads.
     """
 
     def __init__(self) -> None:
@@ -158,13 +164,13 @@ class _Guard:
         self._groups: set[int] = set()
 
     def add(self, group: int) -> None:
-        """Have a process group killed when we die."""
+        """Have a process group killed when this process dies."""
         with self._lock:
             self._groups.add(group)
             self._write(f"+{group}\n")
 
     def remove(self, group: int) -> None:
-        """Forget a process group that has ended."""
+        """Remove a process group that has ended."""
         with self._lock:
             self._groups.discard(group)
             self._write(f"-{group}\n")
@@ -173,7 +179,7 @@ class _Guard:
         if self._pipe is not None:
             try:
                 os.write(self._pipe, line.encode())
-            except BrokenPipeError:  # somebody killed it
+            except BrokenPipeError:  # it was killed
                 os.close(self._pipe)
                 os.waitpid(self._pid, 0)
             else:

@@ -1,7 +1,7 @@
-"""Kills process groups whose parent died: a program of its own, run by its path.
+"""Kills process groups whose parent died: a separate program, run by its path.
 
 It reads lines from its standard input: ``+123`` adds a group, ``-123`` removes it. The input ends
-when the parent ends, however it ended; then all groups that are left are killed.
+when the parent ends, in whatever way; then the remaining groups are killed.
 """
 
 import contextlib
@@ -11,10 +11,12 @@ import sys
 
 
 def main() -> None:
-    """Follow the groups until the input ends, then kill those that are left."""
+    """Track the groups until the input ends, then kill the remaining ones."""
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # a service manager signals us with our parent
+        signal.signal(
+            number, signal.SIG_IGN
+        )  # a service manager signals this process along with its parent
     groups: set[int] = set()
     for line in sys.stdin:
         group = int(line[1:])

@@ -1,8 +1,8 @@
-"""Run a program that ends when its parent dies: a program of its own, run by its path.
+"""Run a program that ends when its parent dies: a separate program, run by its path.
 
-``die_with_parent.py PARENT COMMAND [ARGUMENT …]`` asks the kernel for a SIGTERM at the death of its
-parent and becomes the command. Done between fork and exec (``preexec_fn``), it could wait for ever
-for a lock that another thread held at the fork.
+``die_with_parent.py PARENT COMMAND [ARGUMENT …]`` requests a SIGTERM on the death of its parent
+from the kernel, then executes the command. In ``preexec_fn``, between fork and exec, the request
+could deadlock on a lock that another thread held at the fork.
 """
 
 import ctypes
@@ -16,13 +16,13 @@ _prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux only
 
 
 def die_with_parent() -> None:
-    """Have the kernel end this process when its parent is killed (Linux; elsewhere nothing)."""
+    """Have the kernel end this process when its parent dies (Linux only; no effect elsewhere)."""
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Become the command, unless the parent has died already."""
+    """Execute the command, unless the parent has already died."""
     die_with_parent()
     if os.getppid() == parent:
         try:

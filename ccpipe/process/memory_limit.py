@@ -1,4 +1,4 @@
-"""How much memory this process may use, by the machine and by its control groups."""
+"""The memory limit of this process: of the machine and of its control groups."""
 
 import os
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ def memory_limit(cgroups: Path = CGROUPS, own: Path = Path("/proc/self/cgroup"))
 
 
 def _limits(cgroups: Path, own: Path) -> Iterator[int]:
-    """Yield the limits of our group and of those that it is part of, of both versions."""
+    """Yield the limits of our control group and its ancestors, for cgroup v1 and v2."""
     for path, name in _groups(own):
         folder = Path(*path.parts[1:])
         root = cgroups / "memory" if name == "memory.limit_in_bytes" else cgroups
         for each in (folder, *folder.parents):
             try:
                 yield int((root / each / name).read_text())
-            except (OSError, ValueError):  # the root has no such file; "max" is no limit
+            except (OSError, ValueError):  # the root group has no such file; "max" means no limit
                 continue
 
 

@@ -7,15 +7,15 @@ import signal
 from collections.abc import AsyncIterator
 
 SAME_SECONDS = 0.5
-"""Two SIGINT within this time are one Ctrl-C."""
+"""Two SIGINT within this time count as one Ctrl-C."""
 
 
 @contextlib.asynccontextmanager
 async def stop_signals(after: float | None = None) -> AsyncIterator[asyncio.Event]:
     """Yield an event that SIGTERM, SIGINT or `after` seconds set; a second SIGINT kills.
 
-    A terminal sends SIGINT to all processes of its foreground, and what started us may forward it:
-    those that come together count as one.
+    A terminal sends SIGINT to all its foreground processes, and our parent may forward it as well:
+    signals that arrive together count as one.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
-"""A simulated cluster: nodes, jobs, failures and bad data, the same for the same seed.
+"""A simulated cluster: nodes, jobs, failures and bad data, reproducible by seed.
 
-It is what large clusters are tried with, and where data for demonstrations come from.
+For load tests and demonstrations.
 """
 
 from ccpipe.simulate.cluster import Payload, Shape, SimulatedCluster

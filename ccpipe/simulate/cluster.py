@@ -1,4 +1,4 @@
-"""What a simulated cluster publishes, sample by sample."""
+"""The messages of a simulated cluster, sample by sample."""
 
 import random
 from collections.abc import Iterator
@@ -14,18 +14,18 @@ from ccpipe.simulate.sonar import sample_envelope
 from ccpipe.simulate.values import MASK, rings
 
 _HOST = b"\0"
-"""Stands for the node's name in lines that all nodes share."""
+"""Placeholder of the node's name in lines shared by all nodes."""
 LATE_SAMPLES = 30
-"""How many samples late a late payload is at most."""
+"""Maximum delay of a late payload, in samples."""
 _BROKEN = (b"cpu_load,type=node value= 1\n", b"cpu_load type=node\n", b"\xff\xfe,=\n")
 
 
 class Shape(NamedTuple):
-    """How large a simulated cluster is, and how much of what it sends is bad."""
+    """Size of a simulated cluster, and share of bad data."""
 
     nodes: int = 100
     metrics: int = 100
-    """Series of each node."""
+    """Series per node."""
     parts: NodeParts = NodeParts()
     interval: int = 10 * SECOND
     """Nanoseconds between samples."""
@@ -36,20 +36,20 @@ class Shape(NamedTuple):
     late: float = 0.0
     """Share of payloads that arrive late, by up to ``LATE_SAMPLES`` samples."""
     broken: float = 0.0
-    """Share of payloads that have a line that is none."""
+    """Share of payloads with a malformed line."""
     repeated: float = 0.0
-    """Share of payloads that are sent twice."""
+    """Share of payloads sent twice."""
 
 
 class Payload(NamedTuple):
-    """A message as it goes onto the bus."""
+    """A message to publish."""
 
     subject: str
     body: bytes
     lines: int
-    """Lines that can be read."""
+    """Number of valid lines."""
     broken: int = 0
-    """Lines that cannot."""
+    """Number of malformed lines."""
 
 
 class SimulatedCluster:
@@ -85,11 +85,11 @@ class SimulatedCluster:
         self._shifts = [(7 * index) & MASK for index in range(len(chosen))]
         self._samples = 0
         self._late: dict[int, list[Payload]] = {}
-        """Payloads that are held back, by the sample with which they are sent."""
+        """Delayed payloads, by the sample with which they are sent."""
         self._jobs_before = [JobChange("start_job", job) for job in self.jobs.running()]
 
     def sample(self) -> Iterator[Payload]:
-        """Yield what is published at ``time``, then move on by an interval."""
+        """Yield the payloads of ``time``, then advance by one interval."""
         now, self.time = self.time, self.time + self.shape.interval
         number, self._samples = self._samples, self._samples + 1
         for change in [*self._jobs_before, *self.jobs.advance(now)]:
@@ -124,7 +124,7 @@ class SimulatedCluster:
         )
 
     def _spoil(self, payload: Payload, number: int) -> Iterator[Payload]:
-        """Yield a payload as it arrives: in time, later, twice, or with a line that is none."""
+        """Yield a payload as it arrives: in time, late, duplicated, or with a malformed line."""
         shape = self.shape
         if not (shape.late or shape.broken or shape.repeated):
             yield payload
@@ -172,7 +172,7 @@ def _tag(value: str) -> str:
 
 
 def _scale(series: SimulatedSeries, parts: NodeParts) -> int:
-    """Return how many values of hardware threads one series adds up: percents of a node's CPUs."""
+    """Return the factor of a series that sums hardware threads: percentages of a node's CPUs."""
     metric, tags = series
     is_sum = metric.unit == "percent" and "hwthread" in metric.types
     return parts.hwthread if is_sum and ("type", "node") in tags else 1

@@ -13,12 +13,12 @@ from ccpipe.jobs import Job, JobNode
 
 SECOND = 10**9
 MEDIAN_SECONDS = 1200.0
-"""Half of the jobs run longer. Durations are log-normal, as those of real sites."""
+"""Median run time of jobs. Durations are log-normal, like those of real sites."""
 SIGMA = 1.2
 LOAD = 0.9
-"""Share of all nodes that the jobs ask for in the long run."""
+"""Mean utilisation of the nodes."""
 MAX_WAITING = 1000
-"""Jobs that wait for nodes; beyond, no new ones arrive."""
+"""Maximum length of the queue, beyond which no jobs are submitted."""
 OUTAGE_SECONDS = 1800
 
 _USERS = 97
@@ -35,7 +35,7 @@ class JobChange(NamedTuple):
 
 
 class Scheduler:
-    """Gives nodes to jobs, first come first served.
+    """Allocates nodes to jobs, first come first served.
 
     Parameters
     ----------
@@ -78,13 +78,13 @@ class Scheduler:
         self._schedule(start, "arrive")
         if failures:
             self._schedule(start + self._exponential(self._failure_gap), "fail")
-        while len(self._free) > len(nodes) * (1 - LOAD):  # it is not empty at the beginning
+        while len(self._free) > len(nodes) * (1 - LOAD):  # the cluster is not empty at the start
             self._arrive(start)
             if not self._place(start, []):
                 break
 
     def advance(self, until: int) -> Iterator[JobChange]:
-        """Yield what happened until a time, in nanoseconds since the epoch, in its order."""
+        """Yield the changes until a time, in nanoseconds since the epoch, in order."""
         while self._events and self._events[0][0] <= until:
             now, _, what, which = heapq.heappop(self._events)
             changes: list[JobChange] = []
@@ -103,7 +103,7 @@ class Scheduler:
             yield from changes
 
     def running(self) -> list[Job]:
-        """Return the jobs that run now."""
+        """Return the running jobs."""
         return [job for job, _ in self._running.values()]
 
     def _arrive(self, now: int) -> None:
@@ -113,7 +113,7 @@ class Scheduler:
             self._waiting.append((now, width, max(1, round(seconds)) * SECOND))
 
     def _place(self, now: int, changes: list[JobChange]) -> bool:
-        """Start the first job that waits, if there are nodes for it."""
+        """Start the first queued job, if enough nodes are free."""
         if not self._waiting or self._waiting[0][1] > len(self._free):
             return False
         submit, width, duration = self._waiting.popleft()

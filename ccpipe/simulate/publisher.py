@@ -1,4 +1,4 @@
-"""Payloads of a simulated cluster onto the bus, many at once."""
+"""Publishes the payloads of a simulated cluster, many at once."""
 
 import asyncio
 import time
@@ -17,33 +17,33 @@ from ccpipe.errors import CcpipeError, UnavailableError
 from ccpipe.simulate.cluster import Payload
 
 WINDOW = 1024
-"""Messages that wait for their acknowledgement at once."""
+"""Maximum number of unacknowledged messages."""
 ACK_SECONDS = 30.0
-"""How long the broker may acknowledge none of them."""
+"""Time without any acknowledgement after which publishing fails."""
 
 
 class _Ack(msgspec.Struct):
-    """The broker's answer to a message."""
+    """The broker's acknowledgement of a message."""
 
     seq: int = 0
     error: dict[str, object] | None = None
 
 
 class Times:
-    """When each message was published, by its number in the stream."""
+    """Publication time of each message, by its sequence in the stream."""
 
     def __init__(self) -> None:
         self.sequences = array("q")
-        """Numbers of messages, in the order in which they were acknowledged."""
+        """Sequences, in the order of acknowledgement."""
         self.published = array("q")
-        """Nanoseconds since the epoch when each was handed to the connection."""
+        """When each was handed to the connection, in nanoseconds since the epoch."""
 
 
 class PayloadPublisher:
-    """Publishes payloads in their order; with JetStream each is acknowledged by the broker.
+    """Publishes payloads in order; with JetStream each is acknowledged by the broker.
 
-    It keeps no future for each message, as a client's own publish does: the broker's answers are
-    counted off by the number in their subject.
+    Unlike a client's own publish it keeps no future for each message: acknowledgements are matched
+    by the number in their subject.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class PayloadPublisher:
         run: str,
         times: Times | None = None,
     ) -> None:
-        """Publish over an open connection; `run` makes ids of messages unlike those of others.
+        """Publish over an open connection; `run` makes message ids unique.
 
-        `times` takes down when each message was published, where JetStream acknowledges it.
+        `times` records when each message was published, if JetStream acknowledges it.
         """
         self.bus = bus
         self.site = site
@@ -66,13 +66,13 @@ class PayloadPublisher:
         self.messages = self.lines = self.broken = 0
         self.times = times
         self._waiting: dict[int, int] = {}
-        """When each message was published that is not acknowledged, by its number."""
+        """Publication time of unacknowledged messages, by number."""
         self._room = asyncio.Event()
         self._error: CcpipeError | None = None
         self._inbox = bus.new_inbox()
 
     async def __aenter__(self) -> Self:
-        """Have a stream made where there is none; raises UnavailableError."""
+        """Create a stream if there is none; raises UnavailableError."""
         if self.site.bus.jetstream:
             patterns = self.subjects.patterns(KEPT)
             await ensure_stream(self.bus.jetstream(), self.site.bus, self.subjects, patterns)
@@ -85,12 +85,12 @@ class PayloadPublisher:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Wait until the broker has everything."""
+        """Wait until everything is acknowledged."""
         if kind is None:
             await self.flush()
 
     async def publish(self, payload: Payload) -> None:
-        """Publish a payload, once there is room for it; raises UnavailableError."""
+        """Publish a payload, once the limit allows it; raises UnavailableError."""
         number = self.messages
         self.messages += 1
         self.lines += payload.lines
@@ -108,12 +108,12 @@ class PayloadPublisher:
         )
 
     async def flush(self) -> None:
-        """Wait until the broker has everything; raises UnavailableError."""
+        """Wait until everything is acknowledged; raises UnavailableError."""
         await self._wait_below(1)
         await self.bus.flush()
 
     async def _wait_below(self, count: int) -> None:
-        """Wait until fewer messages than this are not acknowledged; raises UnavailableError."""
+        """Wait until fewer messages than a limit are unacknowledged; raises UnavailableError."""
         while self._error is None and len(self._waiting) >= count:
             self._room.clear()
             try:
@@ -129,7 +129,7 @@ class PayloadPublisher:
     def _acknowledged(self, delivery: Delivery) -> None:
         try:
             ack = msgspec.json.decode(delivery.payload, type=_Ack)
-        except msgspec.MsgspecError:  # the server itself answers where no stream stores a subject
+        except msgspec.MsgspecError:  # the server itself replies if no stream stores a subject
             ack = _Ack(error={"description": "no stream stores what is published"})
         if ack.error is not None:
             reason = ack.error.get("description", ack.error)

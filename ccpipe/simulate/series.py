@@ -1,4 +1,4 @@
-"""Which series a made node has: those of the real collectors' tables of metrics."""
+"""The series of a simulated node: those of the real collectors' metric tables."""
 
 import importlib
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ COLLECTORS = (
     "numa",
     "storage.nfs",
 )
-"""Modules of collectors, in the order in which a node is given their metrics."""
+"""Modules of collectors, in the order in which nodes get their metrics."""
 
 _DEVICES = {
     "network": ("eth0", "ib0"),
@@ -39,7 +39,7 @@ _GPU = ("accelerator",)
 
 
 class NodeParts(NamedTuple):
-    """How many parts of each type a node has."""
+    """Number of parts of each type in a node."""
 
     hwthread: int = 64
     socket: int = 2
@@ -56,10 +56,9 @@ class SimulatedSeries(NamedTuple):
 
 
 def node_series(parts: NodeParts, limit: int) -> list[SimulatedSeries]:
-    """Return the first `limit` series of a node: those of the whole node come first.
+    """Return the first `limit` series of a node, starting with those of the whole node and of GPUs.
 
-    Those of GPUs are among them. Other parts of a node follow in turns of all metrics, so that a
-    small limit has some of each.
+    Metrics of the other parts follow in turn, so that a small limit includes some of each.
     """
     metrics = list(_metrics(parts))
     found = [each for metric in metrics for each in _whole(metric, parts)]

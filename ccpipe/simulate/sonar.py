@@ -1,4 +1,4 @@
-"""Sonar's samples of a made node."""
+"""Sonar's samples of a simulated node."""
 
 import ccpipe
 from ccpipe.formats.sonar import encode, timestamp
@@ -15,9 +15,9 @@ from ccpipe.simulate.jobs import SECOND
 from ccpipe.simulate.series import NodeParts
 
 PROCESSES = 4
-"""Processes of a job on a node."""
+"""Number of processes of a job on a node."""
 BOOT_PERIOD = 30 * 86_400
-"""Seconds after which every node is booted."""
+"""Uptime of all nodes at the start, in seconds."""
 
 _COMMANDS = ("gromacs", "python3", "vasp_std", "lmp", "cp2k.psmp")
 

@@ -1,7 +1,7 @@
-"""Values that a metric takes over time, encoded in advance.
+"""Values of metrics over time, encoded in advance.
 
-Each series walks along a ring of some thousand values; nodes stand at different places of it.
-A ring holds text, so that a line costs no formatting.
+Each series walks along a ring of some thousand values; nodes start at different positions. A ring
+contains text, so that a line costs no formatting.
 """
 
 import random
@@ -10,8 +10,10 @@ from typing import NamedTuple
 from ccpipe.node.sampling.metrics import Metric
 
 RING = 4096
-"""Values of a ring: eleven hours of samples every ten seconds. A counter then begins anew, as
-after a reboot."""
+"""Length of a ring: eleven hours of samples every ten seconds.
+
+A counter then starts over, as after a reboot.
+"""
 MASK = RING - 1
 
 
@@ -49,7 +51,7 @@ class Rings(NamedTuple):
 
 
 def rings(metric: Metric, seed: int, scale: int = 1) -> Rings:
-    """Return the rings of a metric, times `scale`; the same for the same seed."""
+    """Return the rings of a metric, times `scale`; reproducible by seed."""
     if metric.name in _CONSTANTS:
         ring = [_encode(metric, _CONSTANTS[metric.name])] * RING
         return Rings(ring, ring)
@@ -63,7 +65,7 @@ def rings(metric: Metric, seed: int, scale: int = 1) -> Rings:
 
 
 def _gauge(metric: Metric, limits: tuple[float, float], draw: random.Random) -> list[bytes]:
-    """Return a walk that is drawn back to the middle of its limits."""
+    """Return a random walk that reverts to the middle of its limits."""
     low, high = limits
     middle, width = (low + high) / 2, high - low
     value, found = middle, []

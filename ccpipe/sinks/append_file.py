@@ -1,4 +1,4 @@
-"""A file that only grows: each append is on the disk whole, or not at all."""
+"""An append-only file: each append is on disk completely, or not at all."""
 
 import contextlib
 import fcntl
@@ -13,9 +13,10 @@ from ccpipe.sinks.disk import make_folder, sync_folder
 log = logging.getLogger(__name__)
 
 TORN = b" torn\n"
-"""Ends a line that a crash cut off, and makes it invalid.
+"""Appended after a torn line, which it makes invalid.
 
-A line end alone would not: half of ``value=123 1740027951`` is a valid line, but a wrong one.
+A line end alone would not suffice: half of ``value=123 1740027951`` is a valid line with a wrong
+value.
 """
 
 
@@ -30,7 +31,7 @@ class AppendFile:
         self._busy = threading.Lock()  # the thread of a cancelled write may still run
 
     def open(self) -> None:
-        """Open the file and mark a line that a crash tore; raises OSError."""
+        """Open the file and mark a line torn by a crash; raises OSError."""
         with self._busy:
             self._open()
 
@@ -40,13 +41,13 @@ class AppendFile:
             self._close()
 
     def sync(self) -> None:
-        """Sync what was appended to the disk; raises OSError."""
+        """Sync appended data to disk; raises OSError."""
         with self._busy:
             if self._file is not None:
                 os.fsync(self._file)
 
     def append(self, payload: bytes, *, sync: bool = True) -> None:
-        """Append and sync to the disk: everything, or nothing where OSError is raised."""
+        """Append and sync to disk: everything, or nothing if OSError is raised."""
         with self._busy:
             file = self._current()
             with _locked(file):
@@ -59,7 +60,7 @@ class AppendFile:
                     if sync:
                         os.fsync(file)
                 except OSError:
-                    # Half of it must be removed, for it will be written again.
+                    # Remove the partial write, as the caller will retry it.
                     with contextlib.suppress(OSError):
                         os.ftruncate(file, size)
                     self._close()
@@ -86,7 +87,7 @@ class AppendFile:
         return file
 
     def mend(self, file: int) -> None:
-        """Mark a line that a crash cut off; called with the file locked."""
+        """Mark a line torn by a crash; called with the file locked."""
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":
             log.warning("%s ended in the middle of a line, which is now marked as torn", self.path)
@@ -100,7 +101,7 @@ class AppendFile:
 
 @contextlib.contextmanager
 def _locked(file: int) -> Iterator[None]:
-    """Keep other processes that append to the same file waiting; not all file systems can."""
+    """Block other processes that append to the same file, if the file system supports locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
     except OSError:
@@ -109,5 +110,5 @@ def _locked(file: int) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # it was closed after a failure, which unlocks too
+        with contextlib.suppress(OSError):  # closed after a failure, which also unlocks
             fcntl.flock(file, fcntl.LOCK_UN)

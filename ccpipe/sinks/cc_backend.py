@@ -1,8 +1,8 @@
-"""cc-backend's REST interface: starts and stops of jobs, one after the other, each answered.
+"""cc-backend's REST API: starts and stops of jobs, one by one, each confirmed.
 
-Over NATS cc-backend takes jobs with eight workers in no order and without an answer, so that what
-comes while it is down is lost. Here a start or stop that was not answered is sent again, and one
-that cc-backend has already counts as stored.
+Over NATS cc-backend handles jobs with eight workers, unordered and without replies, so that
+whatever arrives while it is down is lost. Here an unconfirmed start or stop is sent again, and one
+that cc-backend already has counts as stored.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from ccpipe.sinks.http import HttpSink, Response, judge
 
 _PATHS = {"start_job": "/api/jobs/start_job/", "stop_job": "/api/jobs/stop_job/"}
 _THERE_ALREADY = ("already exists", "already been stopped", "UNIQUE constraint failed: job")
-"""What it says with 422, and with 500 of a start that it still holds in its cache."""
+"""Error texts with status 422, and with 500 for a start that is still in its cache."""
 _NEVER = ("finding job failed", "constraint failed")
-"""What it says with 404 and 500, though asking again will not help."""
+"""Error text with status 404 or 500 for which retrying is pointless."""
 
 
 class CcBackendSink(HttpSink):
-    """Reports jobs to cc-backend in the order in which they come."""
+    """Reports jobs to cc-backend in the order in which they arrive."""
 
     takes = Messages
 
@@ -49,12 +49,12 @@ class CcBackendSink(HttpSink):
         Raises
         ------
         UnavailableError
-            where cc-backend does not answer; what it has taken by then does no harm again.
+            if cc-backend does not answer; repeating what it has already accepted is harmless.
         RejectedError
             for what is no start or stop of a job, and for what cc-backend refuses: among these
             the stop of a job that it does not know.
         DeniedError
-            where it refuses us.
+            if it refuses us.
 
         """
         for number, record in enumerate(records):
@@ -64,15 +64,15 @@ class CcBackendSink(HttpSink):
             await self._report(path, str(record.value).encode(), number)
 
     async def ask(self) -> None:
-        """Ask for the clusters, which needs the same token."""
+        """List the clusters, which needs the same token."""
         answer = await self.request("GET", "/api/clusters/")
         if answer.status == HTTPStatus.NOT_FOUND:
-            raise RejectedError(f"{self.url}/api/clusters/: {answer}")
+            raise RejectedError(f"{self._shown}/api/clusters/: {answer}")
         if answer.status != HTTPStatus.OK:
-            judge(answer.status, f"{self.url}/api/clusters/: {answer}")
+            judge(answer.status, f"{self._shown}/api/clusters/: {answer}")
 
     def is_receipt(self, answer: Response) -> bool:
-        """Say whether cc-backend has it, in its JSON: by this request or an earlier one."""
+        """Return whether the JSON confirms the job, sent by this request or an earlier one."""
         if answer.status in (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR):
             return any(phrase in answer.text for phrase in _THERE_ALREADY)
         return super().is_receipt(answer) and answer.text.startswith("{")

@@ -1,8 +1,9 @@
-"""cc-metric-store by ``POST /api/write``, in the one dialect that it files correctly.
+"""cc-metric-store by ``POST /api/write``, restricted to lines that it stores correctly.
 
-Seconds, one field ``value`` that is a number, and tags ``cluster`` and ``hostname`` on each line:
-the store drops the rest of a request at anything else, takes the time of arrival for a time in
-another unit, and files a line without cluster under that of the line before.
+These have timestamps in seconds, one numeric field ``value``, and tags ``cluster`` and
+``hostname``. At any other line the store drops the rest of the request; it replaces timestamps in
+other units by the time of arrival, and stores a line without cluster under that of the preceding
+line.
 """
 
 import time
@@ -20,7 +21,7 @@ NUMBERS = frozenset({ValueType.FLOAT, ValueType.INT, ValueType.UINT})
 
 
 class CcMetricStoreSink(HttpSink):
-    """Writes metrics; one that comes twice replaces itself."""
+    """Writes metrics; writing one twice has no effect."""
 
     takes = Messages
 
@@ -48,12 +49,12 @@ class CcMetricStoreSink(HttpSink):
         Raises
         ------
         UnavailableError
-            where the store does not answer.
+            if the store does not answer.
         RejectedError
-            for what it would misfile, naming the records, and for what it refuses itself, such as
-            a time before those that it holds.
+            for records that it would store wrongly, and for those that it refuses itself, such
+            as a time before its retention.
         DeniedError
-            where the token is none of its own or has expired.
+            if the token is invalid or has expired.
 
         """
         lines = to_lines(records).fill_missing_times(time.time_ns())
@@ -63,18 +64,18 @@ class CcMetricStoreSink(HttpSink):
             await self._post(encode(lines, precision="s") if passed is None else passed)
 
     async def ask(self) -> None:
-        """Write no lines."""
+        """Send an empty request."""
         await self._post(b"")
 
     def is_receipt(self, answer: Response) -> bool:
-        """Say whether it is an empty 200, as the store answers; a page is somebody else's."""
+        """Return whether the response is an empty 200; other servers send a page."""
         return super().is_receipt(answer) and not answer.text
 
     async def _post(self, body: bytes) -> None:
         await self.post(body, path="/api/write")
 
     def _require_fileable(self, lines: Lines) -> None:
-        """Raise RejectedError where the store would misfile rows."""
+        """Raise RejectedError for rows that the store would store wrongly."""
         if not lines.used_types <= NUMBERS:
             bad = [row for row, kind in enumerate(lines.types) if kind not in NUMBERS]
             raise RejectedError("cc-metric-store takes numbers only", bad)

@@ -1,4 +1,4 @@
-"""Dead letters in a file, where there is no broker."""
+"""Dead letters in a file, for use without a broker."""
 
 import asyncio
 import logging
@@ -15,29 +15,29 @@ from ccpipe.sinks.append_file import AppendFile
 log = logging.getLogger(__name__)
 
 MODE = 0o600
-"""Only the owner reads the file: letters hold whatever was sent, commands of jobs for example."""
+"""Readable by the owner only: dead letters contain arbitrary input, such as job commands."""
 NODE_BYTES = 64 * 2**20
-"""Bytes of a file on a node at most: one that may not publish would fill its disk."""
+"""Maximum size of the file on a node, which otherwise could fill the disk."""
 
 
 class DeadLetterFile(DeadLetterSink):
-    """Appends each letter as a comment that describes it and the original bytes.
+    """Appends the original bytes of each dead letter, after a comment that describes it.
 
-    The file is line protocol; ``ccpipe dead`` lists, shows and replays what it holds. Several
+    The file is line protocol; ``ccpipe dead`` lists, shows and replays its dead letters. Several
     processes may append to it.
     """
 
     def __init__(self, path: Path, *, max_bytes: float = math.inf) -> None:
-        """Write to the file at `path`, which is created with the first letter.
+        """Write to the file at `path`, which is created with the first dead letter.
 
-        Letters that come when it has `max_bytes` are dropped, which is logged.
+        Once it has reached `max_bytes`, dead letters are dropped, which is logged.
         """
         self.path = path
         self.max_bytes = max_bytes
         self._file = AppendFile(path, mode=MODE)
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Append the letters and wait until they are on disk; see ``DeadLetterSink.write``."""
+        """Append the dead letters and wait until they are on disk; see ``DeadLetterSink.write``."""
         now = time.time_ns()
         text = b"".join(
             dead_letters.encode(
@@ -59,7 +59,7 @@ class DeadLetterFile(DeadLetterSink):
         try:
             self._file.open()
             found = self.path.stat()
-            if found.st_mode & 0o077:  # made by an earlier version
+            if found.st_mode & 0o077:  # created by an earlier version
                 self.path.chmod(MODE)
             if found.st_size < self.max_bytes:
                 self._file.append(text)

@@ -12,9 +12,9 @@ def check_folder(folder: Path) -> None:
     Raises
     ------
     ConfigError
-        where something else than a folder is in the way.
+        if a path component is not a folder.
     DeniedError
-        where permissions are missing.
+        if permissions are missing.
 
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if _exists(path))
@@ -37,7 +37,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder's list of names to the disk; raises OSError."""
+    """Sync the entries of a folder to disk; raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

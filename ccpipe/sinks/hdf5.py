@@ -1,9 +1,9 @@
-"""Profiles of Slurm's jobs as HDF5 files, from samples on the bus.
+"""Profiles of Slurm jobs as HDF5 files, from samples on the bus.
 
-Samples of a step on a node are gathered in a file of line protocol, synced before a write returns.
-When the step has ended they become the node-step file that Slurm's plug-in would have written,
-``<job>_<step>_<node>.h5``, at once and whole. So a bridge may be killed at any time, and samples
-that are delivered twice or late stand in the file once and in their order.
+Samples of a step on a node are collected in a file of line protocol, synced before a write
+returns. When the step has ended they are converted, atomically, to the node-step file that Slurm's
+plug-in would have written, ``<job>_<step>_<node>.h5``. So a bridge may be killed at any time, and
+duplicate or late samples are in the file once and in order.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 log = logging.getLogger(__name__)
 
 SPOOL = ".gathering"
-"""The folder of samples of steps that run, in the folder of the files."""
+"""Folder for samples of running steps, below the output folder."""
 
 BLOCK_BYTES = 2**20
 WINDOW = 64
-"""Samples of a table that are held to bring late ones into order and to drop repeated ones."""
+"""Samples of a table kept in memory to sort late ones and drop duplicates."""
 
 _TORN = b" torn\n"
-"""Makes a line that a crash cut off invalid; see ``AppendFile``."""
+"""Makes a line torn by a crash invalid; see ``AppendFile``."""
 
 _Key = tuple[str, int | None]
 _Row = dict[str, float]
@@ -54,8 +54,8 @@ _Row = dict[str, float]
 class Hdf5Sink(Sink):
     """Writes the profile of each step on each node as a file that sh5util reads.
 
-    It takes the metrics of ``ccpipe step --publish`` and its event ``step``, which says that a step
-    has ended. A step is also taken for ended after `idle` without a sample.
+    It takes the metrics of ``ccpipe step --publish`` and its event ``step``, which marks the end
+    of a step. A step also counts as ended after `idle` without a sample.
     """
 
     takes = Messages
@@ -65,7 +65,7 @@ class Hdf5Sink(Sink):
     def __init__(
         self,
         *,
-        dir: str,  # noqa: A002 - the word of the recipe
+        dir: str,  # noqa: A002 - the key in recipes
         idle: Interval = Interval(600),  # noqa: B008 - immutable
         settle: Duration = Duration(5),
     ) -> None:
@@ -86,7 +86,7 @@ class Hdf5Sink(Sink):
         self.idle = float(idle)
         self.settle = float(settle)
         self._due: dict[NodeStepName, float] = {}
-        self._busy = threading.Lock()  # a sample is gathered, or the file is made, never both
+        self._busy = threading.Lock()  # collecting samples and writing the file exclude each other
         self._task: asyncio.Task[None] | None = None
 
     async def check(self) -> None:
@@ -94,7 +94,7 @@ class Hdf5Sink(Sink):
         check_folder(self.folder)
 
     async def __aenter__(self) -> Self:
-        """Take up the steps that an earlier process left; raises DeniedError."""
+        """Resume the steps left by an earlier process; raises DeniedError."""
         try:
             await asyncio.to_thread(make_folder, self.spool)
         except PermissionError as error:
@@ -108,20 +108,20 @@ class Hdf5Sink(Sink):
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """End; samples of steps that still run stay for the next process."""
+        """Close; samples of running steps are kept for the next process."""
         assert self._task is not None
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def write(self, records: Sequence[Message]) -> None:
-        """Gather samples: on the disk when this returns.
+        """Store samples on disk.
 
         Raises
         ------
         UnavailableError
-            where the disk is full or broken.
+            if the disk is full or fails.
         RejectedError
-            for records that are no samples, naming them.
+            for records that are not samples.
 
         """
         groups: dict[NodeStepName, list[Message]] = {}
@@ -148,7 +148,7 @@ class Hdf5Sink(Sink):
 
     def _gather(self, groups: dict[NodeStepName, list[Message]]) -> None:
         with self._busy:
-            make_folder(self.spool)  # which somebody may have removed
+            make_folder(self.spool)  # may have been removed
             for name, messages in groups.items():
                 self._gather_step(self._gathered(name), messages)
 
@@ -184,13 +184,13 @@ class Hdf5Sink(Sink):
             await asyncio.sleep(min(1.0, self.settle or 0.1, self.idle))
 
     def _finish(self, name: NodeStepName) -> None:
-        """Make the file of a step, then remove what was gathered."""
+        """Write the file of a step, then remove its samples."""
         gathered, final = self._gathered(name), self.folder / name.file_name
         if not gathered.exists():
             return
         changed = gathered.stat().st_mtime_ns
         if final.exists() and final.stat().st_mtime_ns >= changed:
-            gathered.unlink()  # the process that made the file was killed before this line
+            gathered.unlink()  # killed after writing the file, before this line
             return
         is_late = final.exists() and _latest_gathered(gathered) <= _latest_row(final)
         draft = self.spool / f"{name.file_name}.draft"
@@ -199,7 +199,7 @@ class Hdf5Sink(Sink):
             assemble(gathered, draft, name)
         with self._busy:
             if gathered.stat().st_mtime_ns != changed:
-                return  # samples came meanwhile: it has not ended
+                return  # new samples arrived: the step has not ended
             if is_late:
                 self._set_aside(gathered)
                 return
@@ -210,7 +210,7 @@ class Hdf5Sink(Sink):
         log.info("%s: complete", final)
 
     def _set_aside(self, gathered: Path) -> None:
-        """Keep samples of a run whose file is there, which they must not replace."""
+        """Keep samples of a step whose file exists already, separately from it."""
         late = gathered.with_suffix(".late")
         with late.open("ab") as file, gathered.open("rb") as samples:
             shutil.copyfileobj(samples, file)
@@ -231,7 +231,7 @@ def assemble(gathered: Path, path: Path, name: NodeStepName) -> None:
             writer = NodeStepWriter(path, step, start=value.time / 10**9)
         key = (value.series, value.task)
         if value.time <= written.get(key, -1):
-            continue  # delivered again, when its row was written long ago
+            continue  # redelivered after its row was written
         rows = tables.setdefault(key, {})
         rows.setdefault(value.time, {})[value.field] = value.value
         if len(rows) > WINDOW:
@@ -245,12 +245,12 @@ def assemble(gathered: Path, path: Path, name: NodeStepName) -> None:
 
 
 def _latest_gathered(gathered: Path) -> float:
-    """Return the time of the latest gathered sample, in seconds."""
+    """Return the time of the latest collected sample, in seconds."""
     return max((value.time for value in _values(gathered)), default=0) / 10**9
 
 
 def _latest_row(path: Path) -> float:
-    """Return the time of the latest row of a file; 0 where it has none or cannot be read."""
+    """Return the time of the latest row of a file; 0 if it has none or cannot be read."""
     try:
         with open_profile(path) as profile:
             tables = profile.tables if isinstance(profile, Profile) else ()
@@ -275,7 +275,7 @@ def _number(field: SeriesField, value: float) -> float:
 
 
 def _values(gathered: Path) -> Iterator[Value]:
-    """Read the lines of a file, block by block; a torn one was delivered again."""
+    """Parse the lines of a file, block by block; a torn line was redelivered."""
     rest = b""
     with gathered.open("rb") as file:
         while block := file.read(BLOCK_BYTES):
@@ -285,7 +285,7 @@ def _values(gathered: Path) -> Iterator[Value]:
 
 
 def _name(tags: Mapping[str, str]) -> NodeStepName:
-    """Return the name of a step's file; raises DataError where the tags make none."""
+    """Return the name of a step's file; raises DataError if the tags do not identify a step."""
     job, step, node = (tags.get(tag, "") for tag in ("jobid", "stepid", "hostname"))
     if job.isascii() and job.isdecimal():
         name = NodeStepName(int(job), step, node)

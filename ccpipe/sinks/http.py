@@ -27,6 +27,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 from urllib.parse import urlsplit
 
 from ccpipe.config import Duration, read_secret
+from ccpipe.config.dump import mask
 from ccpipe.errors import (
     ConfigError,
     DeniedError,
@@ -46,39 +47,39 @@ except ImportError:
     raise MissingExtra("aiohttp", "http") from None
 
 ABOUT_THE_BODY = frozenset({400, 413, 422})
-"""Bad request, too large, not to be processed."""
+"""Bad request, too large, unprocessable."""
 ABOUT_US = frozenset({401, 403})
 """Unauthorized, forbidden."""
 
 GZIP_LEVEL = 1
-"""For lines a third of the CPU time of level 6, for 15 % of their size rather than 11 %."""
+"""For line protocol: a third of the CPU time of level 6, with 15 % of the size instead of 11 %."""
 
 EXCERPT = 2000
-"""Bytes of an answer that an error quotes."""
+"""Maximum number of bytes of a response quoted in an error."""
 
 
 class Response(NamedTuple):
-    """What a store says to a request."""
+    """A store's response to a request."""
 
     status: int
     reason: str
     text: str
-    """The beginning of its body."""
+    """Beginning of the body."""
 
     def __str__(self) -> str:
         return f"{self.status} {self.reason}: {self.text}"
 
 
 class HttpSink(Sink):
-    """A store that is written to by POST requests, one at a time."""
+    """A store written to by POST requests, one at a time."""
 
     stored: ClassVar[frozenset[int]] = frozenset({204})
-    """The statuses that mean that the store has the records.
+    """Statuses that mean that the store has the records.
 
-    No other: a captive portal or a wrong address may well answer 200 with a page of its own.
+    Only these: a captive portal or a wrong address may answer 200 with a page of its own.
     """
     scheme: str = "Bearer"
-    """The word before a token."""
+    """The scheme before a token in the header ``Authorization``."""
 
     def __init__(
         self,
@@ -115,12 +116,12 @@ class HttpSink(Sink):
         Raises
         ------
         ConfigError
-            where these contradict each other.
+            if these contradict each other.
 
         """
         address = urlsplit(url)
         if address.scheme not in ("http", "https") or not address.hostname:
-            raise ConfigError(f"url: {url!r} is not an http:// or https:// address")
+            raise ConfigError(f"url: {mask(url, 'url')!r} is not an http:// or https:// address")
         if address.username or address.password:
             raise ConfigError("url: must not contain a password; use user and password_file")
         if bool(user) != bool(password_file):
@@ -130,6 +131,8 @@ class HttpSink(Sink):
         if key_file and not cert_file:
             raise ConfigError("key_file: cert_file is missing")
         self.url = url.rstrip("/")
+        self._shown = mask(self.url, "url")
+        """The address for messages: a parameter of it may be a secret."""
         self.timeout = aiohttp.ClientTimeout(total=float(timeout))
         self.gzip = gzip
         self.user, self.password_file, self.token_file = user, password_file, token_file
@@ -138,12 +141,12 @@ class HttpSink(Sink):
 
     @abstractmethod
     async def ask(self) -> None:
-        """Ask the store something that shows address and credentials to be right.
+        """Send a request that verifies address and credentials.
 
         Raises
         ------
         UnavailableError, DeniedError, RejectedError
-            as ``post`` does; what is rejected here means that the address is wrong.
+            as ``post`` does; RejectedError then means that the address is wrong.
 
         """
 
@@ -153,18 +156,18 @@ class HttpSink(Sink):
         Raises
         ------
         UnavailableError
-            where it does not answer.
+            if it does not answer.
         ConfigError
-            where a file cannot be read or the address does not accept records.
+            if a file cannot be read or the address does not accept records.
         DeniedError
-            where the store refuses us.
+            if the store refuses us.
 
         """
         async with self._open() as self._session:
             await self._ask()
 
     async def __aenter__(self) -> Self:
-        """Prepare; raises as ``check()`` does, but not for a store that is only down."""
+        """Prepare; raises like ``check()``, except for a store that is currently down."""
         self._session = self._open()
         try:
             await self._ask()
@@ -199,7 +202,7 @@ class HttpSink(Sink):
         Raises
         ------
         UnavailableError, RejectedError, DeniedError
-            where the store does not answer, or with anything but ``stored``; see ``judge``.
+            if the store does not answer, or with a status other than ``stored``; see ``judge``.
 
         """
         if self.gzip and body:
@@ -207,10 +210,10 @@ class HttpSink(Sink):
             headers = {**(headers or {}), "Content-Encoding": "gzip"}
         answer = await self.request("POST", path, body, params, headers)
         if not self.is_receipt(answer):
-            judge(answer.status, f"{self.url}{path}: {answer}")
+            judge(answer.status, f"{self._shown}{path}: {answer}")
 
     def is_receipt(self, answer: Response) -> bool:
-        """Say whether an answer means that the store has the records."""
+        """Return whether a response confirms that the store has the records."""
         return answer.status in self.stored
 
     async def request(
@@ -226,9 +229,9 @@ class HttpSink(Sink):
         Raises
         ------
         TimedOutError
-            where no answer comes in time.
+            if there is no response in time.
         UnavailableError
-            where none can come.
+            if the connection fails.
 
         """
         assert self._session is not None, "a sink is entered before it is written to"
@@ -239,17 +242,17 @@ class HttpSink(Sink):
                 params=params,
                 data=_payload(body),
                 headers=headers,
-                allow_redirects=False,  # a POST that is redirected would become a GET
+                allow_redirects=False,  # a redirected POST would become a GET
             ) as answer:
                 text = (await answer.content.read(EXCERPT)).decode(errors="replace").strip()
         except TimeoutError:
-            raise TimedOutError(f"{self.url}{path}: no answer in time") from None
+            raise TimedOutError(f"{self._shown}{path}: no answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
             if isinstance(error, aiohttp.ClientConnectorError):
                 error = error.os_error
             reason = system_reason(error) if isinstance(error, OSError) else str(error)
-            reason = reason or type(error).__name__
-            raise UnavailableError(f"{self.url}{path}: {reason}") from None
+            reason = mask(reason) or type(error).__name__
+            raise UnavailableError(f"{self._shown}{path}: {reason}") from None
         return Response(answer.status, answer.reason or "", text)
 
     def _open(self) -> aiohttp.ClientSession:
@@ -282,9 +285,9 @@ class HttpSink(Sink):
 
 
 def _payload(body: bytes) -> Any:
-    """Return a body as aiohttp sends it, without its warning that a large one takes long.
+    """Wrap a body for aiohttp, without its warning about large bodies.
 
-    It is one write to a socket; a stream instead would be cut into pieces of 64 KiB.
+    It is sent in one write to the socket; a stream would be split into pieces of 64 KiB.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -292,7 +295,7 @@ def _payload(body: bytes) -> Any:
 
 
 def numbers(store: str, records: Iterable[Message]) -> Lines:
-    """Return records as columns, for a store of numbers; raises RejectedError naming the texts."""
+    """Return records as columns, for a numeric store; raises RejectedError naming the texts."""
     lines = to_lines(records)
     if ValueType.TEXT in lines.used_types:
         texts = [row for row, kind in enumerate(lines.types) if kind == ValueType.TEXT]
@@ -301,10 +304,10 @@ def numbers(store: str, records: Iterable[Message]) -> Lines:
 
 
 def judge(status: int, reason: str) -> NoReturn:
-    """Raise what the status of an answer means that is no receipt.
+    """Raise the error for a response that does not confirm the write.
 
-    Only a status that speaks of the body condemns it. Any other, a 404 of a proxy that has just
-    lost its way among them, may pass, and records must not become dead letters for it.
+    Only a status about the body rejects the records. Any other, such as the 404 of a misconfigured
+    proxy, may be temporary, and must not turn records into dead letters.
 
     Raises
     ------

@@ -22,7 +22,7 @@ class HttpPostSink(HttpSink):
         self,
         *,
         url: str,
-        format: Literal["line", "sonar"] = "line",  # noqa: A002 - the recipe's word
+        format: Literal["line", "sonar"] = "line",  # noqa: A002 - the key in recipes
         precision: Literal["s", "ms", "us", "ns", "auto"] = "s",
         profile: WriteProfile = "spec",
         html: bool = False,
@@ -49,7 +49,7 @@ class HttpPostSink(HttpSink):
         Raises
         ------
         ConfigError
-            where the options contradict each other.
+            if the options contradict each other.
 
         """
         super().__init__(url=url, **http)
@@ -60,14 +60,14 @@ class HttpPostSink(HttpSink):
         self.limits = Limits(lines=10_000 if format == "line" else 1)
 
     async def write(self, records: Sequence[Any]) -> None:
-        """Send the records; an answer of 200, 201, 202 or 204 means that they are stored.
+        """Send the records; a response of 200, 201, 202 or 204 means that they are stored.
 
         Raises
         ------
         UnavailableError, RejectedError, DeniedError
-            as the receiver answers.
+            depending on the response.
         EncodeError
-            where a record cannot be written.
+            if a record cannot be written.
 
         """
         if self.format == "line":
@@ -82,9 +82,9 @@ class HttpPostSink(HttpSink):
             await self.post(body, path=f"/{envelope.data.type}", headers=headers)
 
     async def ask(self) -> None:
-        """Find out whether anybody answers; what, only a real request would show."""
+        """Check that a server responds; only a real request would show more."""
         await self.request("HEAD", "")
 
     def is_receipt(self, answer: Response) -> bool:
-        """Say whether it is a success, and no page for people."""
+        """Return whether the status is a success and the body is not an HTML page."""
         return super().is_receipt(answer) and (self.html or "<html" not in answer.text.lower())

@@ -1,10 +1,8 @@
 """InfluxDB 1, 2 and 3, by line protocol over HTTP.
 
-One sink: with a `bucket` it speaks ``/api/v2/write``, as InfluxDB 2, 3 and Cloud do, and else
-``/write`` with a `database`, as InfluxDB 1 and many stores that imitate it do.
-
-Numbers travel as the bytes they came as. Texts are written anew, because ClusterCockpit's strings
-have escapes that InfluxDB's have not (``\\n``).
+With a `bucket` it uses ``/api/v2/write``, for InfluxDB 2, 3 and Cloud, otherwise ``/write`` with a
+`database`, for InfluxDB 1 and the many compatible stores. Numbers are passed on as received. Texts
+are encoded anew, because ClusterCockpit's strings have escapes that InfluxDB lacks (``\n``).
 """
 
 from array import array
@@ -25,11 +23,11 @@ _AS_FLOAT = bytes.maketrans(
 )
 
 _NOTHING_TO_WRITE = ("writing requires points", "incoming write was empty")
-"""What InfluxDB 2 and 3 say to a request without lines that is right otherwise."""
+"""Error texts of InfluxDB 2 and 3 for a valid request without lines."""
 
 
 class InfluxdbSink(HttpSink):
-    """Writes everything that line protocol can say; a point that comes twice is stored once."""
+    """Writes everything that line protocol can express; a duplicate point is stored once."""
 
     takes = Messages
 
@@ -70,7 +68,7 @@ class InfluxdbSink(HttpSink):
         Raises
         ------
         ConfigError
-            where there is neither database nor bucket, or both.
+            if there is neither database nor bucket, or both.
 
         """
         if bool(database) == bool(bucket):
@@ -88,18 +86,18 @@ class InfluxdbSink(HttpSink):
         self.as_floats = as_floats
 
     async def write(self, records: Sequence[Message]) -> None:
-        """Write records; of those that the store refuses it keeps the others.
+        """Write records; if the store rejects some, it stores the others.
 
         Raises
         ------
         UnavailableError
-            where the store does not answer or is overloaded.
+            if the store does not answer or is overloaded.
         RejectedError
-            where it refuses records, such as a number where it has texts.
+            if it rejects records, such as a number for a field of texts.
         DeniedError
-            where the store refuses us.
+            if the store refuses us.
         EncodeError
-            where a message cannot be written as a line.
+            if a message cannot be written as a line.
 
         """
         lines = to_lines(records)
@@ -127,7 +125,7 @@ _UNITS_OF_1: dict[str, str] = {"us": "u", "ns": "n"}
 def payload(
     lines: Lines, wanted: Precision | None = None, *, as_floats: bool = False
 ) -> tuple[bytes, Precision]:
-    """Return the bytes to send and the unit of their timestamps."""
+    """Return the body to send and the unit of its timestamps."""
     types = lines.types.tobytes()
     if as_floats and (ValueType.INT in types or ValueType.UINT in types):
         lines = lines[:]

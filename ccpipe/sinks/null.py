@@ -33,7 +33,7 @@ class NullSink(Sink):
         """Store `records`, or raise: once this returns, they are acknowledged upstream.
 
         ``to_lines(records)`` returns columns, iterating yields messages: use what suits the store.
-        Raise UnavailableError where the same write may succeed later, and RejectedError where it
-        never will, with the indices of the bad records if the store names them. ``run()`` retries,
+        Raise UnavailableError if the same write may succeed later, and RejectedError if it never
+        will, with the indices of the bad records if the store names them. ``run()`` retries,
         splits, counts and logs; a sink does not.
         """

@@ -55,7 +55,7 @@ class PrometheusSink(HttpSink):
         super().__init__(url=url, **http)
         self.path = path
         self.headers = HEADERS | ({"X-Scope-OrgID": tenant} if tenant else {})
-        self.gzip = False  # the body is compressed by snappy, always
+        self.gzip = False  # the body is always compressed with snappy
         self.encoder = RemoteWrite()
         self.live = LiveSeries(int(stale_after * 10**9)) if stale_after else None
 
@@ -65,12 +65,11 @@ class PrometheusSink(HttpSink):
         Raises
         ------
         UnavailableError
-            where the store does not answer or is overloaded.
+            if the store does not answer or is overloaded.
         RejectedError
-            for texts, naming them, and for samples that the store refuses, such as those that
-            are older than it takes.
+            for texts, and for samples that the store refuses, such as those that are too old.
         DeniedError
-            where the store refuses us.
+            if the store refuses us.
 
         """
         lines = numbers("Prometheus", records)
@@ -85,7 +84,7 @@ class PrometheusSink(HttpSink):
         await self._post(self.encoder.encode(Lines()))
 
     def is_receipt(self, answer: Response) -> bool:
-        """Say whether it is 204 as of Prometheus, or 200 as of Mimir, without a page."""
+        """Return whether the status is 204 (Prometheus) or 200 (Mimir), without an HTML page."""
         return super().is_receipt(answer) and not answer.text
 
     async def _post(self, body: bytes) -> None:
@@ -93,7 +92,7 @@ class PrometheusSink(HttpSink):
 
 
 class LiveSeries:
-    """When each series had its latest sample; series without new ones are ended by a marker."""
+    """Time of the latest sample of each series; series that end get a stale marker."""
 
     def __init__(self, age: int) -> None:
         """End series after `age` nanoseconds."""
@@ -103,7 +102,7 @@ class LiveSeries:
         self.checked = 0
 
     def ended(self, lines: Lines, now: int) -> Lines | None:
-        """Note the samples of `lines`; return markers of the series that have ended, if any."""
+        """Record the samples of `lines`; return stale markers of series that have ended, if any."""
         self._move_to(lines.table)
         self.latest.update(
             zip(zip(lines.series, lines.fields, strict=True), lines.times, strict=True)
@@ -127,7 +126,7 @@ class LiveSeries:
         return markers
 
     def _move_to(self, table: SeriesTable) -> None:
-        """Number the series as `table` does; a decoder begins a new one when one is full."""
+        """Renumber series for `table`; a decoder starts a new table when one is full."""
         if table is not self.table:
             series, fields = self.table.series, self.table.fields
             if len(self.latest) > MAX_LIVE:
@@ -140,4 +139,4 @@ class LiveSeries:
 
 
 MAX_LIVE = 200_000
-"""Series that are carried over to a new table; beyond, they end without a marker."""
+"""Maximum number of series carried over to a new table; others end without a marker."""

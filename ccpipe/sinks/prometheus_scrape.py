@@ -1,7 +1,7 @@
 """The latest values, for a Prometheus that scrapes: ``GET /metrics``.
 
-Prometheus gives a sample the time of its scrape, so of several samples between two scrapes only
-the last one is seen, and what comes late is shown as new. Where every sample counts, use
+Prometheus stores a sample with the time of its scrape: of several samples between two scrapes it
+sees only the last one, and late samples appear as current. Where every sample counts, use
 ``prometheus``.
 """
 
@@ -31,7 +31,7 @@ class Latest(NamedTuple):
 
 
 class PrometheusScrapeSink(Sink):
-    """Holds the latest number of each series and shows them on ``/metrics``."""
+    """Holds the latest number of each series and exposes them on ``/metrics``."""
 
     takes = Messages
 
@@ -62,7 +62,7 @@ class PrometheusScrapeSink(Sink):
         Raises
         ------
         ConfigError
-            where the address is none, or `max_series` is less than 1.
+            if the address is none, or `max_series` is less than 1.
 
         """
         self.host, self.port = listen_address("listen", listen)
@@ -71,12 +71,12 @@ class PrometheusScrapeSink(Sink):
         self.stale_after = int(stale_after * 10**9)
         self.max_series, self.timestamps = max_series, timestamps
         self.latest: dict[str, Latest] = {}
-        """By name and labels, the one written least recently first."""
+        """By name and labels, least recently written first."""
         self._names: dict[tuple[int, int], tuple[str, str]] = {}
         self._table: SeriesTable | None = None
 
     async def __aenter__(self) -> Self:
-        """Listen; raises ConfigError where that is impossible."""
+        """Listen; raises ConfigError if that is impossible."""
         from aiohttp import web
 
         app = web.Application()
@@ -95,12 +95,12 @@ class PrometheusScrapeSink(Sink):
         await self._runner.cleanup()
 
     async def write(self, records: Sequence[Message]) -> None:
-        """Show the records from now on.
+        """Expose the records.
 
         Raises
         ------
         RejectedError
-            for texts, naming them.
+            for texts.
 
         """
         lines = numbers("Prometheus", records)
@@ -133,7 +133,7 @@ class PrometheusScrapeSink(Sink):
         return answer
 
     def text(self, now: int) -> Iterator[str]:
-        """Yield what is shown, metric by metric; forget series that have ended."""
+        """Yield the exposition text, metric by metric; drop series that have ended."""
         oldest = now - self.stale_after
         for key in [key for key, sample in self.latest.items() if sample.time < oldest]:
             del self.latest[key]

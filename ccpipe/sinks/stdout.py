@@ -1,4 +1,4 @@
-"""Standard output: to look at records, and for shell pipes."""
+"""Standard output: for inspecting records, and for shell pipes."""
 
 import functools
 import math
@@ -14,6 +14,7 @@ from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.pipeline.blocking import call_blocking
+from ccpipe.terminal import data_for_stdout
 
 
 class StdoutSink(Sink):
@@ -21,12 +22,12 @@ class StdoutSink(Sink):
 
     takes = Messages
 
-    limits = Limits(age=0.1, timeout=math.inf)  # somebody may be watching, or have stopped it
+    limits = Limits(age=0.1, timeout=math.inf)  # a user may have suspended the reader
 
     def __init__(
         self,
         *,
-        format: Literal["line", "json"] = "line",  # noqa: A002 - the word of the recipe
+        format: Literal["line", "json"] = "line",  # noqa: A002 - the key in recipes
         precision: Precision | Literal["auto"] = "auto",
     ) -> None:
         """Choose a format.
@@ -48,11 +49,11 @@ class StdoutSink(Sink):
         Raises
         ------
         BrokenPipeError
-            where the reader has closed the pipe: that ends the command, without an error.
+            if the reader has closed the pipe, which ends the command without an error.
         UnavailableError
-            where the output fails: a full disk behind ``>``.
+            if the output fails: a full disk behind ``>``.
         EncodeError
-            where the format cannot carry a record.
+            if the format cannot carry a record.
 
         """
         if self.format == "json":
@@ -60,8 +61,8 @@ class StdoutSink(Sink):
         else:
             payload = lineprotocol.encode(records, precision=self.precision)
         try:
-            # A slow reader must not block the event loop, nor a stopped one the end.
-            await call_blocking(functools.partial(_write, payload))
+            # A slow reader must not block the event loop, nor a stopped one the exit.
+            await call_blocking(functools.partial(_write, data_for_stdout(payload)))
         except BrokenPipeError:
             raise
         except OutputError as error:
@@ -71,7 +72,7 @@ class StdoutSink(Sink):
 
 
 def _write(payload: bytes) -> None:
-    """Write without Python's buffer, whose lock a thread that waits would hold at exit."""
+    """Write without Python's buffer, whose lock a waiting thread would hold at exit."""
     descriptor = sys.stdout.fileno()
     rest = memoryview(payload)
     while rest:

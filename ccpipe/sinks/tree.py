@@ -21,11 +21,11 @@ from ccpipe.sinks.disk import check_folder, make_folder
 log = logging.getLogger(__name__)
 
 MAX_TORN = 64 * 2**20
-"""Bytes at the end of a file in which the start of a torn line is looked for."""
+"""Bytes at the end of a file that are searched for the start of a torn line."""
 
 
 class TreeSink(Sink):
-    """Appends each envelope to the file of its cluster, day, type and node, synced to the disk.
+    """Appends each envelope to the file of its cluster, day, type and node, synced to disk.
 
     Several processes may write to one tree.
     """
@@ -61,7 +61,7 @@ class TreeSink(Sink):
         self.profile = profile
         self._busy = threading.Lock()  # the thread of a cancelled write may still run
         self._written: set[bytes] = set()
-        """Digests of the lines that a write appended before it failed at another file."""
+        """Digests of lines that a failed write had already appended to other files."""
 
     async def check(self) -> None:
         """Check whether the tree can be written, for ``ccpipe validate``; change nothing."""
@@ -78,17 +78,17 @@ class TreeSink(Sink):
         return self
 
     async def write(self, records: Sequence[Envelope]) -> None:
-        """Append the envelopes and sync them to the disk.
+        """Append the envelopes and sync them to disk.
 
-        What was appended before an error is not appended again when the write is repeated.
+        Lines appended before an error are not appended again when the write is repeated.
 
         Raises
         ------
         UnavailableError
-            where the disk is full or broken.
+            if the disk is full or fails.
         RejectedError
-            naming the envelopes that have no file or cannot be encoded, of one reason at a time;
-            nothing was written then.
+            for envelopes that have no file or cannot be encoded, one reason at a time; then
+            nothing was written.
 
         """
         await asyncio.to_thread(self._write, self._by_file(records))
@@ -138,10 +138,10 @@ def _append(path: Path, payload: bytes) -> None:
 
 
 class _EnvelopeFile(AppendFile):
-    """A file of envelopes, of which a torn one would cost Jobanalyzer the whole file."""
+    """A file of envelopes, where a torn line would make Jobanalyzer reject the whole file."""
 
     def mend(self, file: int) -> None:
-        """Remove the start of an envelope at the end; end another line that has no end."""
+        """Remove an incomplete envelope at the end; complete another line without a line end."""
         size = os.fstat(file).st_size
         start = max(0, size - MAX_TORN)
         if not size or os.pread(file, 1, size - 1) == b"\n":
@@ -156,14 +156,14 @@ class _EnvelopeFile(AppendFile):
 
 
 def _is_torn(line: bytes) -> bool:
-    """Return whether a line is the start of an envelope; it was not acknowledged, so comes again.
+    """Return whether a line is an incomplete envelope, which was not acknowledged.
 
-    The last line of one that is written over several lines is not.
+    The last line of an envelope written over several lines is not.
     """
     if not line.startswith(b"{"):
         return False
     try:
         msgspec.json.decode(line, type=msgspec.Raw)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return True
     return False

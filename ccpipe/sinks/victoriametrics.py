@@ -53,13 +53,13 @@ class VictoriaMetricsSink(HttpSink):
         Raises
         ------
         UnavailableError
-            where the store does not answer, is overloaded or has no space.
+            if the store does not answer, is overloaded or has no space.
         RejectedError
             for texts, naming them, and for what the store itself refuses.
         DeniedError
-            where the store refuses us.
+            if the store refuses us.
         EncodeError
-            where a message cannot be written as a line.
+            if a message cannot be written as a line.
 
         """
         lines = numbers("VictoriaMetrics", records)
@@ -73,12 +73,12 @@ class VictoriaMetricsSink(HttpSink):
 
 
 def payload(lines: Lines) -> tuple[bytes, Precision]:
-    """Return the bytes to send and the unit of their timestamps.
+    """Return the body to send and the unit of its timestamps.
 
-    They are the bytes that came, where those can stand. The store names a series after its field
-    only where a line has several, so that one field would get two names. Hence a line with
-    another field than ``value`` is written anew: one line for each field, its series called
-    ``<name>_<field>`` always.
+    It is the received bytes where possible. The store names a series after its field only if a
+    line has several fields, so that one field could get two names. Hence a line with a field other
+    than ``value`` is encoded anew: one line per field, with its series always called
+    ``<name>_<field>``.
     """
     if lines.only_field is None or lines.only_field != lines.table.field_codes.get(b"value"):
         return encode(map(named_after_field, lines), precision="ns"), "ns"
@@ -90,7 +90,7 @@ def payload(lines: Lines) -> tuple[bytes, Precision]:
 
 
 def named_after_field(message: Message) -> Message:
-    """Put the field into the name, where it is not ``value``."""
+    """Append the field to the name, unless it is ``value``."""
     if message.field == "value":
         return message
     return msgspec.structs.replace(message, name=f"{message.name}_{message.field}", field="value")

@@ -1,1 +1,1 @@
-"""Sources: what is read, followed or received; a folder for each scheduler, brokers in `bus`."""
+"""Sources: files, commands and services; one folder per scheduler, brokers in `bus`."""

@@ -20,14 +20,14 @@ STDIN = "-"
 Records = Lines | Messages
 
 Format = Literal["line", "json", "csv"]
-"""What the sink ``file`` writes."""
+"""Formats that the sink ``file`` writes."""
 
 _FORMATS: dict[str, Format] = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
-"""By suffix of a file's name, before that of its compression; others are line protocol."""
+"""By suffix of the file name, without that of its compression; the default is line protocol."""
 
 
 def format_of(path: str) -> Format:
-    """Return the format of a file by its name."""
+    """Return the format of a file from its name."""
     suffixes = [each for each in Path(path).suffixes if each not in COMPRESSED]
     return _FORMATS.get(suffixes[-1], "line") if suffixes else "line"
 
@@ -41,7 +41,7 @@ class FileSource(Source):
         self,
         *,
         paths: list[str],
-        format: Format | Literal["auto"] = "auto",  # noqa: A002 - as the sink calls it
+        format: Format | Literal["auto"] = "auto",  # noqa: A002 - as in the sink
         precision: Precision | Literal["auto"] = "auto",
         lenient: bool = False,
         rate: int = 0,
@@ -67,7 +67,7 @@ class FileSource(Source):
         Raises
         ------
         ConfigError
-            where there is no path, or the rate is negative.
+            if there is no path, or the rate is negative.
 
         """
         if not paths:
@@ -88,7 +88,7 @@ class FileSource(Source):
                 raise ConfigError(f"{path} cannot be read")
 
     def stop(self) -> None:
-        """End after the block in hand."""
+        """End after the current block."""
         self._stopped.set()
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
@@ -97,9 +97,9 @@ class FileSource(Source):
         Raises
         ------
         MissingInputError
-            where a file cannot be opened.
+            if a file cannot be opened.
         DataError
-            where the rest of a file cannot be read.
+            if the rest of a file cannot be read.
 
         """
         for path in self.paths:
@@ -112,7 +112,7 @@ class FileSource(Source):
                 return
 
     async def _next(self, blocks: Iterator[Records]) -> Records | None:
-        """Return the next block; None at the end, or where we were stopped while it was awaited."""
+        """Return the next block; None at the end, or after a stop."""
         reading = asyncio.create_task(call_blocking(lambda: next(blocks, None)))
         stopping = asyncio.create_task(self._stopped.wait())
         try:
@@ -165,7 +165,7 @@ class StdinSource(FileSource):
 
 
 _BLOCK = 2**18
-"""Bytes that are read at once; fewer where a rate is given, so that it is even."""
+"""Bytes read at once; fewer if a rate is given, for an even flow."""
 
 
 class _Stdin:

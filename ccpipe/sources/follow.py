@@ -23,9 +23,9 @@ from ccpipe.formats.files import COMPRESSED, UNREADABLE, ReadableStream, open_fi
 log = logging.getLogger(__name__)
 
 HEAD = 4096
-"""Bytes of a file's beginning that are hashed."""
+"""Bytes at the start of a file that are hashed."""
 MAX_LINE_SIZE = 16 * 2**20
-"""Bytes of a line; a longer one is returned in pieces."""
+"""Maximum line length in bytes; a longer one is returned in pieces."""
 
 
 class FilePosition(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class FilePosition(msgspec.Struct, frozen=True):
     device: int
     inode: int
     head_size: int
-    """Bytes of the beginning with the hash `head`; fewer than ``HEAD`` if the file is short."""
+    """Size of the beginning hashed in `head`; less than ``HEAD`` if the file is short."""
     head: str
     offset: int = 0
     """Bytes read, after decompression."""
@@ -62,7 +62,7 @@ class Chunk:
     offset: int
     line: int
     progress: FileProgress
-    """Progress to commit once this chunk is safe."""
+    """Progress to commit once this chunk is stored."""
 
 
 class MovedError(Exception):
@@ -90,7 +90,7 @@ class _File:
         return len(head) == position.head_size and _hash(head) == position.head
 
     def is_any_of(self, done: Iterable[FilePosition]) -> bool:
-        """Return whether it is one of the files that were read, under any name."""
+        """Return whether it is one of the files already read, under any name."""
         return any(
             self.begins_like(position)
             and (
@@ -185,7 +185,7 @@ class Follower:
         position, handle = self._at()
         handle.seek(position.offset)
         stream = cast("ReadableStream", handle)
-        payload = read_full(stream, self.block)  # also what precedes damage
+        payload = read_full(stream, self.block)  # also data before a damaged part
         while payload and b"\n" not in payload and len(payload) < MAX_LINE_SIZE:
             if not (more := read_full(stream, self.block)):
                 break

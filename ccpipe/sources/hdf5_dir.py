@@ -1,8 +1,8 @@
-"""The folder of Slurm's plug-in acct_gather_profile/hdf5, followed: new samples as metrics.
+"""Follows the folder of Slurm's plug-in acct_gather_profile/hdf5: new samples become metrics.
 
-A file is read again when its size or its time of change is another, so that samples of steps that
-run are sent as soon as the plug-in's file shows them. It is known by its device and inode:
-a step that is started anew on the same node has a file of its own.
+A file is read again when its size or modification time changes, so that samples of running steps
+are sent as soon as the plug-in's file contains them. It is identified by device and inode: a step
+that is restarted on the same node has a new file.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ from ccpipe.pipeline.state import StateStore, StateTable
 log = logging.getLogger(__name__)
 
 MAX_FILES = 100_000
-"""Files that are remembered."""
+"""Maximum number of files remembered."""
 
 
 class SentRows(msgspec.Struct):
-    """How far a file was sent."""
+    """Position up to which a file was sent."""
 
     rows: dict[str, int] = {}
-    """By path of a table."""
+    """By table path."""
 
 
 class _Rest:
-    """The rows of a table from some row on."""
+    """The rows of a table from some index on."""
 
     def __init__(self, table: Table, start: int) -> None:
         self._source, self._start = table.source, start
@@ -51,7 +51,7 @@ class _Rest:
 
 
 class Hdf5Dir(Source):
-    """Publishes the samples of node-step files, each once, as ``ccpipe step --publish`` does."""
+    """Publishes the samples of node-step files, each once, like ``ccpipe step --publish``."""
 
     gives = Messages
 
@@ -59,7 +59,7 @@ class Hdf5Dir(Source):
         self,
         *,
         site: Site,
-        dir: str,  # noqa: A002 - the recipe's word
+        dir: str,  # noqa: A002 - the key in recipes
         poll: Interval = Interval(10),  # noqa: B008 - immutable
         state: str = "",
         follow: bool = True,
@@ -84,7 +84,7 @@ class Hdf5Dir(Source):
         Raises
         ------
         ConfigError
-            where the size is not positive.
+            if the size is not positive.
 
         """
         if batch_size < 1:
@@ -99,14 +99,14 @@ class Hdf5Dir(Source):
             "hdf5_dir", str, SentRows, maximum=MAX_FILES
         )
         self._given: dict[str, dict[str, int]] = {}
-        """Rows by file and table that were handed over, acknowledged or not."""
+        """Rows handed over, acknowledged or not, by file and table."""
         self._seen: dict[str, tuple[int, int]] = {}
-        """Size and time of change of a file when it was read last."""
+        """Size and modification time of each file when it was last read."""
         self._reported: dict[str, str] = {}
         self._stopped = asyncio.Event()
 
     async def check(self) -> None:
-        """Check that the folder is there; raises ConfigError."""
+        """Check that the folder exists; raises ConfigError."""
         if not self.folder.is_dir():
             raise ConfigError(f"dir: {self.folder} is not a folder")
 
@@ -115,11 +115,11 @@ class Hdf5Dir(Source):
         self._state.close()
 
     def stop(self) -> None:
-        """End after the batch in hand."""
+        """End after the current batch."""
         self._stopped.set()
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
-        """Yield what is new, file by file."""
+        """Yield new samples, file by file."""
         await self.check()
         self._state.open()
         while not self._stopped.is_set():
@@ -137,15 +137,15 @@ class Hdf5Dir(Source):
             await wait_for_event(self._stopped, self.poll)
 
     def _changed(self) -> Iterator[tuple[str, Path, tuple[int, int]]]:
-        """Yield the files that are not as they were when they were read last."""
+        """Yield the files that changed since they were last read."""
         known = set()
         for path in sorted(self.folder.glob("**/*.h5")):
             try:
                 stat = path.stat()
             except OSError:
-                continue  # it was merged and deleted
+                continue  # merged and deleted
             if parse_file_name(path.name) is None:
-                continue  # a job file, of rows that are in others too
+                continue  # a job file, whose rows are also in other files
             key = f"{stat.st_dev}:{stat.st_ino}:{path.name}"
             known.add(key)
             if self._seen.get(key) != (stat.st_size, stat.st_mtime_ns):
@@ -167,7 +167,7 @@ class Hdf5Dir(Source):
                 for table in profile.tables:
                     yield from self._rest(key, path, table)
         except (LiveProfileError, FileNotFoundError):
-            return  # nothing in it yet, or merged and deleted
+            return  # still empty, or merged and deleted
         except (DataError, OSError) as error:
             self._report(key, str(error))
 

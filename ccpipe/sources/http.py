@@ -38,17 +38,17 @@ _PRECISIONS: dict[str, Precision] = {
 }  # fmt: skip
 _TYPES = frozenset({"sample", "sysinfo", "job", "jobs", "cluster"})
 CLOSE_SECONDS = 2.0
-"""How long an answer may take at the end, when nothing that is still sent can be written."""
+"""Time limit for responses at shutdown, if records cannot be written."""
 _REASONS = 10
-"""Reasons that an answer names."""
+"""Maximum number of reasons in a response."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A request that waits until its records are safe."""
+    """A request that waits until its records are stored."""
 
     batch: Batch | None
-    """None once it was answered, so that nothing is held for a client that has gone."""
+    """None once answered, so that nothing is kept for a client that disconnected."""
 
 
 class HttpSource(Source):
@@ -58,7 +58,7 @@ class HttpSource(Source):
         self,
         *,
         listen: str = "127.0.0.1:8086",
-        format: Literal["line", "sonar"] = "line",  # noqa: A002 - the recipe's word
+        format: Literal["line", "sonar"] = "line",  # noqa: A002 - the key in recipes
         users_file: str = "",
         token_file: str = "",
         cert_file: str = "",
@@ -91,7 +91,7 @@ class HttpSource(Source):
         Raises
         ------
         ConfigError
-            where the address is none or an option contradicts another.
+            if the address is none or an option contradicts another.
 
         """
         self.host, self.port = listen_address("listen", listen)
@@ -103,18 +103,18 @@ class HttpSource(Source):
         self.cert_file, self.key_file = cert_file, key_file
         self.timeout, self.max_body, self.memory = float(timeout), max_body, memory
         self.held = 0
-        """Bytes of the requests that wait."""
+        """Size of the waiting requests, in bytes."""
         self._waiting: asyncio.Queue[_Waiting | None] = asyncio.Queue()
         self._unsafe: set[asyncio.Future[None]] = set()
         self._stopping = False
 
     async def check(self) -> None:
-        """Check that files can be read; raises ConfigError."""
+        """Check that the configured files can be read; raises ConfigError."""
         Credentials.read(self.users_file, self.token_file)
         server_tls_context(self.cert_file, self.key_file)
 
     async def __aenter__(self) -> Self:
-        """Listen; raises ConfigError where that is impossible."""
+        """Listen; raises ConfigError if that is impossible."""
         self._credentials = Credentials.read(self.users_file, self.token_file)
         app = web.Application()
         for path in ("/ping", "/health"):
@@ -138,14 +138,14 @@ class HttpSource(Source):
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Answer what has been written, and what has not with 503; then close."""
+        """Answer stored requests, and others with 503; then close."""
         self.stop()
         for done in self._unsafe:
             done.cancel()
         await self._runner.cleanup()
 
     def stop(self) -> None:
-        """Take no more requests; end when those that wait were handed over."""
+        """Accept no more requests; end when the waiting ones were handed over."""
         if not self._stopping:
             self._stopping = True
             self._waiting.put_nowait(None)
@@ -153,14 +153,14 @@ class HttpSource(Source):
     async def __aiter__(self) -> AsyncIterator[Batch]:
         """Yield a batch for each request."""
         while one := await self._waiting.get():
-            if one.batch is not None:  # else it was answered with 503 by now, and comes again
+            if one.batch is not None:  # otherwise it was answered with 503 and will be repeated
                 yield one.batch
 
     async def _ping(self, _: web.Request) -> web.Response:
         return web.Response(status=204, headers={"X-Influxdb-Version": "1.8-ccpipe"})
 
     async def _query(self, request: web.Request) -> web.Response:
-        """Answer Telegraf, which would create its database first."""
+        """Answer Telegraf, which creates its database first."""
         form = await request.post()
         text = str(form.get("q", request.query.get("q", "")))
         if not text.lstrip().upper().startswith("CREATE DATABASE"):
@@ -168,19 +168,19 @@ class HttpSource(Source):
         return web.json_response({"results": [{"statement_id": 0}]})
 
     async def _post(self, request: web.Request) -> web.Response:
-        """Answer a request when its records are safe."""
+        """Answer a request once its records are stored."""
         try:
             self._credentials.check(request.headers.get("Authorization", ""))
             if self._stopping:
-                raise Refused(503, "about to end")
+                raise Refused(503, "shutting down")
             async with asyncio.timeout(self.timeout):
                 return await self._receive(request)
         except TimeoutError:
-            return _error(503, "not written in time; please send it again")
+            return _error(503, "not written in time; please retry")
         except asyncio.CancelledError:
             if not self._stopping:
                 raise
-            return _error(503, "not written: about to end; please send it again")
+            return _error(503, "not written: shutting down; please retry")
         except Refused as refused:
             return _error(refused.status, str(refused))
 
@@ -220,8 +220,8 @@ class HttpSource(Source):
         return lines.fill_missing_times(time.time_ns())
 
     async def _until_safe(self, records: Messages | Lines | Envelopes, origin: str) -> None:
-        if self._stopping:  # since its first byte came
-            raise Refused(503, "about to end")
+        if self._stopping:  # since its first byte arrived
+            raise Refused(503, "shutting down")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def ack() -> None:

@@ -1,4 +1,4 @@
-"""Requests of strangers: who they are, and their bodies within bounds."""
+"""HTTP requests from untrusted clients: authentication, and bodies of bounded size."""
 
 import base64
 import hmac
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 CHUNK = 2**16
-"""Bytes that are decompressed at once."""
+"""Bytes decompressed at once."""
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not a fault of ours
-    """A request that is answered with an error."""
+class Refused(Exception):  # noqa: N818 - a response, not an internal error
+    """A request that is answered with an error status."""
 
     def __init__(self, status: int, reason: str) -> None:
-        """Answer with a status and a reason."""
+        """Take the status and the reason of the response."""
         super().__init__(reason)
         self.status = status
 
 
 class Credentials(NamedTuple):
-    """Who may send."""
+    """The accepted users and token."""
 
     users: Mapping[str, str]
     """Passwords by user."""
@@ -37,7 +37,7 @@ class Credentials(NamedTuple):
 
     @classmethod
     def read(cls, users_file: str, token_file: str) -> Self:
-        """Read the files, each of which may be missing; raises ConfigError."""
+        """Read the configured files; raises ConfigError."""
         users: dict[str, str] = {}
         if users_file:
             try:
@@ -73,12 +73,12 @@ class Credentials(NamedTuple):
 def _decoded(basic: str) -> str:
     try:
         return base64.b64decode(basic, validate=True).decode()
-    except ValueError:  # no Base64, or no UTF-8
+    except ValueError:  # invalid Base64 or UTF-8
         return ""
 
 
 def _equal(one: str, other: str) -> bool:
-    """Compare in a time that does not tell where they differ."""
+    """Compare in constant time."""
     pair = [text.encode(errors="surrogatepass") for text in (one, other)]
     return hmac.compare_digest(*pair)
 
@@ -96,12 +96,12 @@ def server_tls_context(cert_file: str, key_file: str) -> ssl.SSLContext | None:
 
 
 async def read_body(request: "web.Request", limit: int, take: Callable[[int], None]) -> bytes:
-    """Read a body, gzip or not, of at most `limit` bytes; `take` hears of what is held.
+    """Read a body, compressed or not, of at most `limit` bytes; `take` is called with sizes held.
 
     Raises
     ------
     Refused
-        with 413 where it is larger, 415 where its encoding is unknown, 400 where it is broken.
+        with 413 if it is larger, 415 if its encoding is unknown, 400 if it is corrupt.
 
     """
     encoding = request.headers.get("Content-Encoding", "identity").lower()
@@ -127,16 +127,16 @@ class Unpacker:
 
     def __init__(self) -> None:
         """Begin."""
-        self._object = zlib.decompressobj(wbits=47)  # either of both
+        self._object = zlib.decompressobj(wbits=47)  # detects either format
         self._has_begun = False
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether the data are complete."""
         return self._object.eof or not self._has_begun
 
     def pieces(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield what a chunk decompresses to; raises Refused with 400."""
+        """Yield the decompressed data of a chunk; raises Refused with 400."""
         is_full = False
         while chunk or is_full:
             if self._object.eof:  # gzip allows several members
@@ -148,4 +148,4 @@ class Unpacker:
                 raise Refused(HTTPStatus.BAD_REQUEST, f"not decompressed: {error}") from None
             yield part
             chunk = self._object.unconsumed_tail or self._object.unused_data
-            is_full = len(part) == CHUNK and not self._object.eof  # more of it may be inside
+            is_full = len(part) == CHUNK and not self._object.eof  # there may be more output

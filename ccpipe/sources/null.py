@@ -1,7 +1,7 @@
-"""A source of made metrics: for trying sinks and recipes, and the one to copy for a new source.
+"""A source of generated metrics: for testing sinks and recipes, and as a template.
 
-A new source is three files: this one, ``bridges/<name>.toml`` and ``tests/sources/test_<name>.py``,
-and a line in pyproject's ``ccpipe.sources``.
+A new source is three files: this one, ``bridges/<name>.toml`` and
+``tests/sources/test_<name>.py``, and a line in pyproject's ``ccpipe.sources``.
 """
 
 import asyncio
@@ -28,26 +28,26 @@ class NullSource(Source):
 
     gives = Messages
 
-    # A recipe's table becomes these keyword arguments, and their annotations are what its values
-    # are checked against. What the pipe knows itself can be asked for by name: `site: Site`,
-    # `telemetry: Telemetry`. Nothing is opened here: `ccpipe validate` makes parts too.
+    # A recipe's table becomes these keyword arguments; its values are checked against their
+    # annotations. Objects of the pipe are supplied by name: `site: Site`, `telemetry: Telemetry`.
+    # Nothing is opened here: `ccpipe validate` constructs parts too.
     def __init__(self, *, batches: int = 1, lines: int = 1) -> None:
-        # An annotation cannot say everything. The pipe adds file and key path to this error.
+        # For what annotations cannot express. The pipe adds file and key path to this error.
         if batches < 0 or lines < 0:
             raise ConfigError(f"batches is {batches} and lines is {lines}: neither can be negative")
         self._batches = batches
         self._lines = lines
         self._stopped = False
 
-    # A source that holds a connection opens it in `__aenter__` and closes it in `__aexit__`;
-    # the pipe uses them where they are. It raises UnavailableError where trying again may help
-    # and DeniedError where it will not.
+    # A source that holds a connection opens it in `__aenter__` and closes it in `__aexit__`,
+    # which the pipe calls if they exist. It raises UnavailableError if retrying may help
+    # and DeniedError if not.
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
-        """Yield batches; the source ends when this does."""
+        """Yield batches; the pipe ends when this ends."""
         for batch in range(self._batches):
-            # A source that waits for its data must also wake up when it is stopped: see
-            # sampler.py. One that has work all the time lets the rest of the pipe run.
+            # A source that waits for data must also wake up when it is stopped: see
+            # sampler.py. One that always has work must let the rest of the pipe run.
             await asyncio.sleep(0)
             if self._stopped:
                 return
@@ -57,13 +57,13 @@ class NullSource(Source):
                     metric("null", batch * self._lines + line, time=now, tags=_TAGS)
                     for line in range(self._lines)
                 ],
-                # Where the records came from, for whoever reads a dead letter. Where they can be
-                # handed over again, `ack` says when they need not be.
+                # Origin of the records, for dead letters. If they can be redelivered,
+                # `ack` says when they need not be.
                 origin=f"null batch {batch}",
             )
 
     def stop(self) -> None:
-        """End after the batch in hand. Called in the loop's own thread."""
+        """End after the current batch; called in the event loop's thread."""
         self._stopped = True
 
 

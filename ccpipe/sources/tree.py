@@ -1,4 +1,4 @@
-"""Jobanalyzer's directory tree of Sonar's envelopes: a range of days, or what is appended to it."""
+"""Jobanalyzer's directory tree of Sonar's envelopes: a range of days, or appended data."""
 
 import asyncio
 import contextlib
@@ -21,24 +21,24 @@ from ccpipe.pipeline.state import StateStore, StateTable
 log = logging.getLogger(__name__)
 
 BLOCK = 2**18
-"""Bytes that are read at once."""
+"""Bytes read at once."""
 OPEN_DAYS = 3
-"""Days before today that are still looked at while the tree is followed."""
+"""Number of days before today that are still checked while the tree is followed."""
 MAX_FILES = 100_000
-"""Files of which it is remembered how far they were read."""
+"""Maximum number of files whose position is remembered."""
 
 _FLOOR = "floor"
 
 
 class TreeSource(Source):
-    """Reads the envelopes of a tree, day by day, and what is appended later."""
+    """Reads the envelopes of a tree, day by day, and those appended later."""
 
     gives = Envelopes
 
     def __init__(
         self,
         *,
-        dir: str,  # noqa: A002 - the recipe's word
+        dir: str,  # noqa: A002 - the key in recipes
         cluster_folders: bool = True,
         start: str = "",
         end: str = "",
@@ -73,7 +73,7 @@ class TreeSource(Source):
         Raises
         ------
         ConfigError
-            where a day is none, and for a state without ``follow``.
+            if a day is none, and for a state without ``follow``.
 
         """
         if state and not follow:
@@ -92,34 +92,34 @@ class TreeSource(Source):
         self._done: StateTable[str, int] = self._state.table("tree", str, int, maximum=MAX_FILES)
         """Bytes of each file that were acknowledged."""
         self._floor: StateTable[str, str] = self._state.table("tree_days", str, str, maximum=1)
-        """The first day that may still hold something new."""
+        """The first day that may still get new data."""
         self._read: dict[str, int] = {}
         """Bytes of each file that were handed over, acknowledged or not."""
         self._pending: Counter[date] = Counter()
-        """Batches of each day that are not acknowledged yet."""
+        """Unacknowledged batches of each day."""
         self._failed: dict[TreeFile, str] = {}
         self._stopped = asyncio.Event()
 
     async def check(self) -> None:
-        """Check that the root is there; raises ConfigError."""
+        """Check that the root exists; raises ConfigError."""
         if not self.root.is_dir():
             raise ConfigError(f"dir: {self.root} is not a folder")
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Close the state's file."""
+        """Close the state file."""
         self._state.close()
 
     def stop(self) -> None:
-        """End after the batch in hand."""
+        """End after the current batch."""
         self._stopped.set()
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
-        """Yield what is new, file by file, earlier days first.
+        """Yield new envelopes, file by file, earlier days first.
 
         Raises
         ------
         MissingInputError
-            where there is no such folder, or, after all others, where files cannot be read.
+            if the folder does not exist, or, after all others, if files could not be read.
 
         """
         if not self.root.is_dir():
@@ -151,7 +151,7 @@ class TreeSource(Source):
         return list_files(self.root, day, cluster_folders=self.cluster_folders)
 
     def _batches(self, file: TreeFile) -> Iterator[Batch]:
-        """Yield what is new in a file."""
+        """Yield the new envelopes of a file."""
         try:
             with file.path.open("rb") as stream:
                 yield from self._rest(file, stream)
@@ -159,7 +159,7 @@ class TreeSource(Source):
             reason = f"{file.path}: {error.strerror}"
             if self._failed.get(file) != reason:
                 self._failed[file] = reason
-                log.error("%s", reason)  # noqa: TRY400 - the reason says it all
+                log.error("%s", reason)  # noqa: TRY400 - the reason is complete
         else:
             self._failed.pop(file, None)
 
@@ -168,7 +168,7 @@ class TreeSource(Source):
         stream.seek(begin)
         decoder = Decoder(strict=self.strict, profile=self.profile)
         origin = f"{file.path} from byte {begin}" if begin else str(file.path)
-        # The end of a file that is still written to may be half of an envelope.
+        # A file that is still being written may end in an incomplete envelope.
         is_final = not self.follow or file.day < _today() - timedelta(OPEN_DAYS)
         before = 0
         block = b"begin"
@@ -188,7 +188,7 @@ class TreeSource(Source):
         return Batch(envelopes, functools.partial(self._acknowledge, file, end), origin)
 
     def _position(self, file: TreeFile, stream: BinaryIO) -> int:
-        """Return where to go on; at the start of a file that is another one, being shorter."""
+        """Return where to continue; the start if the file was replaced by a shorter one."""
         begin = self._read.get(file.key, self._done.get(file.key) or 0) if self.follow else 0
         if begin > stream.seek(0, 2):
             log.warning(
@@ -203,13 +203,13 @@ class TreeSource(Source):
             self._done.put(file.key, end)
             self._state.commit(is_durable=True)
 
-    # Days that are done, whose files need not be remembered
+    # Days that are complete, whose files need not be remembered
 
     def _first_open_day(self) -> date:
         return date.fromisoformat(self._floor.get(_FLOOR) or date.min.isoformat())
 
     def _raise_floor(self, day: date) -> None:
-        """Close the days up to one that was read, but for recent and unfinished ones."""
+        """Complete the days up to one that was read, except recent and unfinished ones."""
         if not self.follow:
             self._read.clear()
             return
@@ -227,8 +227,8 @@ class TreeSource(Source):
 
 
 def _read_block(stream: BinaryIO) -> bytes:
-    """Read while no ccpipe appends, which may take back what it could not write whole."""
-    with contextlib.suppress(OSError):  # not all file systems can
+    """Read under a lock, as another ccpipe may remove an incomplete write."""
+    with contextlib.suppress(OSError):  # not all file systems support locks
         fcntl.flock(stream, fcntl.LOCK_SH)
     try:
         return stream.read(BLOCK)

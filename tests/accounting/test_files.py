@@ -32,7 +32,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 def test_blocks_come_in_order_and_know_their_place(tmp_path: Path) -> None:
-    """However many threads read ahead; offsets and lines begin anew with each file."""
+    """However many threads read ahead; offsets and lines start over with each file."""
     packed = tmp_path / "a.gz"
     packed.write_bytes(gzip.compress((DATA / "accounting").read_bytes()))
     found = parts(Files(), DATA / "accounting", packed)

@@ -66,7 +66,7 @@ def configuration(nats: str) -> str:
 
 
 async def test_it_takes_every_start_and_every_stop(tmp_path: Path, nats_server: NatsServer) -> None:
-    """Stops carry the tag ``partition``, without which it would go on with all jobs for ever."""
+    """Stops carry the tag ``partition``, without which it would go on with all jobs forever."""
     manager = peer("cc-energy-manager")
     (tmp_path / "config.json").write_text(configuration(nats_server.url))
     log = tmp_path / "manager.log"

@@ -179,7 +179,7 @@ async def lost(
 
 
 def _holds(values: list[float | None], sent: dict[int, Message]) -> bool:
-    """Say whether the values of a store are those that were sent, in their order."""
+    """Return whether the values of a store are those that were sent, in their order."""
     there = [value for value in values if value is not None]
     expected = [float(message.value) for _, message in sorted(sent.items())]
     return there == pytest.approx(expected, rel=1e-6, abs=1e-3)  # as it prints them

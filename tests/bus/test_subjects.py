@@ -160,7 +160,7 @@ def test_wildcards_match_as_the_broker_does(pattern: str, subject: str, expected
         ("metrics", "x.{function}", "unknown placeholder {function}"),
         ("events", {"job": "a b"}, "bus.subjects.events.job: 'a b' is not a subject"),
         ("events", {"": "a"}, "did you mean 'events'"),
-        ("metrics", {"cpu_load": "a"}, "bus.subjects.metrics: expected a text"),
+        ("metrics", {"cpu_load": "a"}, "bus.subjects.metrics: expected a string"),
     ],
 )
 def test_a_wrong_template_is_refused_with_its_key(

@@ -96,7 +96,7 @@ CONTRAST: dict[str, Fault] = {
 
 
 def is_possible(name: str) -> str:
-    """Return why a contrast cannot be made here; empty where it can."""
+    """Return why a contrast cannot be made here; empty if it can."""
     if name.startswith("Telegraf") and not telegraf():
         return "Telegraf is not installed: set CCPIPE_TELEGRAF to its program"
     return ""

@@ -1,10 +1,10 @@
-"""``docs/reliability.md``, made of the accounts of a long run."""
+"""``docs/operations/reliability.md``, made of the accounts of a long run."""
 
 from tests.chaos.account import Account, as_row
 from tests.chaos.faults import LINES, RATE
 from tests.paths import ROOT
 
-PATH = ROOT / "docs" / "reliability.md"
+PATH = ROOT / "docs/operations/reliability.md"
 
 _HEAD = """# Reliability
 
@@ -33,9 +33,12 @@ _TAIL = """
   limit and counted. With ccpipe there are none.
 - **duplicated** counts extra copies in the store. The store in these runs is a file, or an HTTP
   store that keeps every copy. Delivery is at least once: lines written but not acknowledged when a
-  bridge was killed are written again. Stores that deduplicate, PostgreSQL and Parquet, keep
-  one copy. So does a stream that a bridge publishes into, for messages of at least 50 lines and
-  within two minutes ([wire.md](wire.md#streams-and-message-ids) lists the exceptions).
+  bridge was killed are written again, and so is what a broker that is killed had delivered in its
+  last tenth of a second ([guarantees.md](guarantees.md#delivery)). Whether a kill hits such a
+  moment is chance: these numbers differ from run to run. Stores that deduplicate, PostgreSQL and
+  Parquet, keep one copy. So does a stream that a bridge publishes into, for messages of at least
+  50 lines and within two minutes ([wire.md](../reference/wire.md#streams-and-message-ids) lists the
+  exceptions).
 - **published** lines were confirmed by the broker, or were in the spool of a node.
 - **dead letters** are malformed lines and lines outside a time window; replay them with
   `ccpipe dead` ([dead-letters.md](dead-letters.md)).

@@ -9,7 +9,7 @@ JETSTREAM = 'subjects = []\njetstream_subjects = ["c.metrics"]'
 
 
 def telegraf() -> str:
-    """Return the program: that of ``CCPIPE_TELEGRAF``, or of ``PATH``; empty where there is none.
+    """Return the program: that of ``CCPIPE_TELEGRAF``, or of ``PATH``; empty if there is none.
 
     ``go build -tags custom,inputs.nats_consumer,outputs.file,parsers.influx,serializers.influx
     ./cmd/telegraf`` makes one.

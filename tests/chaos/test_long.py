@@ -1,4 +1,4 @@
-"""All faults, several rounds each; writes ``docs/reliability.md``."""
+"""All faults, several rounds each; writes ``docs/operations/reliability.md``."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -58,6 +58,16 @@ async def test_parquet(tmp_path: Path) -> None:
     assert written(tmp_path) == Counter(map(repr, MESSAGES))
 
 
+async def test_a_recipe_by_name(tmp_path: Path) -> None:
+    """A recipe that ships with ccpipe is named as for ``ccpipe bridge``, and so is a typo."""
+    source = await lake(tmp_path)
+    done = ccpipe("backfill", source, "--from", "parquet", "--to", "null")
+    assert done.code == 0, done.err
+    assert f"{len(MESSAGES)} records read" in done.err
+    wrong = ccpipe("backfill", source, "--from", "parquet", "--to", "nul")
+    assert (wrong.code, "did you mean 'null'?" in wrong.err) == (66, True)
+
+
 async def test_postgres(server: Server, tmp_path: Path) -> None:  # noqa: F811
     """A database gives the same."""
     database = await server.database()
@@ -226,7 +236,9 @@ def test_what_cannot_be(tmp_path: Path, arguments: tuple[str, ...], code: int) -
 
 
 def test_nothing_there(tmp_path: Path) -> None:
-    """A folder without files is missing input; what is no address is told."""
+    """A folder without files is missing input; a bad address and a dead server are named."""
     arguments = ("--to", recipe(tmp_path))
     assert ccpipe("backfill", tmp_path / "no", "--from", "parquet", *arguments).code == 66
     assert ccpipe("backfill", "here", "--from", "postgres", *arguments).code == 78
+    down = ccpipe("backfill", "postgresql://127.0.0.1:1/x", "--from", "postgres", *arguments)
+    assert (down.code, down.err) == (69, "ccpipe: 127.0.0.1/x: Connection refused\n")

@@ -211,7 +211,7 @@ async def test_where_no_node_runs_it_says_so(nats_server: NatsServer) -> None:
 async def test_where_no_server_runs_it_says_so(
     unused_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As every command that needs one, and not for ever."""
+    """As every command that needs one, and not forever."""
     monkeypatch.setattr("ccpipe.bus.nats.connection.CONNECT_SECONDS", 0.2)
     with pytest.raises(UnavailableError, match="no NATS server answers"):
         await get("interval", where=Where(server=f"nats://127.0.0.1:{unused_port}"))

@@ -1,5 +1,6 @@
 """``ccpipe init``: files that work, and never over those that are there."""
 
+import re
 from pathlib import Path
 
 from ccpipe.cli.recipe.shipped import recipes
@@ -30,6 +31,9 @@ def test_a_site_gets_all_it_starts_with(tmp_path: Path) -> None:
     assert (site.cluster, site.bus.servers) == ('fr"itz', ["nats://a", "nats://b"])
     assert (target / "nats.conf").read_bytes() == (ROOT / "nats.conf").read_bytes()
     config = str(target / "ccpipe.toml")
+    pages = re.findall(r"\S+/docs/\S+", Path(config).read_text())
+    assert len(pages) == 2
+    assert all(Path(page).exists() for page in pages)
     assert ccpipe("validate", config, target / "bridges" / "null.toml", "--no-connect").code == 0
 
 

@@ -2,15 +2,15 @@
 
 import json
 import sys
-from importlib.metadata import EntryPoint
 from typing import Literal
 
 import pytest
 
 from ccpipe.cli import plugins
 from ccpipe.config import Duration, Size
+from ccpipe.entry_points import EntryPoint, entry_points
 from ccpipe.errors import MissingExtra, UsageError
-from ccpipe.registry import GROUPS, entry_points
+from ccpipe.registry import GROUPS
 from tests.cli.command import ccpipe, on_terminal
 
 
@@ -35,6 +35,11 @@ class Broken:
 
     def __getattr__(self, name: str) -> object:
         raise MissingExtra("pyarrow", "parquet")
+
+
+def offered(value: str) -> EntryPoint:
+    """Return an entry point of our own package that names another class."""
+    return entry_points("sinks")["null"]._replace(value=value)
 
 
 def test_every_installed_part_is_listed_with_its_origin() -> None:
@@ -68,8 +73,7 @@ def test_a_name_shows_docstring_options_types_and_defaults() -> None:
 
 def test_options_are_said_in_the_words_of_toml() -> None:
     """Types, defaults and what is required; what ccpipe itself gives is no option."""
-    entry = EntryPoint("example", f"{__name__}:Example", "ccpipe.sinks")
-    part = plugins.read("sinks", entry)
+    part = plugins.read("sinks", offered(f"{__name__}:Example"))
     assert part.problem == ""
     assert [(o.name, o.type, o.default, o.required) for o in part.options] == [
         ("url", "text", None, True),
@@ -86,9 +90,9 @@ def test_a_part_that_cannot_be_imported_says_what_to_install(
 ) -> None:
     """A missing extra is no crash of the list; nor is a plug-in that fails in its own way."""
     monkeypatch.setitem(sys.modules, "broken_plugin", Broken())
-    missing = plugins.read("sinks", EntryPoint("x", "broken_plugin:Sink", "ccpipe.sinks"))
+    missing = plugins.read("sinks", offered("broken_plugin:Sink"))
     assert missing.problem == str(MissingExtra("pyarrow", "parquet"))
-    other = plugins.read("sinks", EntryPoint("x", "no_such_module:Sink", "ccpipe.sinks"))
+    other = plugins.read("sinks", offered("no_such_module:Sink"))
     assert other.problem == "ModuleNotFoundError: No module named 'no_such_module'"
 
 

@@ -59,8 +59,8 @@ def test_jobs(lake: Path) -> None:
     done = ccpipe("query", sql, "--dir", lake, "-o", "csv")
     rows = list(csv.reader(io.StringIO(done.out)))
     assert rows[1:] == [
-        ["7", "ann", "failed", "False", "['n1', 'n2']"],
-        ["8", "ann", "running", "True", "['n1', 'n2']"],
+        ["7", "ann", "failed", "false", '["n1","n2"]'],
+        ["8", "ann", "running", "true", '["n1","n2"]'],
     ]
 
 
@@ -86,13 +86,18 @@ async def test_files_that_were_replaced(lake: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_missing_or_wrong(tmp_path: Path, lake: Path) -> None:
-    """A folder without files is missing input; SQL that is wrong is named by DuckDB."""
+    """A folder without files is missing input, and invalid SQL a usage error; one line says so."""
     empty = ccpipe("query", "select 1", "--dir", tmp_path / "nowhere")
     assert (empty.code, empty.out) == (66, "")
     assert "no Parquet files" in empty.err
+    assert empty.err.count("\n") == 1
     wrong = ccpipe("query", "select nothing from metrics", "--dir", lake)
     assert (wrong.code, wrong.out) == (64, "")
     assert '"nothing" not found' in wrong.err
+    for sql, number in ("", 0), ("select 1; select 2", 2):
+        many = ccpipe("query", sql, "--dir", lake)
+        assert (many.code, many.out) == (64, "")
+        assert f"expected one SQL statement, not {number}" in many.err
     from_stdin = ccpipe("query", "-", "--dir", lake, "-o", "csv", stdin=b"select 1 as one")
     assert from_stdin.out == "one\n1\n"
 
@@ -101,3 +106,18 @@ def test_no_value(lake: Path) -> None:
     """What is null is empty in a table, and null in JSON."""
     done = ccpipe("query", "select null as none", "--dir", lake, "-o", "json")
     assert done.out == '{"none":null}\n'
+
+
+def test_types_that_csv_has_not(lake: Path) -> None:
+    """Times are ISO 8601, lists and tables JSON; a text is not quoted without need."""
+    sql = "select timestamptz '2026-01-01 00:00Z' t, [1, 2] l, {'a': null} s, true b, 'x' x, null n"
+    done = ccpipe("query", sql, "--dir", lake, "-o", "csv")
+    (row,) = csv.DictReader(io.StringIO(done.out))
+    assert row == {
+        "t": "2026-01-01T00:00:00Z",
+        "l": "[1,2]",
+        "s": '{"a":null}',
+        "b": "true",
+        "x": "x",
+        "n": "",
+    }

@@ -49,7 +49,7 @@ async def test_a_bad_line_is_reported_and_kept(site: Site, tmp_path: Path) -> No
     assert done.err.endswith("ccpipe: 1 line left out, reported above\n")
     with kept.open("rb") as file:
         (letter,) = dead_letters.read(file)
-    assert isinstance(letter, dead_letters.StoredLetter)
+    assert isinstance(letter, dead_letters.StoredDeadLetter)
     assert (letter.original, letter.line) == (b"broken", 701)
 
 

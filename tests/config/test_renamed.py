@@ -8,15 +8,16 @@ import msgspec
 import pytest
 
 from ccpipe.config import Recipe, Site, load, renamed, set_at_path
+from ccpipe.entry_points import entry_points
 from ccpipe.errors import ConfigError
-from ccpipe.registry import build, entry_points, find, options_of
+from ccpipe.registry import build, find, options_of
 from ccpipe.telemetry import Telemetry
 
 ENDS: dict[str, Any] = {"source": {"use": "null"}, "sink": {"use": "null"}}
 
 
 def has_key(kind: Any, path: list[str]) -> bool:
-    """Say whether a Struct has a key."""
+    """Return whether a Struct has a key."""
     for step in path:
         fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
         if step not in fields:

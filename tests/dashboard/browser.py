@@ -73,7 +73,7 @@ class Page:
         await self.call("Page.navigate", url=url)
 
     async def js(self, expression: str) -> Any:
-        """Return the value of an expression; raises AssertionError where it throws."""
+        """Return the value of an expression; raises AssertionError if it throws."""
         answer = await self.call(
             "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
         )

@@ -73,7 +73,7 @@ async def test_the_library_of_charts_is_what_the_page_on_licences_says() -> None
     folder = ROOT / "ccpipe" / "dashboard" / "static" / "vendor"
     assert "uPlot (v1.6.32)" in page_files()["vendor/uplot.js"].body.decode()[:80]
     assert "MIT License" in (folder / "LICENSE-uplot").read_text()
-    assert "1.6.32" in (ROOT / "docs" / "dashboard.md").read_text()
+    assert "1.6.32" in (ROOT / "docs/guide/dashboard.md").read_text()
 
 
 @pytest.mark.parametrize(

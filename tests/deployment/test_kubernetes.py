@@ -35,7 +35,7 @@ OBJECTS: list[dict[str, Any]] = [
 ]
 WORKLOADS = [each for each in OBJECTS if each["kind"] in ("Deployment", "DaemonSet")]
 SECRETS = {"ccpipe-bridge-key", "ccpipe-node-keys", "ccpipe-stores"}
-"""Those that docs/kubernetes.md says how to make."""
+"""Those that docs/operations/kubernetes.md says how to make."""
 
 
 def called(each: dict[str, Any]) -> str:
@@ -210,7 +210,7 @@ def test_the_site_is_what_auth_init_writes(keys: Path) -> None:
 
 def test_accounts_for_the_chart_of_nats(keys: Path, tmp_path: Path) -> None:
     """The page's own command takes from nats.conf what nats-server takes as an include."""
-    page = (ROOT / "docs/kubernetes.md").read_text()
+    page = (ROOT / "docs/operations/kubernetes.md").read_text()
     [command] = re.findall(r"^(sed .*nats\.conf) > accounts\.conf$", page, re.MULTILINE)
     cut = subprocess.run(["sh", "-c", command], cwd=keys.parent, capture_output=True, check=True)
     (tmp_path / "accounts.conf").write_bytes(cut.stdout)

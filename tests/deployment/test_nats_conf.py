@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.accounts import ensure_keys, users_of
-from ccpipe.bus.nats.ask import ask, request
 from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.control_requests import control_request, send_requests
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import server_program
 from ccpipe.bus.nats.sink import NatsSink
@@ -136,8 +136,8 @@ async def test_an_operator_asks_and_a_node_answers(site_of: SiteOf) -> None:
         await eventually(lambda: len(node._subscriptions) > 0)
         await node.flush()
         for _ in range(3):
-            answers = await ask(
-                operator, site_of("operator"), [request("interval", node="n1")], seconds=10
+            answers = await send_requests(
+                operator, site_of("operator"), [control_request("interval", node="n1")], seconds=10
             )
             assert [answer.value for answer in answers] == ["10s"]
     assert denials(telemetry) == 0
@@ -152,7 +152,9 @@ async def test_nobody_else_may_send_control_requests(site_of: SiteOf, role: str)
             with pytest.raises(
                 DeniedError, match="does not permit this user to send control requests"
             ):
-                await ask(bus, site, [request("interval", node="n1", value=value)], seconds=10)
+                await send_requests(
+                    bus, site, [control_request("interval", node="n1", value=value)], seconds=10
+                )
 
 
 async def test_an_operator_hears_nothing_but_answers(site_of: SiteOf) -> None:

@@ -82,3 +82,11 @@ def test_every_bridge_of_compose_is_scraped() -> None:
     """A bridge that is added to compose.yaml is watched as well."""
     scraped = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
     assert sorted(BRIDGES) == scraped[0]["dns_sd_configs"][0]["names"]
+
+
+def test_every_alert_is_on_the_page() -> None:
+    """With what to do about it; one that is gone is not there any more."""
+    page = (ROOT / "docs/operations/health.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[A-Z]\w+`.*?) \| .+ \|$", page, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(named) == sorted(rule["alert"] for rule in ALERTS)

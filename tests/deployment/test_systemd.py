@@ -44,7 +44,7 @@ def test_units_are_hardened(unit: Path) -> None:
 def test_units_name_settings_that_are_known(path: Path) -> None:
     """Every variable of ours, in force or offered, sets a key of the configuration."""
     text = path.read_text()
-    assert (ROOT / "docs/node.md").read_text().count(path.name)
+    assert (ROOT / "docs/node/publisher.md").read_text().count(path.name)
     given = dict(re.findall(r"^#?Environment=(CCPIPE_\w+)=(.+)$", text, re.MULTILINE))
     given.pop("CCPIPE_CONFIG")
     loaded = load(None, Site, environ={**given, "CCPIPE_BUS__USER": "node"})

@@ -5,7 +5,7 @@ import io
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.dead_letters import PREFIX, Damaged, StoredLetter, encode, read
+from ccpipe.formats.dead_letters import PREFIX, Damaged, StoredDeadLetter, encode, read
 
 LETTERS = st.tuples(
     st.binary(max_size=40) | st.just(PREFIX + b"{}\n") | st.just(encode(b"x", "r", time=1)),
@@ -25,11 +25,11 @@ def files(letters: list[tuple[bytes, str, str]]) -> bytes:
 def test_what_is_written_is_read(letters: list[tuple[bytes, str, str]]) -> None:
     """Any bytes, also such as look like a letter themselves; their ids differ."""
     found = list(read(io.BytesIO(files(letters))))
-    assert [each.original for each in found if isinstance(each, StoredLetter)] == [
+    assert [each.original for each in found if isinstance(each, StoredDeadLetter)] == [
         original for original, _, _ in letters
     ]
     assert len(found) == len(letters)
-    assert len({each.id for each in found if isinstance(each, StoredLetter)}) == len(letters)
+    assert len({each.id for each in found if isinstance(each, StoredDeadLetter)}) == len(letters)
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=60).map(lambda tail: PREFIX + b"{" + tail))
@@ -37,7 +37,7 @@ def test_any_bytes_are_damage_at_worst(payload: bytes) -> None:
     """Nothing is raised, nothing is read twice, and letters after the damage are read."""
     good = encode(b"m value=1", "no", time=5)
     found = list(read(io.BytesIO(payload + b"\n" + good)))
-    assert isinstance(found[-1], StoredLetter)
+    assert isinstance(found[-1], StoredDeadLetter)
     assert found[-1].original == b"m value=1"
     positions = [each.position for each in found if isinstance(each, Damaged)]
     assert positions == sorted(set(positions))

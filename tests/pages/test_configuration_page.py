@@ -1,4 +1,4 @@
-"""``docs/configuration.md`` says what the code does."""
+"""``docs/reference/configuration.md`` says what the code does."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ import msgspec
 from ccpipe.config import Recipe, Site, load
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
 
 
 def rows() -> list[tuple[str, str, str, str]]:
@@ -27,7 +27,7 @@ def rows() -> list[tuple[str, str, str, str]]:
 
 def test_the_page_is_as_the_code_would_write_it() -> None:
     """Whoever changes a key writes the page anew, by the command that it names."""
-    command = re.search(r"`python (\S+) > docs/configuration.md`", PAGE)
+    command = re.search(r"`python (\S+) > docs/reference/configuration.md`", PAGE)
     assert command
     done = subprocess.run(
         [sys.executable, ROOT / command[1]], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""``docs/limits.md`` names constants and tests that exist, with the values that they have."""
+"""``docs/operations/limits.md`` names constants and tests that exist, with their values."""
 
 import ast
 import importlib
@@ -9,8 +9,8 @@ import pytest
 from ccpipe.config import Recipe
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
-LIMITS, PARSERS = PAGE.split("## Parsers of outside bytes")
+PAGE = (ROOT / "docs/operations/limits.md").read_text(encoding="utf-8")
+LIMITS, PARSERS = PAGE.split("## Parsers of external input")
 CONSTANTS = re.findall(
     r"^\| [^|]+ \| ([^|]+) \| `([\w.]+):(\w+)` \| [^|]+ \| `[^`]+` \|$", PAGE, re.MULTILINE
 )

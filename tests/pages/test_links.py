@@ -7,14 +7,20 @@ import pytest
 
 from tests.paths import ROOT
 
-PAGES = [page for folder in ("", "docs", "docs/collectors", "docs/stores", "bridges", "benchmarks")
-         for page in sorted((ROOT / folder).glob("*.md"))]  # fmt: skip
+PAGES = sorted(
+    page
+    for pattern in ("*.md", "docs/**/*.md", "bridges/**/*.md", "benchmarks/**/*.md")
+    for page in ROOT.glob(pattern)
+)
+TEXTS = {"", ".conf", ".jsonl", ".md", ".py", ".pyx", ".service", ".sh", ".toml", ".yaml", ".yml"}
+"""Suffixes of files that name pages."""
+LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_that_a_page_links_to_is_there(page: Path) -> None:
     """Also the heading within it, where the link names one."""
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
         if not target.startswith(("http://", "https://", "mailto:")):
             path, _, heading = target.partition("#")
             found = (page.parent / path).resolve() if path else page
@@ -28,6 +34,51 @@ def anchors(page: Path) -> set[str]:
     return {
         re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings
     }
+
+
+def test_an_index_leads_to_every_page() -> None:
+    """``docs/README.md``, and those of the folders that it links to; all pages are in folders."""
+    docs = ROOT / "docs"
+    indexes = [docs / "README.md", docs / "collectors/README.md", docs / "stores/README.md"]
+    linked = {
+        (index.parent / target).resolve()
+        for index in indexes
+        for target in LINK.findall(index.read_text(encoding="utf-8"))
+    }
+    assert {page for page in docs.rglob("*.md") if page not in linked} == {
+        docs / "index.md",  # of the site
+        docs / "README.md",
+    }
+    assert len(list(docs.glob("*.md"))) == 2
+
+
+def test_every_page_that_code_names_is_there() -> None:
+    """In messages, docstrings, comments of recipes and units, and scripts."""
+    folders = ("ccpipe", "bridges", "benchmarks", "scripts", "tests", "fuzz", ".ci")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    named = {
+        (name, path)
+        for path in [*files, *ROOT.iterdir()]
+        if path.is_file() and path.suffix in TEXTS and "shipped" not in path.parts
+        for name in re.findall(r"(?<![\w/.-])docs/[\w/.-]*\w", path.read_text(errors="replace"))
+    }
+    assert len(named) > 50
+    missing = {(name, path) for name, path in named if not (ROOT / name).exists()}
+    assert {name for name, _ in missing} == {"docs/index.html"}, missing  # of the site
+
+
+def test_every_file_of_the_project_that_a_page_names_is_there() -> None:
+    """Tests, modules, recipes and scripts, where a page names them without a link."""
+    named = {
+        (name, page)
+        for page in (ROOT / "docs").rglob("*.md")
+        for name in re.findall(
+            r"`((?:tests|ccpipe|bridges|scripts|benchmarks)/[\w./-]+\w)(?=[`:])",
+            page.read_text(encoding="utf-8"),
+        )
+    }
+    assert len(named) > 50
+    assert not [(name, page) for name, page in named if not (ROOT / name).exists()]
 
 
 def test_every_room_of_the_tables_in_contributing_is_there() -> None:

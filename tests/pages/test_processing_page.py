@@ -1,4 +1,4 @@
-"""``docs/processing.md`` says what the rules do."""
+"""``docs/node/processing.md`` says what the rules do."""
 
 import re
 import tomllib
@@ -12,7 +12,7 @@ from ccpipe.formats.units import parse_unit
 from ccpipe.registry import build, find, options_of
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs" / "processing.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/node/processing.md").read_text(encoding="utf-8")
 RULES = ("select", "drop", "rename", "tag", "convert", "aggregate", "time_window")
 TOPOLOGY = [{"hwthread": str(number), "socket": socket} for number, socket in enumerate("001")]
 CONTEXT = {"units": {}, "topology": TOPOLOGY}
@@ -30,7 +30,7 @@ def test_the_example_does_what_the_page_says(capsys: pytest.CaptureFixture[str])
     configuration, sample, output = re.findall(
         r"^```\w*\n(.*?)^```$", section("An example"), re.DOTALL | re.MULTILINE
     )
-    publish = to_struct(tomllib.loads(configuration)["publish"], Publish, "docs/processing.md")
+    publish = to_struct(tomllib.loads(configuration)["publish"], Publish, "docs/node/processing.md")
     translators = [
         build("translators", table, where="page", path=f"publish.translate[{i}]", context=CONTEXT)
         for i, table in enumerate(publish.translate)

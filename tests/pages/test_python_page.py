@@ -1,4 +1,4 @@
-"""``docs/python.md``: every block runs, those about the broker against a real nats-server."""
+"""``docs/guide/python.md``: every block runs, those about the broker against a real nats-server."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from ccpipe.process.die_with_parent import die_with_parent
 from tests.cli.command import environment
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/guide/python.md").read_text(encoding="utf-8")
 DEFAULT_URL = "nats://127.0.0.1:4222"
 LINE = b"water_temp,cluster=fritz,hostname=cooling1,type=node value=21.5 1740027951\n"
 

@@ -1,4 +1,4 @@
-"""``docs/reliability.md`` has the faults that there are, in a run in which nothing was lost."""
+"""``docs/operations/reliability.md`` has every fault, in a run in which nothing was lost."""
 
 import re
 
@@ -6,7 +6,7 @@ from tests.chaos.contrast import CONTRAST
 from tests.chaos.faults import FAULTS
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/operations/reliability.md").read_text(encoding="utf-8")
 
 
 def test_the_page_has_every_fault_and_no_loss() -> None:

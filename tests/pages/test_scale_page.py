@@ -1,4 +1,4 @@
-"""``docs/scale.md`` says what ``benchmarks/scale.json`` gives, and the benchmark runs."""
+"""``docs/operations/scale.md`` says what ``benchmarks/scale.json`` gives; the benchmark runs."""
 
 import asyncio
 import sys
@@ -11,7 +11,7 @@ from benchmarks.scale.page import read_results, replaced
 from benchmarks.scale.results import Run, exponent, quantile
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/operations/scale.md").read_text(encoding="utf-8")
 RESULTS = read_results(ROOT / "benchmarks" / "scale.json")
 
 

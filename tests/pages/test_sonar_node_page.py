@@ -1,4 +1,4 @@
-"""``docs/sonar-node.md`` tells of every field that a node fills in."""
+"""``docs/sonar/node.md`` tells of every field that a node fills in."""
 
 import re
 
@@ -8,7 +8,7 @@ import pytest
 from ccpipe.formats import sonar
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs/sonar-node.md").read_text()
+PAGE = (ROOT / "docs/sonar/node.md").read_text()
 TABLES = dict(re.findall(r"^\| (S\w+) \|.*\n\|[-|]+\n((?:\|.*\n)+)", PAGE, re.MULTILINE))
 
 

@@ -1,4 +1,4 @@
-"""``docs/tutorial.md``, run as it stands: only ports are others."""
+"""``docs/guide/tutorial.md``, run as it stands: only ports are others."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.cli.command import environment
 from tests.conftest import eventually, free_port, program
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/guide/tutorial.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 

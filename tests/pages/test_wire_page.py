@@ -1,4 +1,4 @@
-"""``docs/wire.md`` says what the code does."""
+"""``docs/reference/wire.md`` says what the code does."""
 
 import re
 import tomllib
@@ -17,7 +17,7 @@ from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/reference/wire.md").read_text(encoding="utf-8")
 
 
 def block(kind: str) -> str:

@@ -341,7 +341,7 @@ def test_a_source_that_fails_ends_the_pipe_after_what_it_handed_over(error: Exce
 
 
 def test_a_source_and_a_sink_that_both_fail_end_the_pipe_in_the_grace() -> None:
-    """A dead source does not leave the pipe trying a dead sink for ever."""
+    """A dead source does not leave the pipe trying a dead sink forever."""
 
     async def main() -> float:
         with pytest.raises(UnavailableError, match="away"):

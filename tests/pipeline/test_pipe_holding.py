@@ -72,7 +72,7 @@ class Delay(Translator):
 
 
 def written_before_acknowledged(diary: Diary) -> bool:
-    """Say whether each batch, which holds the number that it has, was written before its ack."""
+    """Return whether each batch, which holds the number that it has, was written before its ack."""
     written: set[Any] = set()
     for what, which in diary:
         if what == "written":

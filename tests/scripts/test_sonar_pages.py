@@ -26,16 +26,16 @@ from tests.formats.sonar.test_rules import RULES
 from tests.paths import ROOT
 from tests.translate.sonar.sonar_samples import at, job, sample
 
-DOCS = ROOT / "docs"
+FOLDER = ROOT / "docs/sonar"
 VALIDATOR = jsonschema.Draft202012Validator(sonar_pages.schema())
 
 
-@pytest.mark.parametrize("name", ["sonar.md", "sonar.schema.json", "sonar-metrics.md"])
+@pytest.mark.parametrize("name", ["format.md", "metrics.md", "sonar.schema.json"])
 def test_the_pages_are_up_to_date(name: str, tmp_path: Path) -> None:
-    """`python scripts/sonar_pages.py docs`, as the pages say, has been run."""
+    """`python scripts/sonar_pages.py docs/sonar`, as the pages say, has been run."""
     sonar_pages.main(tmp_path)
-    assert (DOCS / name).read_text() == (tmp_path / name).read_text()
-    assert "`python scripts/sonar_pages.py docs`" in (DOCS / "sonar.md").read_text()
+    assert (FOLDER / name).read_text() == (tmp_path / name).read_text()
+    assert "`python scripts/sonar_pages.py docs/sonar`" in (FOLDER / "format.md").read_text()
 
 
 def test_every_metric_has_one_row() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from ccpipe.errors import UnavailableError
 from ccpipe.formats import dead_letters
-from ccpipe.formats.dead_letters import Damaged, StoredLetter
+from ccpipe.formats.dead_letters import Damaged, StoredDeadLetter
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.pipeline import DeadLetter
 from ccpipe.sinks.dead_letter_file import DeadLetterFile
@@ -23,11 +23,11 @@ def stored(path: Path) -> list[tuple[bytes, str, str, int, int]]:
     """Read a file back; all of it must be letters."""
     with path.open("rb") as file:
         found = list(dead_letters.read(file))
-    assert all(isinstance(letter, StoredLetter) for letter in found), found
+    assert all(isinstance(letter, StoredDeadLetter) for letter in found), found
     return [
         (letter.original, letter.reason, letter.origin, letter.line, letter.offset)
         for letter in found
-        if isinstance(letter, StoredLetter)
+        if isinstance(letter, StoredDeadLetter)
     ]
 
 
@@ -69,7 +69,7 @@ async def test_a_letter_that_a_crash_tore_is_damaged_not_another_value(tmp_path:
         with path.open("rb") as file:
             torn, letter = dead_letters.read(file)
         assert isinstance(torn, Damaged)
-        assert isinstance(letter, StoredLetter)
+        assert isinstance(letter, StoredDeadLetter)
         assert letter.original == LETTERS[0].original
         assert [line.value for line in decode(path.read_bytes())] == [1]
 

@@ -24,6 +24,7 @@ from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.sinks.http import HttpSink
 from tests.certificates import certificates
+from tests.conftest import free_port
 from tests.sinks.answers import Answers
 from tests.sinks.conftest import metric, serving
 
@@ -105,6 +106,7 @@ async def test_a_token(answers: Answers, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
+        ({"url": "http//u:secret@h"}, r"url: '\*\*\*@h' is not an http"),
         ({"url": "127.0.0.1:8428"}, "url: .* is not an http"),
         ({"url": "http://u:p@host"}, "url: must not contain a password"),
         ({"user": "me"}, "user and password_file go together"),
@@ -117,6 +119,14 @@ def test_options_that_cannot_be(options: dict[str, str], reason: str) -> None:
     """A wrong option is named before anything starts."""
     with pytest.raises(ConfigError, match=reason):
         Lines(**options)
+
+
+async def test_a_parameter_that_may_be_a_secret_is_not_shown() -> None:
+    """Neither in errors nor, therefore, with dead letters."""
+    async with Lines(url=f"http://127.0.0.1:{free_port()}/?token=hunter2") as sink:
+        with pytest.raises(UnavailableError, match=r"token=\*\*\*") as caught:
+            await sink.write([metric(1.0)])
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [None, b"", b" \n", b"two\nlines", b"\xff"])

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.sinks.stdout import StdoutSink
+from tests.cli.command import ccpipe, on_terminal
 from tests.sinks.conftest import NOON, Given, carry, metric
 
 
@@ -55,6 +57,17 @@ def standard_output(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterato
         monkeypatch.setattr(sys, "stdout", SimpleNamespace(fileno=file.fileno))
         yield
         monkeypatch.undo()
+
+
+def test_no_record_controls_a_terminal(tmp_path: Path) -> None:
+    """A pipe receives records unchanged."""
+    line = 'e,hostname=a,type=node event="\x1b[31m" 1740027951\n'
+    (tmp_path / "in.lp").write_text(line)
+    (tmp_path / "r.toml").write_text(
+        f'[source]\nuse = "file"\npaths = ["{tmp_path}/in.lp"]\n[sink]\nuse = "stdout"\n'
+    )
+    assert on_terminal("bridge", tmp_path / "r.toml").out == line.replace("\x1b", r"\x1b")
+    assert ccpipe("bridge", tmp_path / "r.toml").out == line
 
 
 async def test_a_reader_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,7 @@ async def test_under_pressure() -> None:
         status, text = await client.post(LINE * 2)
         assert (status, "too many pending requests" in text) == (503, True)
         status, text = await first
-        assert (status, "send it again" in text) == (503, True)
+        assert (status, "please retry" in text) == (503, True)
         assert client.source.held == 0
         sink.open.set()
         assert (await client.post(LINE))[0] == 204

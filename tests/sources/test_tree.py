@@ -59,7 +59,7 @@ async def read(source: TreeSource) -> list[Envelope]:
 
 
 def has_file(envelope: Envelope) -> bool:
-    """Say whether there is a place for an envelope in the tree."""
+    """Return whether there is a place for an envelope in the tree."""
     try:
         path_of(envelope)
     except EncodeError:

@@ -65,9 +65,9 @@ def update(path: Path, folder: Path, files: Files) -> str:
     Raises
     ------
     DataError
-        where another file begins with the same record: one of them is a copy.
+        if another file begins with the same record: one of them is a copy.
     UnavailableError
-        where the index cannot be written.
+        if the index cannot be written.
 
     """
     identity = identify(path)
@@ -77,7 +77,7 @@ def update(path: Path, folder: Path, files: Files) -> str:
     known = known_index(target, path)
     is_packed = path.suffix in COMPRESSED
     if known and known.is_packed != is_packed:
-        known = None  # the lines must be taken in, or need be no longer
+        known = None  # the lines must be included, or no longer
     new = _Writer(path.absolute(), identity, is_packed=is_packed)
     with replaced(target, SCHEMA, **_ENCODING) as parquet:
         if known:
@@ -122,7 +122,7 @@ class _Writer:
         names = ("job_number", "offset", "line")
         part = read_columns(block.payload, names, offset=block.offset)
         if not block.payload.endswith(b"\n"):
-            part.rejected = []  # half written: read it next time
+            part.rejected = []  # incomplete: read it next time
         texts: Any = pa.nulls(part.table.num_rows, pa.binary())
         if self.is_packed:
             starts = (start - block.offset for start in part.table["offset"].to_pylist())
@@ -153,9 +153,9 @@ class _Writer:
 def look_up(
     folder: Path, paths: Sequence[Path], selection: "RecordSelection", files: Files
 ) -> Iterator[Accounting]:
-    """Yield the selected records of jobs that are asked for by number.
+    """Yield the selected records of requested jobs.
 
-    What was written after indexing is read from the files themselves, and so are `paths` that are
+    Lines written after indexing are read from the files themselves, and so are `paths` that are
     not indexed.
     """
     if not selection.jobs or selection.names:
@@ -190,7 +190,7 @@ def _is_ours(index: Path) -> bool:
 def _records(
     rows: pa.Table, known: Indexed, path: Path | None, files: Files
 ) -> Iterator[Accounting]:
-    """Yield the records at these positions; report those that are gone."""
+    """Yield the records at these positions; report those that are missing."""
     if not rows.num_rows:
         return
     name = str(path or known.path)

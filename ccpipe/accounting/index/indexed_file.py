@@ -1,4 +1,4 @@
-"""What all indexes share: which file each is of, and that it is replaced as a whole."""
+"""Shared by all indexes: the identity of the indexed file, and atomic replacement."""
 
 import contextlib
 import hashlib
@@ -25,7 +25,7 @@ class Indexed(NamedTuple):
 
     file: Path
     path: Path
-    """Where it was."""
+    """Its path when it was indexed."""
     identity: str
     size: int
     """Bytes that are indexed, after decompression."""
@@ -45,7 +45,7 @@ def note_of(path: Path, identity: str, *, size: int, lines: int, is_packed: bool
 
 
 def read_note(index: Path) -> Indexed:
-    """Read the metadata of an index; raises DataError if the file is not one."""
+    """Read the metadata of an index; raises DataError if the file is not an index."""
     try:
         found = pq.read_metadata(index).metadata or {}
         note = {key.decode(): value.decode() for key, value in found.items()}
@@ -64,7 +64,7 @@ def read_note(index: Path) -> Indexed:
 def identify(path: Path, count: int = 1) -> str | None:
     """Return an id that stays the same when a file grows, is renamed or compressed.
 
-    It is a hash of its first lines that are no comments; None where they are not there yet.
+    It is a hash of its first lines that are no comments; None if they are not there yet.
     """
     first = []
     with open_stream(path) as stream, contextlib.suppress(DataError):
@@ -77,17 +77,17 @@ def identify(path: Path, count: int = 1) -> str | None:
 
 
 def is_file_of(path: Path, identity: str, count: int = 1) -> bool:
-    """Return whether a file is there and has this id, of so many lines."""
+    """Return whether a file exists and has this id, of a number of lines."""
     return path.is_file() and identify(path, count) == identity
 
 
 def known_index(target: Path, path: Path, count: int = 1) -> Indexed | None:
-    """Return what an index that is there says of its file.
+    """Return the metadata of an existing index.
 
     Raises
     ------
     DataError
-        where that is another file than `path`, and it still begins alike: one of them is a copy.
+        if that is another file than `path`, and it still begins alike: one of them is a copy.
 
     """
     known = read_note(target) if target.exists() else None
@@ -98,12 +98,12 @@ def known_index(target: Path, path: Path, count: int = 1) -> Indexed | None:
 
 @contextlib.contextmanager
 def replaced(target: Path, schema: pa.Schema, **encoding: Any) -> Iterator[pq.ParquetWriter]:
-    """Write an index that takes the place of the one before when it is whole.
+    """Write an index that replaces the previous one when it is complete.
 
     Raises
     ------
     UnavailableError
-        where it cannot be written.
+        if it cannot be written.
 
     """
     partial = target.with_suffix(f".{os.getpid()}.partial")

@@ -72,9 +72,9 @@ def update(path: Path, folder: Path) -> str:
     Raises
     ------
     DataError
-        where another file begins with the same rows: one of them is a copy.
+        if another file begins with the same rows: one of them is a copy.
     UnavailableError
-        where the index cannot be written.
+        if the index cannot be written.
 
     """
     identity = identify(path, LINES)

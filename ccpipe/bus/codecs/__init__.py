@@ -1,7 +1,7 @@
-"""Codecs: what the payload of a broker's message is, whatever the broker.
+"""Codecs: the format of a message's payload, independent of the broker.
 
-A source or a sink of a broker has its codec as an option: ``codec = "sonar"``, or a table where the
-codec has options. Third parties add theirs by the entry point ``ccpipe.codecs``.
+The sources and sinks of brokers have the option ``codec``: ``codec = "sonar"``, or a table if the
+codec has options. Plug-ins register theirs under the entry point ``ccpipe.codecs``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,54 +12,54 @@ from ccpipe.pipeline import Batch, RecordType
 
 
 class Received(Protocol):
-    """A message that came from a broker."""
+    """A message received from a broker."""
 
     @property
     def subject(self) -> str:
-        """Where it was published."""
+        """The subject it was published on."""
 
     @property
     def payload(self) -> bytes:
-        """Its bytes."""
+        """Its payload."""
 
     @property
     def arrival(self) -> int:
-        """When the broker took it, in nanoseconds since the epoch."""
+        """When the broker received it, in nanoseconds since the epoch."""
 
 
 class Packing(NamedTuple):
-    """How large the messages are that a sink publishes."""
+    """Sizes of the messages that a sink publishes."""
 
     lines: int
-    """Lines in a message at most."""
+    """Maximum number of lines in a message."""
     size: int
-    """Bytes in a message at most, but for a single line that is longer."""
+    """Maximum number of bytes in a message, unless a single line is longer."""
     limit: int
-    """Bytes that the broker takes at most."""
+    """Maximum message size that the broker accepts, in bytes."""
 
 
 class Codec(Protocol):
-    """Payloads to records and back."""
+    """Converts payloads to records and back."""
 
     records: RecordType
 
     def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
-        """Decode messages, which meet ``Received``.
+        """Decode messages, which implement ``Received``.
 
-        Yields batches without ``ack``, each with the number of messages that it came from: those
-        after the ones of the batch before.
+        Yields batches without ``ack``, each with the number of messages that it was made from, in
+        the order of the messages.
         """
         ...
 
     def encode(
         self, records: Any, subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
-        """Yield subjects and payloads, in the order of the records of each subject.
+        """Yield subjects and payloads; the records of each subject keep their order.
 
         Raises
         ------
         EncodeError, RejectedError
-            where a record cannot be written or is beyond the broker's limit.
+            if a record cannot be written or exceeds the broker's limit.
 
         """
         ...

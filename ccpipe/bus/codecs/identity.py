@@ -1,8 +1,8 @@
-"""Holds what records say of their origin to the subject that they came on.
+"""Verification that records belong on the subject that they arrived on.
 
 The broker lets each node publish under its own name only (``ccpipe auth init``); here the tags
-``cluster`` and ``hostname``, the event's class and the like are held to that name. No name is
-parsed out of a subject: each record has to be on the subject on which we would publish it.
+``cluster`` and ``hostname``, the event class and the like are compared with that name. No name is
+parsed out of a subject: a record is accepted if ccpipe would publish it on the same subject.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from ccpipe.pipeline import Batch
 
 
 class ForeignRecord(NamedTuple):
-    """A record on a subject that is not its own."""
+    """A record that arrived on a subject it does not belong on."""
 
     original: bytes
     reason: str
@@ -27,15 +27,15 @@ class ForeignRecord(NamedTuple):
 
 
 class HeldToSubject(Codec):
-    """A codec whose records are rejected where they are not on their own subject."""
+    """A codec that rejects records which do not belong on the subject that they arrived on."""
 
     def __init__(self, codec: Codec, subjects: Subjects, names: Iterable[str]) -> None:
-        """Hold the records of another codec to subjects.
+        """Check the records of another codec.
 
         Raises
         ------
         ConfigError
-            where a template among `names` leaves out the node, so that it could not be held.
+            if a template among `names` lacks the node, so that it cannot be checked.
 
         """
         self.codec = codec
@@ -50,7 +50,7 @@ class HeldToSubject(Codec):
                 )
 
     def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
-        """Decode messages one by one; what is on another subject than its own is rejected."""
+        """Decode messages one by one; records that belong on another subject are rejected."""
         for message in messages:
             for batch, count in self.codec.decode([message]):
                 if isinstance(batch.records, Lines):
@@ -62,11 +62,11 @@ class HeldToSubject(Codec):
     def encode(
         self, records: Any, subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
-        """Encode as the other codec does."""
+        """Encode with the other codec."""
         return self.codec.encode(records, subjects, packing)
 
     def _lines(self, lines: Lines, message: Received) -> Lines:
-        """Return the good lines; each series and field is looked at once."""
+        """Return the accepted lines; each series and field is checked once."""
         reasons: dict[tuple[int, int], str] = {}
         for row, key in enumerate(zip(lines.series, lines.fields, strict=True)):
             if key not in reasons:

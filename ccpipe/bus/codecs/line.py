@@ -25,11 +25,12 @@ _EVENTS = frozenset({Kind.EVENT, Kind.LOG, Kind.CONTROL})
 JOINED_BYTES = 5 * 2**19
 """Payloads are joined up to about this size before they are decoded.
 
-With its columns that is about what ``Limits`` gather, so that a write has nothing to join.
+With its columns this is about the size of a batch in ``Limits``, so that a write needs no further
+joining.
 """
 
 MAX_REJECTED = 5000
-"""Lines of a message that cannot be read and are looked at one by one."""
+"""Maximum number of unreadable lines of a message that are reported one by one."""
 
 
 class LineCodec(Codec):
@@ -44,10 +45,10 @@ class LineCodec(Codec):
         event_precision: AnyPrecision | None = None,
         lenient: bool = False,
     ) -> None:
-        """Take the options of ``lineprotocol.decode``; `precision` is that of ``encode`` too.
+        """Take the options of ``lineprotocol.decode``; `precision` is also that of ``encode``.
 
-        `event_precision` is the one in which events, logs and control messages are written, where
-        it differs: cc-lib's receivers read nanoseconds, cc-metric-store reads seconds.
+        `event_precision` applies to events, logs and control messages, if it differs: cc-lib's
+        receivers read nanoseconds, cc-metric-store reads seconds.
         """
         self.precision: AnyPrecision = precision
         self.event_precision: AnyPrecision = event_precision or precision
@@ -79,14 +80,14 @@ class LineCodec(Codec):
         return Batch(lines, origin=message.subject)
 
     def _joined(self, messages: Sequence[Any]) -> Batch | None:
-        """Decode payloads together; None where one of them must be seen for itself."""
+        """Decode payloads together; None if they must be decoded one by one."""
         if len(messages) == 1:
             return None
         joined = join([message.payload for message in messages])
         if joined is None:
             return None
         payload, ends = joined
-        lines = decode(payload, precision=self.precision, lenient=self.lenient, max_rejected=1)
+        lines = decode(payload, precision=self.precision, lenient=self.lenient, max_rejected=0)
         if lines.rejected or _misses_times(lines):
             return None
         batch = Batch(lines, origin=messages[0].subject)
@@ -98,7 +99,7 @@ class LineCodec(Codec):
     def encode(
         self, records: Sequence[Message], subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
-        """Sort records by subject and pack the lines of each subject into payloads."""
+        """Group records by subject and pack the lines of each subject into payloads."""
         destinations, of_events = self._destinations(records, subjects)
         rows = _rows_of_each(destinations)
         if len(rows) == 1 and not of_events and len(records) <= packing.lines:
@@ -121,7 +122,7 @@ class LineCodec(Codec):
     def _destinations(
         self, records: Sequence[Message], subjects: Subjects
     ) -> "tuple[list[_Destination], set[_Destination]]":
-        """Return the destination of each record, and those of events."""
+        """Return the destination of each record, and the destinations of events."""
         if not isinstance(records, Lines):
             return self._of_messages(records, subjects)
         found = self._of_metrics(subjects).of_rows(records)
@@ -136,7 +137,7 @@ class LineCodec(Codec):
     def _of_messages(
         self, records: Iterable[Message], subjects: Subjects
     ) -> "tuple[list[_Destination], set[_Destination]]":
-        """Return the same for messages; that of a metric is looked up once for each node."""
+        """Return the same for messages; for metrics, only one lookup per node."""
         found = []
         of_events = set()
         of_nodes: dict[tuple[str | None, str | None], _Destination] = {}
@@ -155,7 +156,7 @@ class LineCodec(Codec):
         return found, of_events
 
     def _of_metrics(self, subjects: Subjects) -> "PerSeries[_Destination]":
-        """Return where metrics go, which depends on name and tags only."""
+        """Return the cache of metric destinations, which depend on name and tags only."""
         if self._metrics is None or self._metrics[0] is not subjects:
             self._metrics = (
                 subjects,
@@ -169,18 +170,18 @@ class LineCodec(Codec):
 
 
 class _Destination(NamedTuple):
-    """Where a record is published, and the unit of its timestamp there."""
+    """The subject of a record, and the unit of its timestamp there."""
 
     subject: str
     precision: AnyPrecision
 
 
 _interned = lru_cache(maxsize=4096)(_Destination)
-"""Equal ones are mostly the same object, which makes them fast to compare."""
+"""Equal destinations are mostly the same object, which makes comparisons fast."""
 
 
 def _rows_of_each(destinations: Sequence[_Destination]) -> dict[_Destination, Sequence[int]]:
-    """Return the rows that have each destination, in their order."""
+    """Return the rows of each destination, in order."""
     if destinations and destinations.count(destinations[0]) == len(destinations):
         return {destinations[0]: range(len(destinations))}
     rows: dict[_Destination, list[int]] = {}
@@ -208,7 +209,7 @@ def _encoded(
 
 
 def _groups(messages: Sequence[Any], sizes: Iterable[int]) -> Iterator[Sequence[Any]]:
-    """Yield messages whose sizes are together within the bound, or one that alone is not."""
+    """Yield groups of messages of at most ``JOINED_BYTES``, or a single larger message."""
     ends = list(accumulate(sizes))
     first = before = 0
     while first < len(messages):
@@ -218,7 +219,7 @@ def _groups(messages: Sequence[Any], sizes: Iterable[int]) -> Iterator[Sequence[
 
 
 def _weight(payload: bytes) -> int:
-    """Return the size of a payload, or one that leaves it alone where it is not for ``join``."""
+    """Return the size of a payload, or a size that isolates it if it cannot be joined."""
     return JOINED_BYTES + 1 if join([payload]) is None else len(payload)
 
 
@@ -227,14 +228,14 @@ def _misses_times(lines: Lines) -> bool:
 
 
 def _origin_of(lines: Lines, ends: Sequence[int], messages: Sequence[Any], row: int) -> str:
-    """Return the subject of the message in whose payload a row stands."""
+    """Return the subject of the message that contains a row."""
     return str(messages[bisect_right(ends, lines.starts[row])].subject)
 
 
 def _ends_of(payload: bytes, ends: "array[int]", records: Any) -> "array[int] | None":
-    """Return how many of the records come before the end of each payload that was joined.
+    """Return the number of records before the end of each joined payload.
 
-    Rules keep the rows of a payload in their order, whatever they take away.
+    Rules may drop rows but never reorder them.
     """
     if not isinstance(records, Lines) or records.payload is not payload:
         return None
@@ -242,7 +243,7 @@ def _ends_of(payload: bytes, ends: "array[int]", records: Any) -> "array[int] | 
 
 
 JobPart = Literal["start", "stop"] | None
-"""Of a line: the first of a job's events, the stop that follows its start, or neither."""
+"""Role of a line: the first event of a job, the stop directly after its start, or neither."""
 
 
 def pack(
@@ -250,11 +251,11 @@ def pack(
 ) -> Iterator[bytes]:
     """Join encoded lines into payloads of at most `lines` lines and `size` bytes.
 
-    A line that is longer than `size` alone makes its own payload. So do the events of one job,
-    start and stop together: cc-backend handles payloads in no order and would lose a stop that
-    overtakes its start, and with one job to a payload its message id is always the same.
+    A line longer than `size` gets a payload of its own. So do the events of one job, start and
+    stop together: cc-backend handles payloads in no particular order and would lose a stop that
+    overtakes its start. With one job per payload, its message id is also always the same.
 
-    `parts` says what each line is; without it none is an event of a job.
+    `parts` gives the role of each line; by default no line is a job event.
     """
     ends = list(accumulate(map(len, encoded)))
     first = before = 0
@@ -267,7 +268,7 @@ def pack(
 
 
 def _runs(parts: Sequence[JobPart], total: int) -> Iterator[tuple[int, bool]]:
-    """Yield where the events of a job, or lines that are none, end, and which of both they are."""
+    """Yield the end of each run of lines, and whether the run is the events of one job."""
     for row, (one, other) in enumerate(pairwise(parts), 1):
         if other == "start" or (one is None) != (other is None):
             yield row, one is not None
@@ -275,8 +276,8 @@ def _runs(parts: Sequence[JobPart], total: int) -> Iterator[tuple[int, bool]]:
 
 
 def _job_parts(messages: Iterable[Message]) -> Iterator[JobPart]:
-    """Yield which part of a job's events each message is."""
-    from ccpipe.jobs import is_stop_of  # which metrics alone do not need
+    """Yield the role of each message among the events of its job."""
+    from ccpipe.jobs import is_stop_of  # not needed for metrics
 
     before: Message | None = None
     for message in messages:

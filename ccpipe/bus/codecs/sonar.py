@@ -14,7 +14,7 @@ from ccpipe.pipeline import Batch
 
 
 class SonarCodec(Codec):
-    """Sonar's JSON: one envelope in a message, though more than one can be read."""
+    """Sonar's JSON: writes one envelope per message; reads one or several."""
 
     records = Envelopes
 
@@ -24,7 +24,7 @@ class SonarCodec(Codec):
         """Take the options of ``sonar.decode`` and of ``sonar.encode``.
 
         A profile for one direction only, such as ``jobanalyzer`` for writing, leaves the other
-        one at its default.
+        direction at its default.
         """
         self.reads = cast("ReadProfile", profile if profile in get_args(ReadProfile) else "auto")
         self.writes = cast("WriteProfile", profile if profile in get_args(WriteProfile) else "spec")
@@ -42,7 +42,7 @@ class SonarCodec(Codec):
     def encode(
         self, records: Iterable[Envelope], subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
-        """Encode each envelope, to the subject of its cluster and type."""
+        """Encode each envelope for the subject of its cluster and type."""
         for index, envelope in enumerate(records):
             payload = encode_envelope(envelope, profile=self.writes)
             if len(payload) > packing.limit:

@@ -1,8 +1,8 @@
-"""Kafka, both ways: the only room that knows aiokafka."""
+"""Kafka, both ways: the only package that imports aiokafka."""
 
 from importlib.util import find_spec
 
 from ccpipe.errors import MissingExtra
 
-if None in map(find_spec, ("aiokafka", "cramjam")):  # the one needs the other for snappy
+if None in map(find_spec, ("aiokafka", "cramjam")):  # aiokafka needs cramjam for snappy
     raise MissingExtra("aiokafka", "kafka")

@@ -1,4 +1,4 @@
-"""How to reach a Kafka cluster, what its topics are called, and what its errors mean."""
+"""Connection options of a Kafka cluster, topic names, and translation of its errors."""
 
 import contextlib
 import re
@@ -25,18 +25,18 @@ from ccpipe.errors import (
 SONAR_TYPES = ("sample", "sysinfo", "job", "cluster")
 
 TOPICS = TEMPLATES | {"sonar": "{cluster}.{name}"}
-"""Names of topics: those of subjects, but for Sonar's, which are its own."""
+"""Topic names: those of subjects, except for Sonar's, which has its own."""
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _KEY = " {hostname}"
-"""Stands behind each template: a space, which no escaped name holds, then what becomes the key."""
+"""Appended to each template: a space, which no escaped name contains, and the message key."""
 
 
 class KafkaBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Connection to a Kafka cluster. Secrets are read from files only."""
 
     servers: tuple[str, ...] = ("127.0.0.1:9092",)
-    """Brokers of the cluster, as ``host:port``; one that is reachable suffices."""
+    """Brokers of the cluster, as ``host:port``; one reachable broker suffices."""
     tls: bool = False
     """Use TLS."""
     ca_file: str = ""
@@ -55,7 +55,7 @@ class KafkaBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Time limit for a broker's response."""
 
     def __post_init__(self) -> None:
-        """Check what must go together; raises ValueError, which names the key path."""
+        """Check combinations of options; raises ValueError naming the key path."""
         if not self.servers:
             raise ValueError("servers: at least one is needed")
         if bool(self.user) != bool(self.password_file):
@@ -65,11 +65,11 @@ class KafkaBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def url(self) -> str:
-        """The servers, for messages."""
+        """The servers, for log messages."""
         return ", ".join(self.servers)
 
     def options(self) -> dict[str, Any]:
-        """Return them as aiokafka's clients take them; raises ConfigError for a bad file."""
+        """Return the options as aiokafka's clients take them; raises ConfigError for a bad file."""
         security = ("SASL_" if self.user else "") + ("SSL" if self.tls else "PLAINTEXT")
         options: dict[str, Any] = {
             "bootstrap_servers": list(self.servers),
@@ -87,7 +87,7 @@ class KafkaBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 def keyed_subjects(site: Site, topics: Mapping[str, str]) -> Subjects:
-    """Return the site's names of topics, overridden by `topics`, each with its key behind it."""
+    """Return topic templates, overridden by `topics`, each with the message key appended."""
     subjects = Subjects.of(site, dict(topics))
     own = {name: text for name, text in subjects.templates.items() if text != TEMPLATES.get(name)}
     templates = {name: text + _KEY for name, text in {**TOPICS, **own}.items()}
@@ -95,26 +95,28 @@ def keyed_subjects(site: Site, topics: Mapping[str, str]) -> Subjects:
 
 
 def topic_and_key(subject: str, prefix: str = "") -> tuple[str, bytes]:
-    """Split what the subjects of ``keyed_subjects`` give into a topic and a key.
+    """Split a subject of ``keyed_subjects`` into topic and key.
 
-    Kafka allows dots in names, so that a cluster's name stands there as it is.
+    Kafka allows dots in topic names, so that a cluster's name is not escaped.
 
     Raises
     ------
     EncodeError
-        where Kafka does not allow the topic.
+        if Kafka does not allow the topic.
 
     """
     escaped, _, key = subject.partition(" ")
     topic = unquote(f"{prefix}.{escaped}" if prefix else escaped)
     if not _TOPIC.fullmatch(topic):
-        raise EncodeError(f"{topic!r} is not a topic of Kafka: letters, digits, '.', '_' and '-'")
+        raise EncodeError(
+            f"{topic!r} is not a valid Kafka topic (letters, digits, '.', '_' and '-')"
+        )
     return topic, unquote(key).encode()
 
 
 @contextlib.asynccontextmanager
 async def administration(broker: KafkaBroker) -> AsyncIterator[AIOKafkaAdminClient]:
-    """Connect to a cluster to ask about it; raises UnavailableError or DeniedError."""
+    """Connect an administration client; raises UnavailableError or DeniedError."""
     admin = AIOKafkaAdminClient(**broker.options())
     try:
         await admin.start()
@@ -147,10 +149,10 @@ _DENIED = (
 
 
 async def explain_start(error: Exception, broker: KafkaBroker) -> CcpipeError:
-    """Translate why a client did not start.
+    """Determine why a client did not start.
 
-    aiokafka says only that no broker could be reached and logs the reason, so each is asked again:
-    a wrong password must end a bridge, which a broker that is down must not.
+    aiokafka reports only that no broker could be reached and logs the reason, so each broker is
+    asked again: a wrong password must end a bridge, an unavailable broker must not.
     """
     if not isinstance(error, errors.KafkaConnectionError):
         return explain(error, broker)
@@ -160,7 +162,7 @@ async def explain_start(error: Exception, broker: KafkaBroker) -> CcpipeError:
         host, _, port = server.rpartition(":")
         try:
             connection = await create_conn(host.strip("[]"), int(port), **options)
-        except (errors.KafkaError, OSError, ValueError) as reason:  # TimeoutError among them
+        except (errors.KafkaError, OSError, ValueError) as reason:  # includes TimeoutError
             found.append(explain(reason, broker))
         else:
             connection.close()
@@ -169,7 +171,7 @@ async def explain_start(error: Exception, broker: KafkaBroker) -> CcpipeError:
 
 
 def explain(error: Exception, broker: KafkaBroker) -> CcpipeError:
-    """Translate one of aiokafka's errors, or one of the connection itself."""
+    """Translate an error of aiokafka or of the connection."""
     reason = f"{broker.url}: {type(error).__name__}: {error}"
     if isinstance(error, _REJECTED):
         return RejectedError(reason)

@@ -1,4 +1,4 @@
-"""How far the messages of each partition are safe: the offset that may be committed."""
+"""Tracks which messages of each partition are stored, and so which offset may be committed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any
 @dataclass(slots=True)
 class _Partition:
     open: dict[int, None] = field(default_factory=dict)
-    """Offsets handed over and not acknowledged, in their order."""
+    """Offsets handed over and not acknowledged, in order."""
     next: int = 0
     """The offset after the last one handed over."""
     committed: int = 0
@@ -17,26 +17,26 @@ class _Partition:
 class Offsets:
     """Offsets handed over and acknowledged, by partition.
 
-    An offset may be committed when all before it are safe, in whatever order they became so.
+    An offset may be committed once all before it are acknowledged, in whatever order.
     """
 
     def __init__(self) -> None:
-        """Begin with no partition."""
+        """Start without partitions."""
         self._partitions: dict[Any, _Partition] = {}
 
     def hand_over(self, partition: Any, offset: int) -> None:
-        """Note a message that is on its way."""
+        """Record a message that is being processed."""
         state = self._partitions.setdefault(partition, _Partition())
         state.open[offset] = None
         state.next = offset + 1
 
     def acknowledge(self, partition: Any, offset: int) -> None:
-        """Note that a message is safe; of a partition that was taken away it means nothing."""
+        """Record an acknowledgement; ignored for a revoked partition."""
         if (state := self._partitions.get(partition)) is not None:
             state.open.pop(offset, None)
 
     def positions(self) -> dict[Any, int]:
-        """Return the offsets to commit, of partitions that moved since the last commit."""
+        """Return the offsets to commit, of partitions with progress since the last commit."""
         found = {
             partition: next(iter(state.open), state.next)
             for partition, state in self._partitions.items()
@@ -48,12 +48,12 @@ class Offsets:
         }
 
     def commit(self, positions: dict[Any, int]) -> None:
-        """Note what was committed."""
+        """Record committed offsets."""
         for partition, offset in positions.items():
             if (state := self._partitions.get(partition)) is not None:
                 state.committed = offset
 
     def forget(self, partitions: Iterable[Any]) -> None:
-        """Forget partitions that belong to another process now."""
+        """Remove partitions that were assigned to another process."""
         for partition in partitions:
             self._partitions.pop(partition, None)

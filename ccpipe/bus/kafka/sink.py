@@ -22,14 +22,15 @@ from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import Limits, Sink
 
 OVERHEAD = 1024
-"""Bytes of a message that are left for its key and what Kafka puts around it."""
+"""Bytes of a message reserved for its key and Kafka's framing."""
 
 
 class KafkaSink(Sink):
     """Publishes records on the topics of their kind, as Sonar does: the key is the node.
 
-    A write returns when all replicas in sync have every message. What is sent again after a lost
-    connection is stored once as long as this process lives; after its death it may come twice.
+    A write returns when all in-sync replicas have stored every message. Messages resent after a
+    lost connection are stored once while this process lives; after a restart they may be
+    duplicated.
     """
 
     limits = Limits(age=0.0)
@@ -44,7 +45,7 @@ class KafkaSink(Sink):
         prefix: str = "",
         compression: Literal["snappy", "gzip", "lz4", "zstd", "none"] = "snappy",
         lines: int = 500,
-        bytes: Size = Size(64 * 2**10),  # noqa: A002 - the recipe's word
+        bytes: Size = Size(64 * 2**10),  # noqa: A002 - the key in recipes
         max_message: Size = Size(2**20),
     ) -> None:
         """Choose the cluster, the topics and the size of messages.
@@ -86,7 +87,7 @@ class KafkaSink(Sink):
         self._producer: AIOKafkaProducer | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect, where there is a cluster; raises DeniedError where it refuses us."""
+        """Connect if the cluster is reachable; raises DeniedError if it refuses us."""
         with contextlib.suppress(UnavailableError):
             await self._started()
         return self
@@ -116,7 +117,7 @@ class KafkaSink(Sink):
             await asyncio.gather(*sent)
         except KafkaError as error:
             await asyncio.gather(*sent, return_exceptions=True)
-            await self.__aexit__()  # a producer that failed may not recover
+            await self.__aexit__()  # a failed producer may not recover
             raise explain(error, self.broker) from None
 
     async def _started(self) -> AIOKafkaProducer:

@@ -32,17 +32,17 @@ from ccpipe.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
-"""How long one request for messages waits; also how soon a stop is noticed."""
+"""Maximum wait of a fetch request; also the maximum delay of a stop."""
 FETCH = 500
-"""Messages fetched at once."""
+"""Maximum number of messages per fetch."""
 COMMIT_SECONDS = 1.0
 RETRY_SECONDS = 1.0
 BUSY_SECONDS = 3600
-"""A store may be down for so long before the group gives our partitions to another process."""
+"""How long a store may be down before the group reassigns our partitions."""
 
 
 class KafkaMessage(NamedTuple):
-    """One message as it came from Kafka."""
+    """A message received from Kafka."""
 
     subject: str
     payload: bytes
@@ -52,11 +52,11 @@ class KafkaMessage(NamedTuple):
 
 
 class KafkaSource(Source):
-    """Hands over messages; their offsets are committed when their records are safe downstream.
+    """Yields messages; offsets are committed when their records are stored downstream.
 
-    With a `group` the brokers remember how far it is: what was not committed is handed over again
-    after a crash, and bridges of one group share the partitions. Without one it hears only what is
-    published from now on.
+    With a `group`, the brokers keep its position: uncommitted messages are redelivered after a
+    crash, and bridges of one group share the partitions. Without one, only messages published from
+    now on are received.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class KafkaSource(Source):
         self._stopped = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        """Connect, waiting for a cluster that is not there yet."""
+        """Connect, waiting until the cluster is reachable."""
         is_reported = False
         while True:
             try:
@@ -129,7 +129,7 @@ class KafkaSource(Source):
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Commit what is safe and leave the group."""
+        """Commit stored messages and leave the group."""
         if self._committer is not None:
             self._committer.cancel()
             await asyncio.gather(self._committer, return_exceptions=True)
@@ -143,7 +143,7 @@ class KafkaSource(Source):
         await check(self.broker)
 
     def stop(self) -> None:
-        """End the iteration when what was received has been handed over."""
+        """End the iteration once all received messages were handed over."""
         self._stopped.set()
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
@@ -195,7 +195,7 @@ class KafkaSource(Source):
         return consumer
 
     async def _refuse_others(self) -> None:
-        """Check that the group has no member; raises ConfigError where it has."""
+        """Check that the group has no other member; raises ConfigError if it has."""
         async with administration(self.broker) as admin:
             [described] = await admin.describe_consumer_groups([self.group])
         if described.groups[0][_MEMBERS]:
@@ -210,7 +210,7 @@ class KafkaSource(Source):
             await self._commit()
 
     async def _commit(self) -> None:
-        """Commit what is safe; what cannot be committed is handed over again."""
+        """Commit stored messages; on failure they are redelivered."""
         assert self._consumer is not None
         if positions := self._offsets.positions():
             try:
@@ -221,14 +221,14 @@ class KafkaSource(Source):
                 self._offsets.commit(positions)
 
     async def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """Commit what is safe of partitions that another process may get."""
+        """Commit stored messages of partitions that may be reassigned."""
         if self.group and self._consumer is not None:
             await self._commit()
         self._offsets.forget(partitions)
 
 
 _MEMBERS = 5
-"""Of a described group: error, name, state, protocol type, protocol, members (KIP-133)."""
+"""Fields of a described group: error, name, state, protocol type, protocol, members (KIP-133)."""
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka ships no types

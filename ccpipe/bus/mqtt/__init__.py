@@ -1,1 +1,1 @@
-"""MQTT 5 and 3.1.1, both ways: the only room that knows aiomqtt."""
+"""MQTT 5 and 3.1.1, both ways: the only package that imports aiomqtt."""

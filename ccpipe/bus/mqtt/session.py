@@ -1,7 +1,7 @@
-"""One connection to an MQTT broker, from its beginning until it is lost.
+"""One connection to an MQTT broker, until it is lost.
 
-aiomqtt acknowledges messages when they arrive and hides why a publication was refused; the paho
-client below it can do better, and is set up here to do so.
+aiomqtt acknowledges messages when they arrive and hides why a publication was refused; the
+underlying paho client is configured here to do better.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ import msgspec
 
 from ccpipe.bus.tls import tls_context
 from ccpipe.config import Duration, read_secret
+from ccpipe.config.dump import mask
 from ccpipe.errors import (
     CcpipeError,
     ConfigError,
@@ -33,16 +34,16 @@ except ImportError:
     raise MissingExtra("aiomqtt", "mqtt") from None
 
 IN_FLIGHT = 32
-"""Messages that wait for the broker's acknowledgement at once."""
+"""Maximum number of published messages that await acknowledgement."""
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
 
 _DENIED = {4, 5, 134, 135, 138, 140}
-"""Bad user name or password, not authorized, banned: of MQTT 3.1.1 and of MQTT 5."""
+"""Bad user name or password, not authorized, banned: in MQTT 3.1.1 and in MQTT 5."""
 _ABOUT_THE_MESSAGE = {144, 149, 153}
 """Invalid topic name, packet too large, invalid payload format."""
 _FAILURE = 128
-"""Reason codes from here on are failures."""
+"""Reason codes from this value on are failures."""
 
 
 class MqttBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -69,7 +70,7 @@ class MqttBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """Check the address; raises ValueError, which names the key path."""
         address = urlsplit(self.url)
         if address.scheme not in _PORTS or not address.hostname:
-            raise ValueError(f"{self.url!r} is not an mqtt:// or mqtts:// address")
+            raise ValueError(f"{mask(self.url, 'url')!r} is not an mqtt:// or mqtts:// address")
         if address.username or address.password:
             raise ValueError("url must not hold a password; use user and password_file")
         if bool(self.user) != bool(self.password_file):
@@ -77,18 +78,18 @@ class MqttBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Persistence(msgspec.Struct, frozen=True):
-    """What a broker keeps of a client that goes away."""
+    """What the broker keeps for a disconnected client."""
 
     identifier: str = ""
-    """The client's name, by which the broker knows it again; empty: it keeps nothing."""
+    """Client id, by which the broker recognises it; empty: nothing is kept."""
     seconds: int = 0
-    """How long; only MQTT 5 can say."""
+    """How long; only MQTT 5 supports it."""
     in_flight: int = 65535
-    """Messages that the broker sends before the first one is acknowledged; MQTT 5 only."""
+    """Maximum number of unacknowledged messages sent by the broker; MQTT 5 only."""
 
 
 class Session:
-    """One connection, as an async context manager; it is not made again when it is lost."""
+    """One connection, as an async context manager; it does not reconnect."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Session:
         """Prepare; `receive` gets each message, which must be acknowledged with ``ack()``."""
         self.broker = broker
         self._client = _client(broker, persistence)
-        # The one attribute of aiomqtt that is not public; its version is bounded for it.
+        # The only private attribute of aiomqtt used here; its version is bounded for that reason.
         self._paho = self._client._client  # noqa: SLF001
         if receive is not None:
             self._paho.manual_ack_set(on=True)
@@ -117,9 +118,9 @@ class Session:
         Raises
         ------
         UnavailableError
-            where no broker answers.
+            if no broker answers.
         DeniedError
-            where it refuses our credentials.
+            if it refuses our credentials.
 
         """
         try:
@@ -139,11 +140,11 @@ class Session:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the broker has gone."""
+        """Whether the connection is lost."""
         return self._lost is None or self._lost.done()
 
     async def wait(self) -> None:
-        """Wait until the connection is lost; raises what became of it."""
+        """Wait until the connection is lost; raises the reason."""
         assert self._lost is not None
         await asyncio.shield(self._lost)
 
@@ -161,18 +162,18 @@ class Session:
         self.is_subscribed = True
 
     def ack(self, message: Any) -> None:
-        """Acknowledge a message that came over this connection."""
+        """Acknowledge a message received on this connection."""
         self._paho.ack(message.mid, message.qos)
 
     async def publish(self, messages: Sequence[tuple[str, bytes]], *, retain: bool = False) -> None:
-        """Publish topics and payloads with QoS 1, in order, until the broker has them all.
+        """Publish topics and payloads with QoS 1, in order, until the broker has acknowledged all.
 
         Raises
         ------
         UnavailableError
-            where the connection is lost before that.
+            if the connection is lost first.
         DeniedError, RejectedError
-            where the broker refuses one of them; only MQTT 5 says so.
+            if the broker refuses one of them; only MQTT 5 reports it.
 
         """
         for start in range(0, len(messages), IN_FLIGHT):
@@ -183,7 +184,7 @@ class Session:
 
     async def _publish_window(self, window: Sequence[tuple[str, bytes]], *, retain: bool) -> None:
         assert self._lost is not None
-        # They are handed over in this order, and each waits for its acknowledgement.
+        # They are sent in this order, and each waits for its acknowledgement.
         tasks = [
             asyncio.create_task(self._client.publish(topic, payload, qos=1, retain=retain))
             for topic, payload in window
@@ -225,7 +226,7 @@ class Session:
     async def _wait_until_lost(self) -> None:
         try:
             async for _ in self._client.messages:
-                pass  # none comes this way: see `receive`
+                pass  # not used: see `receive`
         except aiomqtt.MqttError as error:
             raise self._explain(error.__cause__ or error) from None
 
@@ -256,7 +257,7 @@ def _client(broker: MqttBroker, persistence: Persistence) -> aiomqtt.Client:
         max_inflight_messages=IN_FLIGHT,
         tls_context=_tls(broker),
     )
-    client.pending_calls_threshold = IN_FLIGHT  # it warns beyond
+    client.pending_calls_threshold = IN_FLIGHT  # aiomqtt warns above it
     return client
 
 

@@ -16,15 +16,15 @@ from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Limits, Sink
 
 PACKET = 256 * 2**20 - 2**16
-"""Bytes of a payload that MQTT can carry (section 2.1.4), less room for the topic."""
+"""Maximum payload of MQTT (section 2.1.4), minus room for the topic."""
 
 
 class MqttSink(Sink):
     """Publishes records with QoS 1 on the topics of their kind.
 
     ``fox.metrics`` becomes ``fox/metrics``. A write returns when the broker has acknowledged every
-    message; what a broker without subscribers does with them is its own affair. A message that is
-    published again after a lost connection may arrive twice.
+    message; a broker without subscribers may still discard them. A message that is published again
+    after a lost connection may arrive twice.
     """
 
     limits = Limits(age=0.0)
@@ -39,7 +39,7 @@ class MqttSink(Sink):
         subjects: dict[str, str | dict[str, str]] | None = None,
         latest: bool = False,
         lines: int = 500,
-        bytes: Size = Size(64 * 2**10),  # noqa: A002 - the recipe's word
+        bytes: Size = Size(64 * 2**10),  # noqa: A002 - the key in recipes
     ) -> None:
         """Choose the broker, the topics and the size of messages.
 
@@ -64,7 +64,7 @@ class MqttSink(Sink):
         if latest and codec is not None and codec.records is not LineCodec.records:
             raise ConfigError("latest: only metrics have a latest value; use the codec 'line'")
         if set(prefix) & set("+#\0"):
-            raise ConfigError(f"prefix: {prefix!r} is no topic")
+            raise ConfigError(f"prefix: {prefix!r} is not a valid topic")
         self.broker = broker
         self.codec = codec or LineCodec()
         self.takes = self.codec.records
@@ -76,7 +76,7 @@ class MqttSink(Sink):
         self._session: Session | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect, where there is a broker; raises DeniedError where it refuses us."""
+        """Connect if the broker is reachable; raises DeniedError if it refuses us."""
         with contextlib.suppress(UnavailableError):
             await self._connected()
         return self
@@ -104,7 +104,7 @@ class MqttSink(Sink):
             await session.publish(self._latest_values(records), retain=True)
 
     def _latest_values(self, records: Iterable[Message]) -> Sequence[tuple[str, bytes]]:
-        """Return one line for each series: the one with the latest time, the last of several."""
+        """Return one line for each series: the one with the latest time, the last of equals."""
         newest: dict[str, Message] = {}
         for record in records:
             if record.kind is not Kind.METRIC:

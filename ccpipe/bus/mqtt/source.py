@@ -21,13 +21,13 @@ from ccpipe.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 PENDING_BYTES = 64 * 2**20
-"""Beyond, messages with QoS 0 are dropped and counted: nothing else could slow them down."""
+"""Further messages with QoS 0 are dropped and counted, as nothing can slow their senders down."""
 RECONNECT_SECONDS = 1.0
 MAX_IN_FLIGHT = 65535
 
 
 class MqttMessage(NamedTuple):
-    """One message as it came from the broker."""
+    """A message received from the broker."""
 
     subject: str
     payload: bytes
@@ -37,11 +37,11 @@ class MqttMessage(NamedTuple):
 
 
 class MqttSource(Source):
-    """Hands over messages; small ones that wait together come as one batch.
+    """Yields messages; small ones that arrive together form one batch.
 
-    They are subscribed to with QoS 1 and acknowledged when their records are safe downstream.
-    With a `durable` name the broker keeps the subscription and what it missed while this process
-    is away. What it does not keep, or what publishers send with QoS 0, is lost to it.
+    They are subscribed to with QoS 1 and acknowledged when their records are stored downstream.
+    With a `durable` name the broker keeps the subscription and missed messages while this process
+    is disconnected. Messages that it does not keep, or that are published with QoS 0, are lost.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class MqttSource(Source):
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect in the background; where there is no broker yet that goes on until there is."""
+        """Connect in the background, until a broker is reachable."""
         if self.queue and self.exclusive:
             raise ConfigError("queue: a translator of this recipe must see all messages")
         self._task = asyncio.create_task(self._stay_connected(), name="ccpipe-mqtt-source")
@@ -115,7 +115,7 @@ class MqttSource(Source):
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Disconnect; what was not acknowledged is delivered again."""
+        """Disconnect; unacknowledged messages are redelivered."""
         assert self._task is not None
         while not self._task.done():  # `asyncio.wait_for` may swallow a cancellation: Python 3.11
             self._task.cancel()
@@ -127,7 +127,7 @@ class MqttSource(Source):
             pass
 
     def stop(self) -> None:
-        """End the iteration when what was received has been handed over."""
+        """End the iteration once all received messages were handed over."""
         self._stopped.set()
         self._changed.set()
 
@@ -138,14 +138,14 @@ class MqttSource(Source):
                 for batch in self._batches(self._take()):
                     yield batch
             if self._task is not None and self._task.done():
-                self._task.result()  # raises what ended it
+                self._task.result()  # raises the error that ended it
             if self._stopped.is_set():
                 return
             self._changed.clear()
             await self._changed.wait()
 
     def _take(self) -> list[MqttMessage]:
-        """Take what waits, up to what is decoded at once."""
+        """Take waiting messages, up to the size that is decoded at once."""
         taken: list[MqttMessage] = []
         size = 0
         while self._waiting and size < JOINED_BYTES:
@@ -162,17 +162,17 @@ class MqttSource(Source):
             yield batch
 
     async def _acknowledge(self, arrived: list[MqttMessage]) -> None:
-        # The broker of a later connection may give the number of a lost message to another one.
+        # On a later connection the broker may reuse the id of a lost message.
         for each in arrived:
             if each.session is self._session:
                 each.session.ack(each.message)
 
     async def _stay_connected(self) -> None:
-        """Connect, subscribe and wait, again and again; ends where the broker refuses us."""
+        """Connect, subscribe and wait, repeatedly; ends if the broker refuses us."""
         is_reported = False
         while True:
             try:
-                # Known before it connects: a broker that kept messages sends them at once.
+                # Set before connecting: a broker with stored messages sends them at once.
                 self._session = Session(self.broker, self.persistence, self._receive)
                 async with self._session:
                     await self._session.subscribe(self.filters)
@@ -207,7 +207,7 @@ class MqttSource(Source):
 def _filters(
     site: Site, topics: "tuple[str, ...] | list[str]", prefix: str, queue: str
 ) -> list[str]:
-    """Return the topic filters for names of subjects and for topics as they are."""
+    """Return topic filters for subject names and for plain topics."""
     subjects = Subjects.of(site)
     found: dict[str, None] = {}
     for topic in topics:

@@ -1,14 +1,15 @@
-"""Topics and subjects: ``fox/metrics`` and ``fox.metrics`` name the same thing.
+"""Conversion between topics and subjects: ``fox/metrics`` and ``fox.metrics``.
 
-A level of a topic is a token of a subject. Names are escaped as in subjects, and ``+``, ``#`` and
-``$``, which MQTT reserves, beside them, so that a cluster's name is one level whatever it holds.
+A topic level corresponds to a subject token. Names are escaped as in subjects; the characters
+``+``, ``#`` and ``$``, which MQTT reserves, are escaped too, so that any cluster name is one
+level.
 """
 
 from ccpipe.bus.subjects import escape
 from ccpipe.message import Message
 
 _RESERVED = str.maketrans({"+": "%2B", "#": "%23", "$": "%24"})
-_WILDCARDS = {"*": "+", ">": "+/#"}  # `>` stands for one token or more, `#` for none too
+_WILDCARDS = {"*": "+", ">": "+/#"}  # `>` matches one token or more, `#` also none
 
 
 def topic_of(subject: str, prefix: str = "") -> str:

@@ -1,6 +1,6 @@
-"""A site's keys and the nats-server configuration that gives each key its permissions.
+"""A site's keys, and the nats-server configuration that gives each key its permissions.
 
-Every user is an nkey: the server knows public keys only, and a seed never leaves its file.
+Every user is an nkey: the server knows public keys only; a seed never leaves its file.
 """
 
 import json
@@ -17,7 +17,7 @@ from ccpipe.config import read_secret
 from ccpipe.errors import ConfigError, CreateError, MissingExtra
 
 DOMAINS = "domains"
-"""The file of JetStream domains that bridges may use."""
+"""The file that lists JetStream domains that bridges may use."""
 
 ROLES = ("node", "bridge", "operator", "viewer")
 
@@ -27,13 +27,13 @@ SUBJECTS: Mapping[str, str | dict[str, str]] = {
     "sonar": "{cluster}.sonar.{name}.{hostname}",
     "events": {"*": "{cluster}.events.{name}.{hostname}", "job": "{cluster}.events.job"},
 }
-"""Subjects that name the node, so that a broker can hold each node to its own name.
+"""Subjects that name the node, so that a broker can restrict each node to its own name.
 
-Job events come from schedulers' bridges, and ClusterCockpit listens to them by this name.
+Job events come from bridges of schedulers, and ClusterCockpit subscribes to them by this name.
 """
 
 HEARD = ("metrics", "metrics.*", "events.>", "log.>", "sonar.>")
-"""What bridges and viewers hear, below the cluster's name."""
+"""Subjects that bridges and viewers may subscribe to, below the cluster's name."""
 
 CONFIGURATION = """\
 # nats-server for the cluster {cluster}, written by `ccpipe auth init`. Run it again to add nodes;
@@ -46,11 +46,14 @@ max_payload: 1MB
 
 jetstream {{
   store_dir: "/var/lib/nats"
-  # What a power cut may cost; "always" costs a disk write for each message (docs/nats.md).
+  # What a power cut may cost; "always" costs a disk write for each message: see
+  # docs/operations/nats.md.
   sync_interval: "10s"
+  # Without it, a server before 2.12 lets any node delete messages (docs/operations/security.md).
+  strict: true
 }}
 
-# With TLS nobody on the network can read or change what is published (docs/security.md).
+# With TLS nobody on the network can read or change what is published (docs/operations/security.md).
 # tls {{ cert_file: "/etc/nats/server.pem", key_file: "/etc/nats/server.key" }}
 
 # For probes and `curl`, on this machine only. It reveals no secrets.
@@ -82,7 +85,7 @@ nkey_file = "/etc/ccpipe/key.nk" # the seed of this node or bridge, mode 0600
 
 
 class User(NamedTuple):
-    """Somebody whom the broker lets in."""
+    """A user of the broker."""
 
     role: str
     name: str
@@ -91,7 +94,7 @@ class User(NamedTuple):
 
 
 def ensure_keys(folder: Path, role: str, names: Iterable[str]) -> None:
-    """Make a seed for each name that has none; raises MissingExtra without nkeys."""
+    """Create a seed for each name without one; raises MissingExtra without nkeys."""
     try:
         import nkeys
     except ImportError:
@@ -106,7 +109,7 @@ def ensure_keys(folder: Path, role: str, names: Iterable[str]) -> None:
 
 
 def users_of(folder: Path) -> list[User]:
-    """Return everybody who has a seed; raises ConfigError where one cannot be read."""
+    """Return all users that have a seed; raises ConfigError if one cannot be read."""
     return [
         User(role, path.stem, public_nkey(str(path), read_secret("seed", str(path))))
         for role in ROLES
@@ -115,9 +118,9 @@ def users_of(folder: Path) -> list[User]:
 
 
 def ensure_domains(folder: Path, names: Iterable[str]) -> None:
-    """Note JetStream domains of leaf nodes that bridges may use; raises ConfigError.
+    """Add JetStream domains of leaf nodes that bridges may use; raises ConfigError.
 
-    They stand in the file ``domains``, one a line; who deletes a line there removes one.
+    They are listed in the file ``domains``, one per line; delete a line to remove one.
     """
     for name in names:
         if unfit := re.search(r"[^\w-]", name):
@@ -134,7 +137,7 @@ def domains_of(folder: Path) -> list[str]:
 
 
 def server_configuration(cluster: str, users: Iterable[User], domains: Sequence[str] = ()) -> str:
-    """Return nats-server's configuration: each user may do what the role needs and no more."""
+    """Return nats-server's configuration: each user may do what its role requires and no more."""
     token = escape(cluster)
     texts = [
         f"      # {user.role} {user.name}\n"
@@ -146,7 +149,7 @@ def server_configuration(cluster: str, users: Iterable[User], domains: Sequence[
 
 
 def permissions(user: User, cluster: str, domains: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the permissions of a user, as nats-server's configuration has them.
+    """Return the permissions of a user as nats-server's configuration.
 
     Bridges may use JetStream of `domains`, besides that of the server itself.
     """
@@ -155,7 +158,10 @@ def permissions(user: User, cluster: str, domains: Sequence[str] = ()) -> dict[s
     if user.role == "node":
         own = ("metrics", "events.*", "log.*", "sonar.*")
         return {
-            "publish": [f"{cluster}.{subject}.{user.name}" for subject in own],
+            "publish": [
+                *(f"{cluster}.{subject}.{user.name}" for subject in own),
+                "$JS.API.STREAM.NAMES",  # whether there is a stream yet
+            ],
             "subscribe": [inbox, f"{cluster}.control.*"],
             "allow_responses": True,
         }
@@ -197,14 +203,14 @@ def site_configuration(cluster: str) -> str:
 
 
 def write_site(folder: Path, cluster: str) -> list[User]:
-    """Write both configurations for everybody who has a seed; the site's own one only once.
+    """Write both configurations for all users that have a seed; an existing site file is kept.
 
     Raises
     ------
     ConfigError
-        where a seed cannot be read.
+        if a seed cannot be read.
     CreateError
-        where a file cannot be written.
+        if a file cannot be written.
 
     """
     users = users_of(folder)

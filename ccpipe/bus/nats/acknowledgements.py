@@ -1,7 +1,7 @@
-"""The broker's answers to what was published into streams, handed to whoever waits for them.
+"""The broker's replies to messages published into streams, dispatched to their senders.
 
-One subscription of a connection hears all of them. The client's own way makes a future, a timer
-and a dictionary of JSON for each message, which costs more than to encode 500 lines.
+One subscription per connection receives all replies. nats-py's own way creates a future, a timer
+and a JSON dictionary for each message, which costs more than encoding 500 lines.
 """
 
 import itertools
@@ -16,38 +16,38 @@ from ccpipe.bus.nats.protocol.reader import Receive
 
 
 class Answer(msgspec.Struct):
-    """The broker's answer to one message."""
+    """The broker's reply to one message."""
 
     stream: str = ""
-    """That has stored it; empty where none has."""
+    """Name of the stream that stored it; empty if none has."""
     error: dict[str, Any] | None = None
-    """Why the stream refused it: an error of JetStream's API."""
+    """Why the stream rejected it: an error of JetStream's API."""
 
 
 NO_STREAM = Answer()
-"""Nobody listens on the subject, and no stream does."""
+"""The subject has no subscriber, and no stream stores it."""
 
 _decode = msgspec.json.Decoder(Answer).decode
 
 
 class Waiting(ABC):
-    """Somebody who waits for answers."""
+    """A sender that waits for replies."""
 
     @abstractmethod
     def answered(self, reply: str, answer: Answer) -> None:
-        """Learn what became of the message with this reply subject."""
+        """Called with the reply to the message with this reply subject."""
 
     @abstractmethod
     def proceed(self) -> None:
-        """Go on, after the answers that came together."""
+        """Called after a group of replies that arrived together."""
 
     @abstractmethod
     def lost(self) -> None:
-        """Learn that the connection was lost: no answer comes any more."""
+        """Called when the connection is lost: no reply will arrive."""
 
 
 class Acknowledgements:
-    """The answers that one connection waits for."""
+    """The replies that one connection waits for."""
 
     def __init__(
         self,
@@ -59,27 +59,27 @@ class Acknowledgements:
         self._subscribe = subscribe
         self._inbox = ""
         self._numbers = itertools.count()
-        self._waiting: dict[str, Waiting] = {}  # by the reply subject
+        self._waiting: dict[str, Waiting] = {}  # by reply subject
 
     async def open(self) -> None:
-        """Subscribe, once; raises UnavailableError where there is no connection just now."""
+        """Subscribe, once; raises UnavailableError if not connected."""
         if not self._inbox:
             self._inbox = self._new_inbox()
             await self._subscribe(f"{self._inbox}.*", self._receive)
 
     def expect(self, waiting: Waiting) -> str:
-        """Return a reply subject whose answer `waiting` gets."""
+        """Return a reply subject whose reply is dispatched to `waiting`."""
         reply = f"{self._inbox}.{next(self._numbers)}"
         self._waiting[reply] = waiting
         return reply
 
     def forget(self, replies: Iterable[str]) -> None:
-        """Drop answers that nobody waits for any more."""
+        """Drop replies that are no longer expected."""
         for reply in replies:
             self._waiting.pop(reply, None)
 
     def lost(self) -> None:
-        """Tell everybody that the connection was lost."""
+        """Notify all senders that the connection was lost."""
         waiting = set(self._waiting.values())
         self._waiting.clear()
         for each in waiting:
@@ -98,11 +98,11 @@ class Acknowledgements:
 
 
 def _read(delivery: Delivery) -> Answer | None:
-    """Return the broker's answer; None for what a subscriber says who is no stream."""
+    """Return the broker's reply; None for a reply of a plain subscriber."""
     if delivery.status[0] == "503":
         return NO_STREAM
     try:
         answer = _decode(delivery.payload)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return answer if answer.stream or answer.error else None

@@ -1,16 +1,15 @@
-"""Where a running ``ccpipe up`` of this user can be reached, for the user's other commands."""
+"""Where a running ``ccpipe up`` can be reached, for other commands of the same user."""
 
-import json
 import os
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import msgspec
 
 from ccpipe.config import state_folder
 
 
-@dataclass(frozen=True, slots=True)
-class RunningServer:
-    """Where a ``ccpipe up`` on this machine can be reached; holds the password."""
+class RunningServer(msgspec.Struct, frozen=True):
+    """Address of a ``ccpipe up`` running on this machine; includes the password."""
 
     url: str
     pid: int
@@ -18,20 +17,21 @@ class RunningServer:
     folder: str
 
     def announce(self) -> bool:
-        """Announce it to commands of the same user, in a file that only the user can read.
+        """Announce the server in a file that only the user can read.
 
-        Where another one runs that was announced before, that one stays; return whether it is us.
+        If a server announced earlier is still running, it stays; return whether this one was
+        announced.
         """
         other = running()
         if other is not None and other.pid != self.pid:
             return False
         path = _announcement()
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_private(path, json.dumps(asdict(self)))
+        write_private(path, msgspec.json.encode(self).decode())
         return True
 
     def withdraw(self) -> None:
-        """Withdraw the announcement, unless another one has replaced it."""
+        """Remove the announcement, unless another server has replaced it."""
         if running() == self:
             _announcement().unlink(missing_ok=True)
 
@@ -39,9 +39,9 @@ class RunningServer:
 def running() -> RunningServer | None:
     """Return this user's running ``ccpipe up``, if there is one."""
     try:
-        found = RunningServer(**json.loads(_announcement().read_text(encoding="utf-8")))
+        found = msgspec.json.decode(_announcement().read_bytes(), type=RunningServer)
         os.kill(found.pid, 0)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError):
         return None
     return found
 
@@ -51,7 +51,7 @@ def _announcement() -> Path:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
+    """Write a file that only its owner can read, atomically."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123

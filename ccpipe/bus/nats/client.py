@@ -1,4 +1,4 @@
-"""nats-py's client, made safe where it matters: nothing before TLS, no wait for a frozen server."""
+"""nats-py's client, hardened: sends nothing before TLS, does not wait for a frozen server."""
 
 import asyncio
 import contextlib
@@ -13,29 +13,29 @@ from ccpipe.bus.nats.protocol.reader import RobustClient
 
 PING_SECONDS = 8
 UNANSWERED_PINGS = 2
-"""A connection is given up at the ping after so many that were not answered: within 24 s."""
+"""Unanswered pings after which the connection is given up, at the next one: within 24 s."""
 
 
 _PING = b"PING\r\n"
 
 CLOSE_SECONDS = 2.0
-"""How long closing a connection may take before it is cut off."""
+"""Time limit for closing a connection, after which it is cut off."""
 
 
 class TlsError(nats.errors.Error):
-    """TLS is asked for and the server offers none; nothing was sent to it."""
+    """TLS is required and the server does not offer it; nothing was sent."""
 
 
 class Client(RobustClient):
-    """A connection that sends nothing in clear where TLS is required, and can be cut off."""
+    """A connection that sends nothing unencrypted if TLS is required, and can be aborted."""
 
     requires_tls: bool = False
     """Whether to send nothing before TLS, not even credentials."""
     loss: str = ""
-    """Why the connection was given up, where it was not closed by the server."""
+    """Why the connection was given up, if the server did not close it."""
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        """Refuse a server without TLS: this is called before CONNECT, with its first line."""
+        """Refuse a server without TLS: called with its first line, before CONNECT."""
         await super()._process_info(info, initial_connection)
         if not (self.requires_tls and initial_connection) or self.options["tls_handshake_first"]:
             return
@@ -43,7 +43,7 @@ class Client(RobustClient):
         scheme = self._current_server.uri.scheme
         if scheme != "wss":
             if info.get("tls_available") and scheme != "ws":
-                info["tls_required"] = True  # it need not, but can
+                info["tls_required"] = True  # optional TLS
             if not info.get("tls_required") or scheme == "ws":
                 raise TlsError(
                     "TLS is required (bus.tls, bus.ca_file or tls:// in bus.servers) and the "
@@ -51,11 +51,11 @@ class Client(RobustClient):
                 )
 
     async def _connect_to_server(self, s: Srv) -> None:
-        self.abort()  # what is left of an attempt that failed
+        self.abort()  # left over from a failed attempt
         await super()._connect_to_server(s)
 
     async def _process_op_err(self, e: Exception) -> None:
-        """Give the connection up without waiting until a server that is gone takes what is left."""
+        """Give up the connection; do not wait for an unresponsive server to read pending data."""
         self.loss = ""
         if isinstance(e, nats.errors.StaleConnectionError):
             self.loss = f"it answered no ping for {PING_SECONDS * (UNANSWERED_PINGS + 1)} s"
@@ -64,10 +64,10 @@ class Client(RobustClient):
         self._release_senders()
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:
-        """Have the flusher send what is pending; with `force_flush` wait until it has.
+        """Wake the flusher to send pending data; with `force_flush` wait until it has.
 
-        nats-py's own drops a cancellation, and waits without end for a flusher that has ended
-        with its connection.
+        nats-py's own method drops a cancellation, and waits forever for a flusher that ended with
+        its connection.
         """
         if self.is_connected and (self._flusher_task is None or self._flusher_task.done()):
             return await super()._flush_pending(force_flush)
@@ -82,16 +82,16 @@ class Client(RobustClient):
         return sent
 
     async def _send_ping(self, future: "asyncio.Future[bool] | None" = None) -> None:
-        """Send a ping behind what is pending, so that its answer says that the server has that.
+        """Send a ping behind pending data, so that its answer confirms their arrival.
 
-        nats-py's own overtakes what was published just before.
+        nats-py's own ping overtakes what was published just before.
         """
         self._pongs.append(future or asyncio.get_running_loop().create_future())
         await self._send_command(_PING)
         await self._flush_pending()
 
     def _release_senders(self) -> None:
-        """Let go on who waits for the flusher: the connection is lost."""
+        """Release all that wait for the flusher: the connection is lost."""
         queue = self._flush_queue
         while queue is not None and not queue.empty():
             sent = queue.get_nowait()
@@ -105,13 +105,13 @@ class Client(RobustClient):
             self._release_senders()
 
     def abort(self) -> None:
-        """Cut the connection off; what was not sent yet is discarded."""
+        """Cut the connection; unsent data are discarded."""
         writer = getattr(self._transport, "_io_writer", None)  # websockets have none
         if writer is not None:
             writer.transport.abort()
 
     async def leave(self, *, flushed: bool) -> None:
-        """Close the connection for good; without waiting for the server unless it is `flushed`."""
+        """Close the connection permanently; wait for the server only if `flushed`."""
         if not flushed:
             self._pending, self._pending_data_size = [], 0
             self.abort()
@@ -132,10 +132,10 @@ class Client(RobustClient):
 
 
 async def end_tasks(tasks: Iterable["asyncio.Task[Any] | None"]) -> None:
-    """Cancel tasks until they have ended: nats-py now and then swallows a cancellation.
+    """Cancel tasks until they have ended: nats-py sometimes swallows a cancellation.
 
-    It does so where Python 3.11's ``asyncio.wait_for`` does: where what it waits for, such as a
-    connection that is refused, ends at the same moment. Our own cancellation waits for the tasks.
+    It does so where Python 3.11's ``asyncio.wait_for`` does: if what it waits for, such as a
+    refused connection, ends at the same moment. A cancellation of the caller waits for the tasks.
     """
     cancelled = None
     left = {task for task in tasks if task is not None and task is not asyncio.current_task()}
@@ -151,7 +151,7 @@ async def end_tasks(tasks: Iterable["asyncio.Task[Any] | None"]) -> None:
 
 
 def tls_problem(error: BaseException) -> str:
-    """Say in words what is wrong with TLS; empty for an error of another kind."""
+    """Describe a TLS error; empty for an error of another kind."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"TLS: the server's certificate is refused: {error.verify_message.rstrip('.')} "

@@ -1,4 +1,4 @@
-"""The connection to NATS: made once, kept for ever, its troubles counted and told."""
+"""The connection to NATS: reconnects forever, counts and logs errors."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ from ccpipe.bus.nats.credentials import (
     without_secrets,
 )
 from ccpipe.bus.nats.permissions import Permissions
-from ccpipe.bus.nats.protocol.frames import Delivery as Delivery  # noqa: PLC0414 - for whoever subscribes
+from ccpipe.bus.nats.protocol.frames import Delivery as Delivery  # noqa: PLC0414 - re-exported for subscribers
 from ccpipe.bus.nats.protocol.reader import FlawedMessage, Receive
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError, system_reason
@@ -43,37 +43,37 @@ log = logging.getLogger(__name__)
 DEFAULT_SERVER = "nats://127.0.0.1:4222"
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 1.0
-"""How long the server may take for what is still to be sent when the connection is closed."""
+"""Time limit for sending pending data when the connection is closed."""
 RECONNECT_SECONDS = 0.5
 REPEAT_SECONDS = 60.0
-"""The same trouble is told again only after so long."""
+"""Interval at which the same error is logged again."""
 TROUBLES = ("authorization", "connection", "permissions", "slow_consumer")
-"""Kinds of errors of the connection, as they are counted."""
+"""Kinds of connection errors, as they are counted."""
 PENDING_BYTES = 128 * 2**20
-"""What a source holds undecoded before it drops messages and calls itself a slow consumer."""
+"""Maximum undecoded data of a source, beyond which messages are dropped (slow consumer)."""
 
 EACH = 5000
-"""Messages in one write of ``publish_each``."""
+"""Messages per write of ``publish_each``."""
 
 
 class Connection:
     """One connection, as an async context manager.
 
-    It reconnects for ever and takes its subscriptions along. Slow consumers, missing permissions
-    and lost connections are counted in ``telemetry.bus_errors`` and logged.
+    It reconnects forever and renews its subscriptions. Slow consumers, missing permissions and
+    lost connections are counted in ``telemetry.bus_errors`` and logged.
     """
 
     def __init__(self, bus: Bus, *, name: str, telemetry: Telemetry, forever: bool = True) -> None:
-        """Prepare; `forever` waits for a server that is not there yet instead of giving up."""
+        """Prepare; `forever` waits for a server that is not reachable yet instead of failing."""
         self._bus = bus
         self.servers = servers_of(bus)
         self.name = name
         self.telemetry = telemetry
         self.forever = forever
         self.is_silent = False
-        """Whether the server did not answer when it was last asked by ``answers``."""
+        """Whether the server did not respond to the last call of ``answers``."""
         self.connects = 0
-        """How often the connection was made."""
+        """Number of times the connection was made."""
         check_urls(self.servers)
         self._options = client_options(bus)
         self.permissions = Permissions()
@@ -89,20 +89,20 @@ class Connection:
         self._opening: asyncio.Task[Self] | None = None
 
     async def connect_in_background(self) -> Self:
-        """Begin to connect; where no server is there after a second that goes on by itself."""
+        """Start connecting; if no server answers within a second, continue in the background."""
         self._opening = asyncio.create_task(self.__aenter__(), name="ccpipe-bus")
         await asyncio.wait({self._opening}, timeout=1)
         return self
 
     def require_connected(self) -> None:
-        """Return where there is a server at the other end.
+        """Check that a server is connected.
 
         Raises
         ------
         UnavailableError
-            where there is none at this moment.
+            if not connected at the moment.
         DeniedError
-            where it refused our credentials when it was opened.
+            if the server refused our credentials.
 
         """
         if self._opening is not None and self._opening.done():
@@ -116,9 +116,9 @@ class Connection:
         Raises
         ------
         UnavailableError
-            where no server answers and `forever` is false.
+            if no server answers and `forever` is false.
         DeniedError
-            where the server refuses our credentials.
+            if the server refuses our credentials.
 
         """
         deadline = math.inf if self.forever else time.monotonic() + CONNECT_SECONDS
@@ -134,7 +134,7 @@ class Connection:
         return self
 
     async def _attempt(self, deadline: float) -> bool:
-        """Connect; false where other servers are meant by now: a `ccpipe up` that just started."""
+        """Connect; false if other servers are now configured: a `ccpipe up` that just started."""
         attempt = asyncio.create_task(self._connect(), name="ccpipe-connect")
         try:
             while not attempt.done():
@@ -156,55 +156,55 @@ class Connection:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Send what is pending, then close; a server that does not answer is not waited for."""
+        """Send pending data, then close; an unresponsive server is not waited for."""
         self._leaving = True
         self._forget()
         await end_tasks([self._again, self._opening])
         await self._client.leave(flushed=await self.answers(CLOSE_SECONDS))
 
     def _forget(self) -> None:
-        with contextlib.suppress(ValueError):  # it may not have been opened
+        with contextlib.suppress(ValueError):  # it may not be open
             self.telemetry.connections.remove(self)
 
     @property
     def url(self) -> str:
-        """The servers' addresses, without the secrets that a URL may hold."""
+        """The servers' addresses, without secrets in URLs."""
         return ", ".join(without_secrets(server) for server in self.servers)
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a server at the other end at this moment."""
+        """Whether a server is connected at the moment."""
         return self._client.is_connected
 
     @property
     def max_payload(self) -> int:
-        """Bytes of a message that the server takes at most, headers included."""
+        """Maximum message size that the server accepts, in bytes, headers included."""
         return self._client.max_payload
 
     def jetstream(self, timeout: float = 5.0) -> "JetStreamContext":
-        """Return JetStream as seen through this connection."""
+        """Return a JetStream context of this connection."""
         return self._client.jetstream(timeout=timeout, domain=self._bus.domain or None)
 
     @property
     def api_prefix(self) -> str:
-        """What the subjects of JetStream's API begin with."""
+        """Prefix of the subjects of JetStream's API."""
         return f"$JS.{self._bus.domain}.API" if self._bus.domain else "$JS.API"
 
     def new_inbox(self) -> str:
-        """Return a subject of our own for replies."""
+        """Return a unique subject for replies."""
         return str(self._client.new_inbox())
 
     async def subscribe(
         self, subject: str, callback: Callable[[Delivery], None], queue: str = ""
     ) -> None:
-        """Call `callback` with every delivery; those of one `queue` group share them.
+        """Call `callback` with every message; members of the same `queue` group share them.
 
-        Messages that break the protocol are dropped, counted and logged.
+        Messages that violate the protocol are dropped, counted and logged.
 
         Raises
         ------
         UnavailableError
-            where the connection was lost just now; the subscription is made once it is back.
+            if the connection is lost; the subscription is made once it is back.
 
         """
 
@@ -214,13 +214,13 @@ class Connection:
                     if message.flaw:
                         raise FlawedMessage(message)
                     callback(message)
-                except Exception as error:  # noqa: BLE001 - it costs this message
+                except Exception as error:  # noqa: BLE001 - only this message is lost
                     self._client.reader.report(error)
 
         await self.subscribe_lists(subject, receive, queue)
 
     async def subscribe_lists(self, subject: str, receive: Receive, queue: str = "") -> None:
-        """Call `receive` with the deliveries that came together, also with those with a `flaw`.
+        """Call `receive` with lists of messages, including those with a `flaw`.
 
         Raises
         ------
@@ -242,12 +242,12 @@ class Connection:
         reply: str = "",
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Send a message that nobody acknowledges.
+        """Publish a message without acknowledgement.
 
         Raises
         ------
         UnavailableError
-            where there is no connection: what is sent then would only pile up.
+            if there is no connection: what is sent then would only pile up.
 
         """
         if not self._client.is_connected:
@@ -255,7 +255,7 @@ class Connection:
         await self._client.publish(subject, payload, reply, headers)
 
     def write(self, commands: Sequence[bytes]) -> None:
-        """Send commands of the protocol, in pieces, without waiting for anything.
+        """Send protocol commands, in pieces, without waiting.
 
         Raises
         ------
@@ -268,7 +268,7 @@ class Connection:
         self._client.write(commands)
 
     async def publish_each(self, subjects: Sequence[str], payload: bytes) -> None:
-        """Send the same payload to many subjects of the server's own making, in one write.
+        """Publish the same payload to many subjects chosen by the server, in one write.
 
         Raises
         ------
@@ -285,7 +285,7 @@ class Connection:
             await self._client.send(commands.encode())
 
     async def answers(self, seconds: float) -> bool:
-        """Say whether the server has seen what was published and answers a ping in time."""
+        """Return whether the server has received what was published and answers a ping in time."""
         if self._client.is_connected:
             with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
                 async with asyncio.timeout(seconds):
@@ -296,7 +296,7 @@ class Connection:
         return False
 
     async def flush(self) -> None:
-        """Wait until the server has seen what was published; raises UnavailableError."""
+        """Wait until the server has received what was published; raises UnavailableError."""
         try:
             await self._client.flush(timeout=5)
         except (nats.errors.Error, TimeoutError, OSError) as error:
@@ -304,7 +304,7 @@ class Connection:
 
     async def _subscribe(self, subject: str, queue: str, receive: Receive) -> None:
         async def passed_by(_: Msg) -> None:
-            """Stand for `receive`, to which the client's reader hands messages itself."""
+            """Placeholder callback for `receive`, which the protocol reader calls directly."""
 
         self._client.reader.receivers[passed_by] = receive
         await self._client.subscribe(subject, queue, cb=passed_by)
@@ -351,11 +351,11 @@ class Connection:
             kind = "connection"
         self.telemetry.count(self.telemetry.bus_errors, kind)
         if kind == "connection" and self._client.is_reconnecting:
-            return  # that the connection is lost has been told; every try that fails need not be
+            return  # the lost connection was logged already; not every failed attempt is
         now = time.monotonic()
-        told = kind if kind == "malformed" else text  # whose texts hold whatever somebody sends
-        if now - self._reported.get(told, -REPEAT_SECONDS) >= REPEAT_SECONDS:
-            self._reported = {**dict(list(self._reported.items())[-20:]), told: now}
+        reported = kind if kind == "malformed" else text  # may contain anything
+        if now - self._reported.get(reported, -REPEAT_SECONDS) >= REPEAT_SECONDS:
+            self._reported = {**dict(list(self._reported.items())[-20:]), reported: now}
             log.warning("%s: NATS at %s: %s", self.name, self.url, text)
 
     async def _lost(self) -> None:
@@ -363,7 +363,10 @@ class Connection:
         if not self._leaving:
             reason = f" ({self._client.loss})" if self._client.loss else ""
             log.warning(
-                "%s: NATS at %s is lost%s; retrying until it is back", self.name, self.url, reason
+                "%s: the connection to NATS at %s is lost%s; retrying until it is back",
+                self.name,
+                self.url,
+                reason,
             )
 
     async def _back(self) -> None:
@@ -373,7 +376,7 @@ class Connection:
         log.info("%s: NATS at %s is back", self.name, self.url)
 
     async def _closed(self) -> None:
-        """Start anew where the client gave up: after a refusal it does so for good."""
+        """Start over if the client gave up: after a refusal it does so permanently."""
         if not self._leaving and self._again is None:
             self._again = asyncio.create_task(self._start_anew(), name="ccpipe-reconnect")
 

@@ -1,7 +1,8 @@
-"""Who we are to the broker, and how we know it: the client's options from the configuration."""
+"""Our identity for the broker: the client's options from the configuration."""
 
 import functools
 import importlib.util
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ SCHEMES = ("nats", "tls", "ws", "wss")
 
 
 def client_options(bus: Bus) -> dict[str, Any]:
-    """Turn credentials and certificates into the client's options; secrets come from files.
+    """Convert credentials and certificates to options of the client; secrets come from files.
 
     Raises
     ------
@@ -34,7 +35,7 @@ def client_options(bus: Bus) -> dict[str, Any]:
         except ImportError:
             raise MissingExtra("nkeys", "nkeys") from None
     elif bus.user:
-        read_secret("bus.password_file", bus.password_file)  # a mistake is told now
+        read_secret("bus.password_file", bus.password_file)  # fail early
         options["user"] = bus.user
         options["password"] = functools.partial(_password, bus.password_file)
     if bus.credentials_file:
@@ -46,7 +47,7 @@ def client_options(bus: Bus) -> dict[str, Any]:
     if bus.nkey_file:
         options["nkeys_seed_str"] = read_secret("bus.nkey_file", bus.nkey_file)
         inbox = inbox or public_nkey(bus.nkey_file, options["nkeys_seed_str"])
-    if inbox:  # so that a broker can keep each user from hearing the answers to others
+    if inbox:  # so that a broker can prevent users from reading replies to others
         options["inbox_prefix"] = f"_INBOX.{escape(inbox)}"
     if requires_tls(bus) or bus.cert_file:
         options["tls"] = tls_context(bus.ca_file, bus.cert_file, bus.key_file, "bus.")
@@ -55,19 +56,18 @@ def client_options(bus: Bus) -> dict[str, Any]:
 
 
 def requires_tls(bus: Bus) -> bool:
-    """Say whether nothing may be sent before TLS."""
+    """Return whether nothing may be sent before TLS."""
     if bus.tls != "auto" or bus.ca_file or bus.cert_file:
         return True
     return any(server.startswith(("tls://", "wss://")) for server in bus.servers)
 
 
 def check_urls(servers: Sequence[str]) -> None:
-    """Refuse what is no URL of a server, and websockets where their library is missing.
+    """Check the servers' URLs, and that websockets' library is installed if needed.
 
     Raises
     ------
-    ConfigError
-        without the URL, which may hold a password.
+    ConfigError without the URL in its message, which may hold a password.
     MissingExtra
         for websockets without aiohttp.
 
@@ -89,9 +89,9 @@ def check_urls(servers: Sequence[str]) -> None:
 
 
 def without_secrets(server: str) -> str:
-    """Return the address of a server without what its URL may hold before ``@``."""
+    """Return the scheme, host and port of a server's URL, which hold no secret."""
     scheme = next((each for each in SCHEMES if server.startswith(f"{each}://")), "")
-    host = server.rpartition("@")[2].removeprefix(f"{scheme}://")
+    host = re.split("[/?#]", server.rpartition("@")[2].removeprefix(f"{scheme}://"))[0]
     return f"{scheme or 'nats'}://{host}"
 
 
@@ -106,7 +106,7 @@ def public_nkey(path: str, seed: str) -> str:
 
 
 def explain_denial(bus: Bus) -> str:
-    """Say what the server refused, or what it may ask for."""
+    """Describe which credentials the server refused, or which it may require."""
     if bus.credentials_file:
         return f"the server refused bus.credentials_file {bus.credentials_file}"
     if bus.nkey_file:
@@ -117,7 +117,7 @@ def explain_denial(bus: Bus) -> str:
 
 
 def _password(path: str) -> str:
-    """Read the password for each connection anew: it may have been changed meanwhile."""
+    """Read the password anew for each connection: it may have been changed."""
     try:
         return read_secret("bus.password_file", path)
     except ConfigError as error:

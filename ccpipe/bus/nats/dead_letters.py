@@ -11,21 +11,21 @@ from ccpipe.pipeline import DeadLetter, DeadLetterSink
 
 
 class NatsDeadLetterSink(DeadLetterSink):
-    """Keeps dead letters on ``<cluster>.dead``: the original bytes, the reason in headers.
+    """Publishes dead letters on ``<cluster>.dead``: the original bytes, the reason in headers.
 
     Headers are ``Ccpipe-Reason``, ``Ccpipe-Origin`` and, for a line that could not be read,
     ``Ccpipe-Line`` (from 1) and ``Ccpipe-Offset`` (in its payload, from 0).
     """
 
     def __init__(self, bus: Connection, site: Site) -> None:
-        """Publish over a connection that somebody else opens and closes."""
+        """Publish over a connection opened and closed by the caller."""
         self.bus = bus
         subjects = Subjects.of(site)
         self.subject = subjects.dead()
         self._publisher = Publisher(bus, site.bus, subjects, names=())
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Publish the letters in their order; see ``DeadLetterSink.write``."""
+        """Publish the dead letters in order; see ``DeadLetterSink.write``."""
         await self._publisher.publish([self._encode(letter) for letter in letters])
 
     def _encode(self, letter: DeadLetter) -> Outgoing:
@@ -43,6 +43,6 @@ class NatsDeadLetterSink(DeadLetterSink):
 
 
 def _header(text: str) -> str:
-    """Make text safe in a header: one line of printable ASCII, bounded."""
+    """Make text safe for a header: one line of printable ASCII, bounded."""
     one_line = " ".join(text.split())[:400]
     return one_line.encode("ascii", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Errors of the client and of JetStream as ours, in words that say what to do."""
+"""Translation of errors of nats-py and JetStream, with messages that suggest a remedy."""
 
 import re
 
@@ -11,10 +11,10 @@ FULL = {
     10047: "the server has no more storage for JetStream (max_file_store, or its disk is full)",
     10122: "stream_size is more than the account may use",
 }
-"""JetStream's error codes for missing resources (its ``errors.json``)."""
+"""JetStream's error codes for exhausted resources (its ``errors.json``)."""
 
 STORE_FAILED = 10077
-"""JetStream's error code for a message that its store did not take, for whatever reason."""
+"""JetStream's error code for a message that its store rejected, for any reason."""
 
 _DISK = re.compile(r"no space left|quota exceeded|input/output error|read-only file|too large")
 _LIMIT = re.compile(r"maximum (?:bytes|messages)")
@@ -26,7 +26,7 @@ CURE = (
 
 
 def explain(error: Exception, doing: str) -> UnavailableError | DeniedError:
-    """Turn an error of the client into ours; `doing` says what failed."""
+    """Translate an error of the client; `doing` names the failed operation."""
     import nats.errors
     import nats.js.errors
 
@@ -50,7 +50,7 @@ def explain(error: Exception, doing: str) -> UnavailableError | DeniedError:
 
 
 def storage_problem(code: int | None, description: str) -> str:
-    """Say which resource of the server is exhausted, and its cure; empty where none is."""
+    """Describe which resource of the server is exhausted, and the remedy; empty if none."""
     if _DISK.search(description):
         return f"the disk of JetStream fails ({description}): {CURE}"
     if code == STORE_FAILED and _LIMIT.search(description):

@@ -1,4 +1,4 @@
-"""Ids of messages that JetStream delivered, read from the subjects that acknowledge them."""
+"""Ids of messages that JetStream delivered, parsed from their reply subjects."""
 
 from array import array
 from typing import Any
@@ -8,11 +8,11 @@ from ccpipe.pipeline import Batch, MessageIds
 
 
 def give_ids(batch: Batch, consumer: str, replies: list[str]) -> None:
-    """Let a batch tell the ids of its messages, which are acknowledged at `replies`.
+    """Attach message ids to a batch, parsed on demand from its reply subjects.
 
-    `consumer` is what numbers belong to: nothing is read before somebody asks.
+    `consumer` identifies the consumer that the numbers belong to.
     """
-    ends_of = batch.ends_of  # the batch itself would be a circle, and its memory freed late
+    ends_of = batch.ends_of  # a reference to the batch would be a cycle, and its memory freed late
 
     def ids_of(records: Any) -> MessageIds | None:
         ends = ends_of(records) if ends_of else array("q", [len(records)])

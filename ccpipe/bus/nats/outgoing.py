@@ -1,4 +1,4 @@
-"""A message that is to be published, and the command of the protocol that publishes it."""
+"""A message to be published, and the protocol command that publishes it."""
 
 import re
 from collections.abc import Mapping
@@ -12,37 +12,37 @@ from ccpipe.bus.nats.protocol.frames import write_header
 from ccpipe.errors import EncodeError, RejectedError
 
 HEADER_ROOM = 1024
-"""Bytes of the server's ``max_payload`` that are left for headers."""
+"""Bytes of the server's ``max_payload`` reserved for headers."""
 MESSAGE_ID = "Nats-Msg-Id"
-"""Header by which the broker recognises a message that is published again."""
+"""Header by which the broker detects a message that is published again."""
 
 _BREAK = re.compile(r"[ \t\r\n]")
 
 
 class Outgoing(NamedTuple):
-    """A message that is to be published."""
+    """A message to be published."""
 
     subject: str
     payload: bytes
     id: str
-    """The same id within the broker's window for duplicates is stored once."""
+    """Messages with the same id within the broker's duplicate window are stored once."""
     headers: Mapping[str, str] = MappingProxyType({})
-    """Besides the id."""
+    """Headers besides the id."""
 
     @classmethod
     def of(cls, subject: str, payload: bytes) -> "Outgoing":
-        """Return a message whose id is a hash of what it says and where."""
+        """Return a message whose id is a hash of its content and subject."""
         return cls(subject, payload, digest(subject, payload))
 
     def command(self, reply: str, limit: int) -> tuple[bytes, bytes, bytes]:
-        """Return what publishes the message and has it acknowledged at `reply`, in three parts.
+        """Return the publish command with reply subject `reply`, in three parts.
 
         Raises
         ------
         EncodeError
-            where the subject or a header would end the command.
+            if the subject or a header contains a line end.
         RejectedError
-            where it is larger than `limit`, the server's ``max_payload``.
+            if it is larger than `limit`, the server's ``max_payload``.
 
         """
         for name, value in self.headers.items():
@@ -56,9 +56,9 @@ class Outgoing(NamedTuple):
 
 
 def digest(*parts: str | bytes) -> str:
-    """Return a message id that depends on the content alone: XXH3, 128 bits in hexadecimal.
+    """Return a message id derived from the content alone: XXH3, 128 bits in hexadecimal.
 
-    Nothing secret rests on it: whoever may publish may write any id.
+    It need not be cryptographic: whoever may publish may choose any id.
     """
     state = xxhash.xxh3_128()
     for part in parts:

@@ -1,7 +1,7 @@
-"""What the server does not permit us, reported to whoever waits for it.
+"""Permission errors of the server, reported to the waiting sender.
 
-The server answers a publish that it refuses with a line for the connection, not with a reply: who
-waits for a reply would wait for nothing, and try again for ever.
+The server answers a forbidden publish with an error for the connection, not with a reply: a sender
+that only waits for a reply would time out and retry forever.
 """
 
 import asyncio
@@ -9,49 +9,56 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 
+from ccpipe.bus.subjects import matches
 from ccpipe.errors import DeniedError, RejectedError
 
-_REFUSED = re.compile(r'Permissions Violation for (Publish|Subscription) to "(.*?)"', re.IGNORECASE)
+_REFUSED = r'(?i)Permissions Violation for (Publish|Subscription) to "(.*?)"'
 
 
 class ForbiddenError(RejectedError):
-    """The server does not permit us to publish on some subjects: trying again is pointless."""
+    """The server does not permit us to publish on some subjects: retrying is pointless."""
 
     def __init__(self, subjects: Collection[str], indices: Sequence[int] | None = None) -> None:
-        """Name the subjects, and the records that belong there where they are known."""
+        """Take the subjects, and the records that belong there if known."""
         self.subjects = frozenset(subjects)
         names = ", ".join(sorted(self.subjects))
         super().__init__(f"the server does not permit us to publish on {names}", indices)
 
 
 class Permissions:
-    """The refusals of one connection."""
+    """The permission errors of one connection."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start without any."""
         self._watching: dict[str, list[Callable[[str], None]]] = {}
-        self._asked: set[str] = set()  # subjects on which a refusal is an answer like any other
-        self._inbox = ""  # that the server does not let us subscribe to
+        self._asked: set[str] = set()  # patterns of subjects whose refusal is an expected answer
+        self._inbox = ""  # subjects that we may not subscribe to
 
     def report(self, text: str, inbox_prefix: str) -> bool:
-        """Take note of what the server says in an error; return whether it is one."""
-        if (found := _REFUSED.search(text)) is None:
+        """Record a permission error; return whether the error is one."""
+        if (found := re.search(_REFUSED, text)) is None:
             return True
         what, subject = found[1].lower(), found[2]
         if what == "publish":
-            for refuse in list(self._watching.get(subject, ())):
+            watching = [
+                refuse
+                for pattern, those in self._watching.items()
+                if matches(pattern, subject)
+                for refuse in those
+            ]
+            for refuse in watching:
                 refuse(subject)
-            return subject not in self._asked
+            return not any(matches(pattern, subject) for pattern in self._asked)
         if subject.startswith(f"{inbox_prefix}."):
             self._inbox = subject
         return True
 
     def forget(self) -> None:
-        """Begin anew, with a new connection."""
+        """Start over with a new connection."""
         self._inbox = ""
 
     def require_replies(self) -> None:
-        """Raise DeniedError where the server does not let us hear its replies."""
+        """Raise DeniedError if the server does not permit us to receive replies."""
         if self._inbox:
             raise DeniedError(
                 f"the server does not permit us to subscribe to {self._inbox}, so that nothing we "
@@ -59,10 +66,11 @@ class Permissions:
             )
 
     @contextlib.asynccontextmanager
-    async def replying(self, subject: str, *, asks: bool = False) -> AsyncIterator[None]:
-        """Publish and wait for the reply; raises ForbiddenError as soon as it is refused.
+    async def replying(self, pattern: str, *, asks: bool = False) -> AsyncIterator[None]:
+        """Publish on subjects and wait for replies; raises ForbiddenError once one is refused.
 
-        Where it `asks` what the server permits, a refusal is neither logged nor counted.
+        With `asks`, the purpose is to find out what is permitted: a refusal is neither logged nor
+        counted.
         """
         limit = asyncio.timeout(None)
         refused: set[str] = set()
@@ -72,22 +80,22 @@ class Permissions:
             limit.reschedule(asyncio.get_running_loop().time())
 
         if asks:
-            self._asked.add(subject)
+            self._asked.add(pattern)
         try:
-            with self.watching([subject], refuse):
+            with self.watching([pattern], refuse):
                 async with limit:
                     yield
         except TimeoutError:
             if not refused:
                 raise
         finally:
-            self._asked.discard(subject)
+            self._asked.discard(pattern)
         if refused:
             raise ForbiddenError(refused)
 
     @contextlib.contextmanager
     def publishing(self, subjects: Collection[str]) -> Iterator[None]:
-        """Publish; raises ForbiddenError at the end for those of the subjects that were refused."""
+        """Publish; raises ForbiddenError at the end for the refused subjects."""
         refused: set[str] = set()
         with self.watching(subjects, refused.add):
             yield
@@ -96,7 +104,10 @@ class Permissions:
 
     @contextlib.contextmanager
     def watching(self, subjects: Collection[str], refuse: Callable[[str], None]) -> Iterator[None]:
-        """Publish; `refuse` is called with each subject that is refused meanwhile."""
+        """Publish; `refuse` is called with each subject refused meanwhile.
+
+        `subjects` may have wildcards.
+        """
         for subject in subjects:
             self._watching.setdefault(subject, []).append(refuse)
         try:

@@ -1,4 +1,4 @@
-"""Encoded messages onto the bus, in order, each with the id by which the broker knows it again."""
+"""Publishes encoded messages in order, each with an id for duplicate detection."""
 
 from collections.abc import Sequence
 
@@ -11,20 +11,20 @@ from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError
 
 FIND_SECONDS = 1.0
-"""How long the broker may take to say whether there is a stream."""
+"""Time limit for finding out whether a stream exists."""
 
 
 class Publisher:
-    """Publishes messages over a connection that somebody else opens and closes.
+    """Publishes messages over a connection opened and closed by the caller.
 
     With JetStream a call returns when the broker has stored every message; without it, when the
-    server has seen them.
+    server has received them.
     """
 
     def __init__(
         self, bus: Connection, config: Bus, subjects: Subjects, names: Sequence[str] = KEPT
     ) -> None:
-        """Publish on `subjects`; a stream for those of these names is made where there is none."""
+        """Publish on `subjects`; for those of these names a stream is created if none exists."""
         self.bus = bus
         self.config = config
         self.subjects = subjects
@@ -33,12 +33,12 @@ class Publisher:
         self._has_stored = False
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
-        """Publish messages; where it fails, the same call again sends only what is missing.
+        """Publish messages; after a failure, the same call again sends only what is missing.
 
         Raises
         ------
         ForbiddenError
-            where the server does not permit it; what it permits of them was published.
+            if the server does not permit it; permitted messages were published.
         UnavailableError, RejectedError, EncodeError, DeniedError
             as ``Sink.write`` does.
 
@@ -50,13 +50,13 @@ class Publisher:
         self._stored.clear()
 
     def take_unstored(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
-        """Return what a call that failed did not store, and forget the rest."""
+        """Return what a failed call did not store, and reset."""
         unstored = [message for message in messages if message.id not in self._stored]
         self._stored.clear()
         return unstored
 
     async def _send_all(self, messages: Sequence[Outgoing]) -> None:
-        """Send messages that nobody acknowledges; the server has then seen them."""
+        """Publish messages without acknowledgement; the server has then received them."""
         try:
             with self.bus.permissions.publishing({message.subject for message in messages}):
                 for message in messages:
@@ -70,20 +70,20 @@ class Publisher:
     async def _store_all(self, messages: Sequence[Outgoing]) -> None:
         if messages and not self._has_stored:
             await self._find_stream(messages[0].subject)
-            # Alone: where its stream must be made first, plain subscribers hear only this twice.
+            # Alone: if its stream must be created first, plain subscribers receive only this twice.
             await self._store_in_stream(messages[:1])
             self._has_stored = True
         await self._store_in_stream(messages)
 
     async def _find_stream(self, subject: str) -> None:
-        """Make the stream where we may see that there is none: what is published goes out once."""
-        from ccpipe.bus.nats.streams.jetstream import names_of  # not without JetStream: it is 1 MB
+        """Create the stream if it is visibly missing, so that nothing is published twice."""
+        from ccpipe.bus.nats.streams.jetstream import names_of  # only with JetStream: it takes 1 MB
 
         try:
-            async with self.bus.permissions.replying(self._api_of_names, asks=True):
+            async with self.bus.permissions.replying(self._api_of_streams, asks=True):
                 is_stored = bool(await names_of(self.bus.jetstream(FIND_SECONDS), subject))
         except (ForbiddenError, UnavailableError, DeniedError):
-            return  # that there is none shows when nobody acknowledges the first message
+            return  # a missing stream shows when the first message is not acknowledged
         if not is_stored:
             await self._ensure_stream(NoStreamError(subject, "no stream stores it"))
 
@@ -95,16 +95,16 @@ class Publisher:
             await store(self.bus, messages, self._stored)
 
     async def _ensure_stream(self, missing: NoStreamError) -> None:
-        from ccpipe.bus.nats.streams.stream import ensure_stream  # where one is missing only
+        from ccpipe.bus.nats.streams.stream import ensure_stream  # only if one is missing
 
         patterns = [missing.subject, *self.subjects.patterns(self.names)]
         try:
-            async with self.bus.permissions.replying(self._api_of_names):
+            async with self.bus.permissions.replying(self._api_of_streams):
                 await ensure_stream(self.bus.jetstream(), self.config, self.subjects, patterns)
         except ForbiddenError:
             reason = f"{missing.reason}, and we may not make one: a bridge does when it starts"
             raise NoStreamError(missing.subject, reason) from None
 
     @property
-    def _api_of_names(self) -> str:
-        return f"{self.bus.api_prefix}.STREAM.NAMES"
+    def _api_of_streams(self) -> str:
+        return f"{self.bus.api_prefix}.STREAM.>"

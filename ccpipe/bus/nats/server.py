@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 PREFERRED_PORT = 4222
 START_SECONDS = 10.0
 SYNC_INTERVAL = "10s"
-"""How often the server writes its streams through to the disk; its own default is two minutes."""
+"""How often the server syncs its streams to disk; its own default is two minutes."""
 USER = "ccpipe"
 
 
@@ -32,7 +32,7 @@ def server_program() -> str:
     Raises
     ------
     MissingExtra
-        where there is none.
+        if there is none.
 
     """
     own = Path(sysconfig.get_path("scripts")) / "nats-server"
@@ -43,7 +43,7 @@ def server_program() -> str:
 
 
 class NatsServer:
-    """An embedded nats-server, as an async context manager; one that dies is started again."""
+    """An embedded nats-server, as an async context manager; it is restarted if it dies."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class NatsServer:
     ) -> None:
         """Keep data, configuration and password below `folder`; `port` None takes a free one.
 
-        `sync` is how often streams are written through to the disk, or ``always``: what came since
-        then a power cut can cost, though it was acknowledged.
+        `sync` is the interval at which streams are synced to disk, or ``always``: a power failure
+        may lose acknowledged messages received since the last sync.
         """
         self._sync = sync
         self.telemetry = telemetry or Telemetry()
@@ -128,7 +128,7 @@ class NatsServer:
             try:
                 await self._start()
             except UnavailableError as error:
-                log.error("%s", error)  # noqa: TRY400 - its message says all
+                log.error("%s", error)  # noqa: TRY400 - its message is complete
                 await asyncio.sleep(1)
 
     def _configuration(self) -> str:
@@ -144,7 +144,7 @@ listen: "127.0.0.1:{self.port}"
 server_name: "{self._name}"
 log_file: {quoted["log_file"]}
 logfile_size_limit: 10MB
-jetstream {{ store_dir: {quoted["store_dir"]}, sync_interval: {quoted["sync"]} }}
+jetstream {{ store_dir: {quoted["store_dir"]}, sync_interval: {quoted["sync"]}, strict: true }}
 authorization {{ user: {USER}, password: {quoted["password"]} }}
 """
 
@@ -162,7 +162,7 @@ authorization {{ user: {USER}, password: {quoted["password"]} }}
 
 
 def free_port(preferred: int) -> int:
-    """Return a loopback port: the preferred one where it is free, else any."""
+    """Return a loopback port: the preferred one if it is free, else any."""
     for port in (preferred, 0):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

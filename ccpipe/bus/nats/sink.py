@@ -20,15 +20,14 @@ from ccpipe.telemetry import Telemetry
 class NatsSink(Sink):
     """Publishes records on the subjects of their kind, in messages of a few hundred lines.
 
-    With JetStream a write returns when the broker has stored every message. What is published
-    again within the broker's window for duplicates is stored once, since it has the same id: a
-    hash of what it says and where, or of the message from another stream that it came from. That
-    one has the same id however it is batched, also after a kill.
-
-    Without JetStream a write returns when the server has seen everything.
+    With JetStream a write returns when the broker has stored every message. A message published
+    again within the broker's duplicate window is stored once, since it has the same id: a hash of
+    its content and subject, or of the id of the stream message that its records came from. The
+    latter is the same however records are batched, also after a crash. Without JetStream a write
+    returns when the server has received everything.
     """
 
-    limits = Limits(age=0.0, timeout=120.0)  # each message has a shorter one
+    limits = Limits(age=0.0, timeout=120.0)  # each message has a shorter timeout
     resumes = True
 
     def __init__(
@@ -38,15 +37,14 @@ class NatsSink(Sink):
         telemetry: Telemetry,
         codec: Codec | None = None,
         lines: int = 500,
-        bytes: Size = Size(64 * 2**10),  # noqa: A002 - the recipe's word
+        bytes: Size = Size(64 * 2**10),  # noqa: A002 - the key in recipes
         join: int = 50,
         subjects: dict[str, str | dict[str, str]] | None = None,
     ) -> None:
-        """Bound each message by `lines` and `bytes`; line protocol where no codec is given.
+        """Bound each message by `lines` and `bytes`; the default codec is line protocol.
 
-        What came in messages of fewer than `join` records is published together. The others are
-        published each for itself.
-        `subjects` are those of ``[bus.subjects]`` that differ for what this sink publishes.
+        Records from messages of fewer than `join` records are published together, others message
+        by message. `subjects` overrides ``[bus.subjects]`` for this sink.
         """
         self.site = site
         self.telemetry = telemetry
@@ -65,13 +63,13 @@ class NatsSink(Sink):
         self._publisher = Publisher(bus, self.site.bus, self.subjects)
 
     def using(self, bus: Connection) -> Self:
-        """Publish over a connection that somebody else opens and closes."""
+        """Publish over a connection opened and closed by the caller."""
         self._is_ours = False
         self._connect(bus)
         return self
 
     async def __aenter__(self) -> Self:
-        """Connect; where no server is there yet that goes on in the background."""
+        """Connect; if no server is reachable yet, continue in the background."""
         if self._is_ours:
             await self.bus.connect_in_background()
         return self
@@ -90,22 +88,22 @@ class NatsSink(Sink):
         await self._write(records, self.encode(records))
 
     async def write_once(self, records: Any, ids: MessageIds) -> None:
-        """Publish records in messages that the broker knows again by where they came from."""
+        """Publish records in messages whose ids depend on the stream messages they came from."""
         await self._write(records, list(self._encode_origins(records, ids)))
 
     async def _write(self, records: Any, messages: list[Outgoing]) -> None:
-        self.bus.require_connected()  # credentials that were refused end the pipe here
+        self.bus.require_connected()  # refused credentials end the pipe here
         try:
             await self._publisher.publish(messages)
         except ForbiddenError as error:
             raise self.located(error, records) from None
 
     def encode(self, records: Any) -> list[Outgoing]:
-        """Return records as messages; raises EncodeError or RejectedError."""
+        """Encode records to messages; raises EncodeError or RejectedError."""
         return [Outgoing.of(subject, payload) for subject, payload in self._encode(records)]
 
     def located(self, error: ForbiddenError, records: Any) -> ForbiddenError:
-        """Return the error with the positions of the records that belong on its subjects."""
+        """Return the error with the indices of the records for its subjects."""
         subjects = [next(self._encode([record]))[0] for record in records]
         indices = [i for i, subject in enumerate(subjects) if subject in error.subjects]
         return ForbiddenError(error.subjects, indices)
@@ -133,7 +131,7 @@ class NatsSink(Sink):
 def _of_origin(
     origin: tuple[str, int, int], encoded: Iterable[tuple[str, bytes]]
 ) -> Iterator[Outgoing]:
-    """Yield what came of one message of a stream, in numbered parts for each subject."""
+    """Yield the records of one stream message, in numbered parts for each subject."""
     parts: Counter[str] = Counter()
     consumer, number, time = origin
     for subject, payload in encoded:

@@ -39,24 +39,24 @@ from ccpipe.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 PULL = 5000
-"""Messages asked for at once; as many, or as many bytes, may wait here undecoded."""
+"""Maximum number of messages per request, and of undecoded messages or bytes held here."""
 PULL_BYTES = 16 * 2**20
 PULL_SECONDS = 3.0
-"""How long the broker keeps a request open while it has no messages."""
+"""How long the broker keeps a request open while there are no messages."""
 SILENT_SECONDS = 5.0
-"""Without an answer for so long the broker is away, and a source that is to end does not wait."""
+"""Without an answer for this long the broker counts as unreachable, and shutdown does not wait."""
 PROBE_SECONDS = 10.0
-"""How often a plain subscription asks the broker whether it is still there."""
+"""Interval at which a plain subscription checks that the broker responds."""
 STUCK_SECONDS = 30.0
-"""After so long without an answer of the broker ``/ready`` says that nothing comes."""
+"""Time without an answer from the broker after which ``/ready`` reports no progress."""
 REMEMBERED = 5000
-"""Acknowledgements that are sent again on a new connection."""
+"""Maximum number of acknowledgements that are repeated on a new connection."""
 SETTLE_SECONDS = 1.0
-"""How much longer than `ack_wait` the broker may take to hand messages over again."""
+"""How much longer than `ack_wait` a redelivery by the broker may take."""
 
 
 class _Refused(NamedTuple):
-    """A message that is not decoded; see ``pipeline.plug.Rejected``."""
+    """A message that is not decoded; see ``pipeline.interfaces.Rejected``."""
 
     original: bytes
     reason: str
@@ -69,11 +69,11 @@ def _size(deliveries: list[Delivery]) -> int:
 
 
 class NatsSource(Source):
-    """Hands over messages; small ones that wait together come as one batch.
+    """Yields messages; small ones that arrive together form one batch.
 
-    With a `durable` name it reads the cluster's stream: the broker remembers what was
-    acknowledged, hands the rest over again after a crash, and several bridges of one name share
-    the work. Without one it is a plain subscription that hears only what is said from now on.
+    With a `durable` name it reads the cluster's stream: the broker records what was acknowledged,
+    redelivers the rest after a crash, and several bridges with the same name share the work.
+    Without one it is a plain subscription, which receives only messages published from now on.
     """
 
     def __init__(
@@ -89,15 +89,15 @@ class NatsSource(Source):
         drain: Duration = Duration(0),
         identity: Literal["tags", "subject"] = "tags",
     ) -> None:
-        """Listen to `subjects`: names of ``subjects.TEMPLATES`` or subjects as they are.
+        """Subscribe to `subjects`: names of ``subjects.TEMPLATES`` or literal subjects.
 
-        Without a codec messages hold line protocol. Subjects are ``metrics``, ``events`` and
-        ``log``, or ``sonar`` for Sonar's codec, where none are given.
-        `ack_wait` is after how long the broker hands a message to another bridge when this one
-        has died; while it lives it says so. `drain` is how long to go on reading, after being
-        told to stop, until the stream is empty. `queue` shares a plain subscription.
-        `identity` is what says who published a record: its tags, or the subject, to which the tags
-        are then held; see ``docs/security.md``.
+        The default codec is line protocol. Default subjects are ``metrics``, ``events`` and
+        ``log``, or ``sonar`` with Sonar's codec. `ack_wait` is the time after which the broker
+        redelivers the messages of a dead bridge to another one; a live bridge keeps extending it.
+        `drain` is how long to continue reading after a stop, until the stream is empty. `queue`
+        shares a plain subscription. `identity` says how the publisher of a record is identified:
+        by the record's tags, or by the subject, with which the tags must then agree; see
+        ``docs/operations/security.md``.
         """
         for option, name in (("durable", durable), ("queue", queue)):
             if unfit := re.search(r"[\s.*>/\\]", name):
@@ -115,22 +115,22 @@ class NatsSource(Source):
         self.ack_wait = float(ack_wait)
         self.drain = float(drain)
         self.bus = Connection(site.bus, name=durable or "bridge", telemetry=telemetry)
-        self._waiting: deque[tuple[list[Delivery], int]] = deque()  # that came together, and bytes
+        self._waiting: deque[tuple[list[Delivery], int]] = deque()  # each with its bytes
         self._waiting_count = self._waiting_bytes = 0
-        self._taken: list[Delivery] = []  # that is being decoded and handed over
-        self._handed_over: dict[int, list[str]] = {}  # replies that acknowledge, by batch
-        self._acknowledged = deque[str](maxlen=REMEMBERED)  # those that were sent, or could not be
-        self._settled = -1  # the number of the connection on which nothing older is to come
+        self._taken: list[Delivery] = []  # being decoded and handed over
+        self._handed_over: dict[int, list[str]] = {}  # reply subjects for acknowledgement, by batch
+        self._acknowledged = deque[str](maxlen=REMEMBERED)  # sent, or could not be sent
+        self._settled = -1  # connection number since which no older message can arrive
         self._created: datetime | None = None  # when the consumer was
         self._stopped = asyncio.Event()
-        self._changed = asyncio.Event()  # messages wait, or the end is reached
+        self._changed = asyncio.Event()  # messages are waiting, or the end is reached
         self._emptied = asyncio.Event()  # there is room for more
-        self._served = asyncio.Event()  # the open request needs no more waiting for
+        self._served = asyncio.Event()  # the open request is done
         self._asked = 0  # messages that the open request may still bring
-        self._is_empty = False  # the stream, when it was last asked
+        self._is_empty = False  # the stream, as of the last query
         self._inbox = ""
         self._stream = ""
-        self._consumer = ""  # what the numbers of messages belong to
+        self._consumer = ""  # identifies the consumer that numbers belong to
         self._owner = ""  # of an exclusive consumer: this process
         self._unread = UnreadWatch(self.bus, durable, telemetry)
         self._tasks: list[asyncio.Task[None]] = []
@@ -183,7 +183,7 @@ class NatsSource(Source):
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Close the connection; what was not acknowledged is delivered again."""
+        """Close the connection; unacknowledged messages are redelivered."""
         if self._replicas is not None:
             await self._replicas.__aexit__(None, None, None)
         await end_tasks(self._tasks)
@@ -196,7 +196,7 @@ class NatsSource(Source):
         await check(self.site.bus, self.telemetry)
 
     def stop(self) -> None:
-        """End the iteration when what was received has been handed over; see `drain`."""
+        """End the iteration once all received messages were handed over; see `drain`."""
         if self._replicas is not None:
             self._replicas.stop()
         self._stopped.set()
@@ -205,13 +205,13 @@ class NatsSource(Source):
         self._emptied.set()
 
     def release(self) -> None:
-        """End as ``stop`` does, but only when the open request has brought what it may bring."""
+        """End like ``stop``, but only after the messages of the open request have arrived."""
         self._stopped.set()
         self._emptied.set()
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether all messages that came were acknowledged."""
+        """Whether all received messages were acknowledged."""
         return not (self._waiting or self._taken or self._handed_over)
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
@@ -227,7 +227,7 @@ class NatsSource(Source):
                     takes_long = bool(batch.records.rejected)
                     yield batch
                     if takes_long:
-                        await asyncio.sleep(0)  # others get their turn
+                        await asyncio.sleep(0)  # let other tasks run
                 self._taken = []
                 await asyncio.sleep(0)
             self._emptied.set()
@@ -237,7 +237,7 @@ class NatsSource(Source):
             await self._changed.wait()
 
     def _take(self) -> list[Delivery]:
-        """Take what waits, up to about what is decoded at once."""
+        """Take waiting messages, up to about the size that is decoded at once."""
         taken: list[Delivery] = []
         size = 0
         while self._waiting and size < JOINED_BYTES:
@@ -260,7 +260,7 @@ class NatsSource(Source):
             yield batch
 
     def _decode(self, deliveries: list[Delivery]) -> Iterator[tuple[Batch, int]]:
-        """Decode messages; one that breaks the protocol becomes a dead letter."""
+        """Decode messages; one that violates the protocol becomes a dead letter."""
         flawed = [place for place, delivery in enumerate(deliveries) if delivery.flaw]
         first = 0
         for place in flawed:
@@ -275,7 +275,7 @@ class NatsSource(Source):
     def _has_ended(self) -> bool:
         for task in self._tasks:
             if task.done():
-                task.result()  # raises what ended it
+                task.result()  # raises the error that ended it
         return self._tasks[0].done() if self.durable else self._stopped.is_set()
 
     @property
@@ -284,15 +284,15 @@ class NatsSource(Source):
         return NatsDeadLetterSink(self.bus, self.site)
 
     async def _acknowledge(self, replies: list[str]) -> None:
-        # What cannot be sent must not count as in work, or it would never come again.
+        # If it cannot be sent, it must not count as in progress: no redelivery would follow.
         self._handed_over.pop(id(replies), None)
         self._acknowledged += replies
-        # An acknowledgement lost with the connection means one more delivery, never one less.
+        # An acknowledgement lost with the connection causes one more delivery, never one less.
         with contextlib.suppress(UnavailableError):
             await self.bus.publish_each(replies, b"+ACK")
 
     def _receive(self, deliveries: list[Delivery]) -> None:
-        """Keep what our request brought, and note what the server says of it."""
+        """Keep the messages of our request, and handle the server's status messages."""
         messages = [delivery for delivery in deliveries if delivery.reply]
         if len(messages) < len(deliveries):
             for delivery in deliveries:
@@ -307,7 +307,7 @@ class NatsSource(Source):
             self._served.set()
 
     def _receive_unasked(self, deliveries: list[Delivery]) -> None:
-        """Keep what a plain subscription brings; beyond the bound it is dropped and counted."""
+        """Keep messages of a plain subscription; beyond the limit they are dropped and counted."""
         size = _size(deliveries)
         if self._waiting_bytes + size > PENDING_BYTES:
             self.telemetry.count(self.telemetry.bus_errors, "slow_consumer", len(deliveries))
@@ -323,13 +323,13 @@ class NatsSource(Source):
 
     @property
     def _is_full(self) -> bool:
-        """Whether enough waits here undecoded."""
+        """Whether the limit on undecoded messages is reached."""
         return self._waiting_count >= PULL or self._waiting_bytes >= PULL_BYTES
 
     def _end_request(self, status: str, description: str) -> None:
-        """Note that the broker closed our request, and why."""
+        """Record that the broker closed our request, and why."""
         if status == "503" or "deleted" in description.lower():
-            self._stream = ""  # the broker lost it, with its disk perhaps: make it again
+            self._stream = ""  # the broker lost the consumer, perhaps with its disk: recreate it
         elif status == "404":  # the answer to a request that does not wait
             self._is_empty = True
         elif status not in ("408", "409"):
@@ -338,7 +338,7 @@ class NatsSource(Source):
         self._served.set()
 
     async def _pull(self) -> None:
-        """Ask for messages whenever there is room; told to stop, empty the stream first."""
+        """Request messages whenever there is room; after a stop, drain the stream first."""
         while not self._stopped.is_set():
             if await self._is_prepared():
                 if self._settled != self.bus.connects:
@@ -352,10 +352,11 @@ class NatsSource(Source):
         await self._empty(time.monotonic() + self.drain)
 
     async def _settle(self, connection: int) -> None:
-        """On a new connection, let what the broker had sent on another one come first.
+        """On a new connection, wait for the redelivery of messages sent on an earlier one.
 
-        It hands that over again after `ack_wait`. What is newer would overtake it: a job's stop
-        its start. Where other bridges ask for messages too, they share the work and no order holds.
+        The broker redelivers them after `ack_wait`. Newer messages would overtake them, such as a
+        job's stop its start. If other bridges request messages too, they share the work and no
+        order is guaranteed.
         """
         deadline = time.monotonic() + self.ack_wait + SETTLE_SECONDS
         is_reported = False
@@ -379,9 +380,9 @@ class NatsSource(Source):
         self._settled = connection
 
     async def _acknowledge_again(self, created: datetime) -> None:
-        """Send again what may have been lost with a connection, or with a broker that was killed.
+        """Repeat acknowledgements that may have been lost with a connection or a killed broker.
 
-        A consumer that was made anew gives the same numbers to other messages.
+        Not for a recreated consumer, which assigns the same numbers to other messages.
         """
         if self._created == created:
             await self.bus.publish_each(list(self._acknowledged), b"+ACK")
@@ -389,7 +390,7 @@ class NatsSource(Source):
         self._created = created
 
     async def _empty(self, deadline: float) -> None:
-        """Read until the stream is empty; a broker that is away is not waited for."""
+        """Read until the stream is empty; an unreachable broker is not waited for."""
         self._is_empty = False
         answered = time.monotonic()
         while self._stream and not self._is_empty and (now := time.monotonic()) < deadline:
@@ -424,7 +425,7 @@ class NatsSource(Source):
                 self._consumer = await ensure_consumer(
                     jetstream, stream, self.durable, stored, self.ack_wait, owner=self._owner
                 )
-                await self._unread.poll(stream)  # what was dropped while no bridge was running
+                await self._unread.poll(stream)  # what was deleted while no bridge was running
                 self._stream = stream
                 return True
         except UnavailableError as error:
@@ -433,7 +434,7 @@ class NatsSource(Source):
         return False
 
     async def _ask(self, how: dict[str, object], seconds: float) -> None:
-        """Send one request and wait until it is served, closed by the broker or lost."""
+        """Send one request and wait until it is fulfilled, closed by the broker or lost."""
         request = {"batch": PULL, "max_bytes": PULL_BYTES, **how}
         subject = f"{self.bus.api_prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self.durable}"
         if not self._stopped.is_set():
@@ -449,7 +450,7 @@ class NatsSource(Source):
                 self.telemetry.expect(self, STUCK_SECONDS)
 
     async def _probe(self) -> None:
-        """Ask a broker that may have nothing to say whether it still hears us, until stopped."""
+        """Check periodically, until stopped, that the broker still responds."""
         while not self._stopped.is_set():
             with contextlib.suppress(UnavailableError):
                 await self.bus.flush()
@@ -457,13 +458,13 @@ class NatsSource(Source):
             await wait_for_event(self._stopped, PROBE_SECONDS)
 
     def _held(self) -> list[str]:
-        """Return the replies that acknowledge what is held here."""
+        """Return the reply subjects of messages that are held here."""
         waiting = [self._taken, *(together for together, _ in self._waiting)]
         replies = [delivery.reply for each in waiting for delivery in each]
         return replies + [reply for each in self._handed_over.values() for reply in each]
 
     async def _stay_alive(self) -> None:
-        """Report unacknowledged messages as in progress, so that none is redelivered."""
+        """Report unacknowledged messages as in progress, so that they are not redelivered."""
         while True:
             await asyncio.sleep(self.ack_wait / 3)
             with contextlib.suppress(UnavailableError):

@@ -9,7 +9,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.explain import explain
 
 MAX_STREAMS = 256
-"""Streams that are looked at: one page of the broker's answer."""
+"""Maximum number of streams examined: one page of the broker's answer."""
 
 
 async def streams_and_consumers(
@@ -20,9 +20,9 @@ async def streams_and_consumers(
     Raises
     ------
     UnavailableError
-        where JetStream is off or does not answer.
+        if JetStream is off or does not answer.
     DeniedError
-        where we may not see them.
+        if we may not list them.
 
     """
     jetstream = bus.jetstream()

@@ -13,37 +13,36 @@ from ccpipe.bus.nats.permissions import ForbiddenError
 from ccpipe.errors import CcpipeError, DeniedError, UnavailableError
 
 STORE_SECONDS = 5.0
-"""How long the broker may take to store a message."""
+"""Time limit for storing a message."""
 PING_SECONDS = 1.0
-"""How long it may take to say that it is there at all."""
+"""Time limit for the broker to respond at all."""
 IN_FLIGHT = 32
-"""Messages that wait for their acknowledgement at once, each on a subject of its own."""
+"""Maximum number of unacknowledged messages, each on a different subject."""
 
 
 class NoStreamError(UnavailableError):
-    """No stream seems to store a subject; creating one may help."""
+    """No stream appears to store a subject; creating one may help."""
 
     def __init__(self, subject: str, reason: str) -> None:
-        """Name the subject and what the broker said."""
+        """Take the subject and the broker's answer."""
         super().__init__(f"publishing on {subject}: {reason}")
         self.subject = subject
         self.reason = reason
 
 
 async def store(bus: Connection, messages: Sequence[Outgoing], stored: set[str]) -> None:
-    """Publish messages and wait until streams have them; the ids of those are added to `stored`.
+    """Publish messages and wait until streams have stored them; adds their ids to `stored`.
 
-    Those whose ids are there already are left out. A message waits until the one before it on its
-    subject is stored: were several in flight and one failed, its retry would come behind those
-    that were sent after it.
+    Messages whose ids are in `stored` are skipped. A message is sent after the previous one on its
+    subject is stored: if several were in flight and one failed, its retry would come behind the
+    messages sent after it.
 
     Raises
     ------
     NoStreamError
-        where nobody says that a stream has a message.
+        if no stream acknowledges a message.
     ForbiddenError
-        where the server does not permit us to publish on some subjects; what is on others is
-        stored.
+        if the server does not permit us to publish on some subjects; messages on others are stored.
     UnavailableError, RejectedError, EncodeError, DeniedError
         as ``Sink.write`` does.
 
@@ -68,42 +67,42 @@ async def store(bus: Connection, messages: Sequence[Outgoing], stored: set[str])
 
 
 class _Sent(NamedTuple):
-    """A message that waits for its acknowledgement."""
+    """A message that awaits its acknowledgement."""
 
     message: Outgoing
     lane: "deque[Outgoing]"
-    """What comes after it on its subject."""
+    """Further messages on its subject."""
     due: float
-    """When it is late, by the loop's clock."""
+    """Its deadline, by the event loop's clock."""
 
 
 class _Window(Waiting):
-    """Messages on their way, each acknowledged before the next one on its subject is sent.
+    """Messages in flight, at most one per subject.
 
-    All of it happens where the answers are read: a message costs no task and no future.
+    Everything happens where replies are read: a message costs no task and no future.
     """
 
     def __init__(self, bus: Connection, messages: Sequence[Outgoing], stored: set[str]) -> None:
         self.error: CcpipeError | None = None
-        """What went wrong, but for what has an attribute of its own."""
+        """The first error, except those with an attribute of their own."""
         self.missing: NoStreamError | None = None
         self.refused: set[str] = set()
         """Subjects on which the server does not permit us to publish."""
         self.late = ""
-        """A subject on which nobody answered in time."""
+        """A subject that timed out."""
         self._bus = bus
         self._stored = stored
         lanes: dict[str, deque[Outgoing]] = defaultdict(deque)
         for message in messages:
             if message.id not in stored:
                 lanes[message.subject].append(message)
-        self._ready = deque(lanes.values())  # lanes of which nothing is in flight
-        self._in_flight: dict[str, _Sent] = {}  # by the reply subject, the oldest first
+        self._ready = deque(lanes.values())  # subjects with nothing in flight
+        self._in_flight: dict[str, _Sent] = {}  # by reply subject, the oldest first
         self._loop = asyncio.get_running_loop()
         self._done = self._loop.create_future()
 
     async def run(self) -> None:
-        """Send and wait until everything is stored or something fails."""
+        """Send and wait until everything is stored or an error occurs."""
         self._timer = self._loop.call_later(STORE_SECONDS, self._expire)
         try:
             self.proceed()
@@ -135,7 +134,7 @@ class _Window(Waiting):
             self._done.set_result(None)
 
     def answered(self, reply: str, answer: Answer) -> None:
-        """Note that a message is stored, or why it is not."""
+        """Record that a message is stored, or the error."""
         message, lane, _ = self._in_flight.pop(reply)
         if answer.stream and answer.error is None:
             self._stored.add(message.id)
@@ -147,12 +146,12 @@ class _Window(Waiting):
             self.error = self.error or _refusal(answer, message.subject)
 
     def lost(self) -> None:
-        """End: no acknowledgement comes over a connection that was lost."""
+        """End: no acknowledgement arrives over a lost connection."""
         self._give_up(UnavailableError(f"the connection to {self._bus.url} was lost"))
         self.proceed()
 
     def refuse(self, subject: str) -> None:
-        """Drop what is on a subject that is forbidden, which holds back no other."""
+        """Drop messages on a forbidden subject, without blocking other subjects."""
         self.refused.add(subject)
         for reply, sent in list(self._in_flight.items()):
             if sent.message.subject == subject:
@@ -164,7 +163,7 @@ class _Window(Waiting):
         return bool(self.error or self.missing or self.late)
 
     def _expire(self) -> None:
-        """Note what is late; one timer, for the oldest message, does for all."""
+        """Handle timeouts; one timer, for the oldest message, suffices."""
         now = self._loop.time()
         for reply, sent in list(self._in_flight.items()):
             if sent.due <= now:
@@ -195,10 +194,10 @@ def _refusal(answer: Answer, subject: str) -> CcpipeError:
 
 
 async def _diagnose(bus: Connection, subject: str) -> NoStreamError:
-    """Find out why nobody answered; a subject may have subscribers but no stream.
+    """Determine why there was no answer; a subject may have subscribers but no stream.
 
-    A server that answers a ping is there. One that does not is asked nothing more, since the
-    process may be ending.
+    A server that does not answer a ping is not asked anything more, since the process may be
+    ending.
     """
     if not await bus.answers(PING_SECONDS):
         raise _no_answer(subject)
@@ -208,9 +207,9 @@ async def _diagnose(bus: Connection, subject: str) -> NoStreamError:
     try:
         stuck = await names_of(bus.jetstream(PING_SECONDS), subject)
     except (UnavailableError, DeniedError):
-        stuck = []  # not everybody may ask
+        stuck = []  # not every user may ask
     if stuck:
-        # The server sends no answer at all where a write to its disk fails.
+        # The server does not answer at all if a write to its disk fails.
         raise UnavailableError(
             f"publishing on {subject}: the server answers, but its stream {stuck[0]} "
             f"acknowledges nothing: it is overloaded, or JetStream's disk is full or fails: {CURE}"

@@ -32,7 +32,7 @@ Key = Literal[
 ]  # fmt: skip
 
 NOT_FOUND = 1
-"""The exit code where no record is found, as in qacct and grep."""
+"""Exit code if no record is found, as in qacct and grep."""
 
 
 @Parameter(name="*")
@@ -92,7 +92,7 @@ def sums(
 
     Reads any number of accounting files in all variants, classic or JSON lines,
     compressed or not. Invalid lines are reported on stderr and skipped; the exit
-    code is then 65. docs/acct.md maps the flags of qacct to those of this
+    code is then 65. docs/gridengine/acct.md maps the flags of qacct to those of this
     command. For Slurm jobs see ccpipe acct sacct --help.
 
     Examples:
@@ -179,7 +179,7 @@ def _sum_up(
     show: Show,
     reading: Files,
 ) -> int:
-    """Read, sum up and print; returns the number of groups."""
+    """Read, aggregate and print; returns the number of groups."""
     from ccpipe.accounting.sums import Sums
     from ccpipe.formats.gridengine.columns import ParsedTable, read_columns
 
@@ -210,7 +210,7 @@ def _list(found: Iterable[Accounting], filters: Filters, show: Show) -> int:
 
 
 def _print_blocks(found: Iterable[Accounting], filters: Filters, by: Sequence[Key]) -> int:
-    """Print records as ``qacct -j`` does; it sums them up as well where no job is given."""
+    """Print records like ``qacct -j``; without a job also their sums."""
     from ccpipe.accounting.sums import Sums
     from ccpipe.formats.gridengine.table import from_records
 
@@ -228,7 +228,7 @@ def _print_blocks(found: Iterable[Accounting], filters: Filters, by: Sequence[Ke
 
 
 _SOME = 4096
-"""Records summed up at once."""
+"""Records aggregated at once."""
 
 
 def _print(lines: Iterable[str]) -> None:
@@ -255,7 +255,7 @@ def _columns_of_qacct(filters: Filters, by: Sequence[Key]) -> tuple[Key, ...]:
 
 
 def _given(filters: Filters) -> dict[str, str | int]:
-    """Return the columns that have one value because of a filter."""
+    """Return the columns that have a single value because of a filter."""
     asked = _asked(filters)
     return {
         name: values[0]

@@ -42,7 +42,7 @@ COLUMNS = (
 
 NOT_FOUND = 1
 ROWS = 4096
-"""Runs that are summed up at once."""
+"""Runs aggregated at once."""
 
 
 @Parameter(name="*")
@@ -96,7 +96,7 @@ class SlurmFilters:
     """Apply --begin, --end and --days to end times instead of start times."""
 
     def selection(self) -> Callable[["JobRun"], bool]:
-        """Return what says of a run whether it passes all filters; raises UsageError."""
+        """Return a predicate for runs that combines all filters; raises UsageError."""
         from ccpipe.formats.slurm.states import JOB_CODES
 
         states = tuple(JOB_CODES.get(state.upper(), state.upper()) for state in self.state)
@@ -132,7 +132,7 @@ def _like(name: str, patterns: tuple[str, ...]) -> Callable[["SacctRow"], bool]:
 
 
 def _is_job(row: "SacctRow", wanted: str) -> bool:
-    """Whether it is the job; all tasks of an array and components of a heterogeneous job are."""
+    """Whether the record is of the job, which includes all array tasks and het components."""
     if re.fullmatch(r"[0-9]+", wanted):
         return int(wanted) in (row.id.job, row.id.array_job, row.id.het_job)
     if re.fullmatch(r"[0-9]+[_+][0-9]+", wanted):
@@ -244,7 +244,7 @@ def sacct(
 def _look_up(
     folder: Path, paths: tuple[Path, ...], jobs: Several, zone: tzinfo, reading: Files
 ) -> Iterator["JobRun"]:
-    """Yield the runs of jobs that an index finds, and of those that are not indexed yet."""
+    """Yield the runs of jobs found in an index, and of those not indexed yet."""
     from ccpipe.accounting.index.slurm import look_up
     from ccpipe.accounting.slurm import group_steps
 

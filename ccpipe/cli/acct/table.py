@@ -25,33 +25,34 @@ Format = Literal["table", "csv", "json"]
 Row = dict[str, Any]
 
 MAX_ROWS = 10_000
-"""Rows of a table; only these are kept in memory."""
+"""Maximum rows of a table, which are kept in memory."""
 
 PERCENTILE = re.compile(r" P[0-9.]+$")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableLayout:
-    """What a scheduler's columns are called, and how a table for people shows them."""
+    """Column titles of a scheduler, and their formatting in a table."""
 
     keys: Mapping[str, str]
     """Titles of the keys to group by."""
     numbers: Mapping[str, str]
-    """By title of a column of sums: the attribute of ``GroupTotal``; "" for the sum of this title.
+    """Attribute of ``GroupTotal`` by title of a column; "" for the sum of this title.
 
-    Seconds, bytes of memory, shares of 1."""
+    Units are seconds, bytes of memory, and fractions.
+    """
     measures: Mapping[str, str]
     """Titles of the measures that have percentiles."""
     hidden_sums: AbstractSet[str]
     """Columns of sums that a table omits; CSV and JSON have all."""
     hidden: AbstractSet[str]
-    """The same of a record."""
+    """The same for a record."""
     shares: AbstractSet[str]
     """Columns that a table shows in percent."""
     volumes: AbstractSet[str]
     """Columns of bytes."""
     number: Callable[[str, Any], str]
-    """Writes any other number of a column."""
+    """Formats any other number of a column."""
 
     def sums(self, totals: Iterable["GroupTotal"]) -> Iterator[Row]:
         """Yield the rows of a table of sums."""
@@ -120,7 +121,7 @@ def _json(row: Row) -> str:
 
 
 def clean(text: str) -> str:
-    """Replace bytes that are not UTF-8 by U+FFFD, for JSON and terminals."""
+    """Replace invalid UTF-8 with U+FFFD, for JSON and terminals."""
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
@@ -174,7 +175,7 @@ def format_bytes(value: float) -> str:
 def best(rows: Iterable[Row], name: str, count: int | None) -> list[Row]:
     """Return the `count` rows (None: all) with the largest values in a column, largest first.
 
-    Its `name` is that of the command line: ``slot-hours`` is the column SLOT HOURS.
+    Its `name` is the one on the command line: ``slot-hours`` is the column SLOT HOURS.
     """
     rows = iter(rows)
     first = next(rows, None)

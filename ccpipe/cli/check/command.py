@@ -37,14 +37,14 @@ Examples: ccpipe check lag --warning 1000 --critical 10000
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Report(Where):
-    """What all checks share: where the pipe is, and how findings are printed."""
+    """Common options of all checks: configuration and output."""
 
     output: Annotated[TableOrJson, Parameter(alias="-o")] = "table"
     """A line for monitors, or JSON."""
 
 
 FULL_WARNING, FULL_CRITICAL = 75.0, 90.0
-"""Percent of a stream that unread messages take."""
+"""Percentage of a stream's limits used by unread messages."""
 
 
 @check.command
@@ -224,7 +224,7 @@ async def streams(
 
 
 def _shares(found: "Survey", warning: float, critical: float) -> list[Finding]:
-    """Return how much of its stream each bridge has not read."""
+    """Return the unread share of its stream for each bridge."""
     from ccpipe.bus.nats.streams.unread import forecast
 
     streams = {stream.name: stream for stream in found.streams}
@@ -258,7 +258,7 @@ async def _surveyed(name: str, report: Report) -> "AsyncIterator[tuple[Survey, l
 async def _reporting(
     name: str, report: Report
 ) -> "AsyncIterator[tuple[Connection, Site, list[Finding]]]":
-    """Connect; print what was found and exit with its status, whatever happens."""
+    """Connect; print the findings and exit with their status, in any case."""
     from ccpipe.bus.nats.connection import Connection
     from ccpipe.telemetry import Telemetry
 

@@ -1,6 +1,6 @@
-"""What a check found, in the words of the Nagios plug-in guidelines.
+"""Results of checks, formatted according to the Nagios plug-in guidelines.
 
-One line: status, what was found, ``|`` and the performance data; the exit code is the status.
+One line: status, findings, ``|`` and performance data; the exit code is the status.
 """
 
 import enum
@@ -25,14 +25,14 @@ _BY_SEVERITY = (Status.CRITICAL, Status.WARNING, Status.UNKNOWN, Status.OK)
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was measured."""
+    """A measured value."""
 
     label: str
-    """Of what: a node, a durable name or a stream."""
+    """What was measured: a node, a durable name or a stream."""
     status: Status
     text: str
     value: float | None = None
-    """None where it could not be measured."""
+    """None if it could not be measured."""
     unit: str = ""
     """``s``, ``B`` or ``c``; empty for a count."""
     warning: float | None = None
@@ -53,26 +53,26 @@ def _plain(number: float) -> str:
 
 
 def compare(value: float, warning: float, critical: float) -> Status:
-    """Return the status of a value that is bad when it is large."""
+    """Return the status of a value for which larger is worse."""
     if value > critical:
         return Status.CRITICAL
     return Status.WARNING if value > warning else Status.OK
 
 
 def check_thresholds(warning: float, critical: float) -> None:
-    """Raise UsageError where the warning would come after the critical state."""
+    """Raise UsageError if the warning threshold is above the critical one."""
     if warning > critical:
         raise UsageError("--warning must not be above --critical")
 
 
 def worst(findings: Sequence[Finding]) -> Status:
-    """Return the status of all findings together; of none it is unknown."""
+    """Return the worst status of all findings; UNKNOWN if there are none."""
     found = {finding.status for finding in findings}
     return next((status for status in _BY_SEVERITY if status in found), Status.UNKNOWN)
 
 
 def line(name: str, findings: Sequence[Finding]) -> str:
-    """Return the line that a monitor shows: the worst findings first, then performance data."""
+    """Return the output line: the worst findings first, then performance data."""
     status = worst(findings)
     bad = [finding for finding in findings if finding.status is not Status.OK]
     shown = sorted(bad, key=lambda finding: _BY_SEVERITY.index(finding.status)) or findings

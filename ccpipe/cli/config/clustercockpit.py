@@ -11,31 +11,31 @@ from typing import Any, NamedTuple
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.console.output import print_json
 from ccpipe.config import Site
+from ccpipe.entry_points import entry_points
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.units import parse_unit
 from ccpipe.node.agent.parts import intervals, is_enabled
 from ccpipe.node.agent.profiles import with_profile
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.registry import entry_points
 from ccpipe.terminal import listed, note
 
 FINER_TYPES = {"hwthreads": "hwthread", "domains": "memoryDomain"}
-"""Options of collectors that add metrics of a finer type than the node."""
+"""Options of collectors that enable metrics of types finer than the node."""
 
 BASES = {
     "byte": "B", "byte/second": "B/s", "flop": "F", "flop/second": "F/s", "hertz": "Hz",
     "watt": "W", "joule": "J", "temperature": "°C",
 }  # fmt: skip
-"""Base units that cc-backend knows, by what is measured; others have an empty base."""
+"""Base units known to cc-backend, by quantity; others have an empty base."""
 
 PREFIXES = {Fraction(1000**i): prefix for i, prefix in enumerate(("", "K", "M", "G", "T", "P"))}
 
 AVERAGED = {"percent", "temperature", "hertz", "revolution", "volt"}
-"""What is averaged over parts of a node; other measures are summed."""
+"""Quantities averaged over parts of a node; others are summed."""
 
 FOOTPRINTS = {"cpu_load": "avg", "mem_used": "max", "flops_any": "avg", "mem_bw": "avg"}
-"""Metrics that characterise a job, and which of their statistics does."""
+"""Metrics that characterise a job, and the relevant statistic of each."""
 
 POWERS = {"cpu_power", "mem_power", "nv_power_usage", "rocm_avg_power"}
 """Metrics from which cc-backend computes the energy of a job."""
@@ -136,7 +136,7 @@ def _finest(row: Metric, options: Mapping[str, Any]) -> str:
 
 
 def _includes(option: bool | Sequence[str], name: str) -> bool:
-    """Say whether an option enables a metric: for all, or by patterns of their names."""
+    """Return whether an option enables a metric: for all, or by patterns of their names."""
     return option if isinstance(option, bool) else proc.matches(name, option)
 
 
@@ -166,7 +166,7 @@ def store_config(metric: Sampled) -> dict[str, Any]:
 
 
 def _measure(row: Metric) -> str:
-    """Return what is measured; empty for numbers without a unit and units that are not known."""
+    """Return the quantity; empty for numbers without a unit and unknown units."""
     try:
         return parse_unit(row.unit).measure if row.unit else ""
     except DataError:

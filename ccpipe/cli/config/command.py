@@ -1,4 +1,4 @@
-"""``ccpipe config``: the configuration in force, and where each value comes from."""
+"""``ccpipe config``: the effective configuration, and the origin of each value."""
 
 import json
 import os
@@ -32,7 +32,7 @@ config.command(clustercockpit)
 
 
 class Setting(NamedTuple):
-    """One value in force."""
+    """A setting with its effective value."""
 
     path: tuple[str, ...]
     value: Any
@@ -74,7 +74,7 @@ def show(
 
 
 def settings(where: Where, file: Path | None) -> Iterator[Setting]:
-    """Yield every setting of the configuration in force."""
+    """Yield all effective settings."""
     names = {
         tuple(name.removeprefix(ENVIRONMENT).lower().split("__")): name
         for name in os.environ
@@ -97,7 +97,7 @@ def settings(where: Where, file: Path | None) -> Iterator[Setting]:
 def leaves(
     tree: Mapping[str, Any], above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield every value of a tree that is not a table, and empty tables, with key paths."""
+    """Yield all values of a tree that are not tables, and empty tables, with key paths."""
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
             yield from leaves(value, (*above, key))

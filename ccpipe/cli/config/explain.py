@@ -1,4 +1,4 @@
-"""What each rule of a processing stage does to one sample: ``ccpipe publish --once --explain``."""
+"""The effect of each rule on one sample: ``ccpipe publish --once --explain``."""
 
 import sys
 from collections import Counter
@@ -14,33 +14,33 @@ from ccpipe.pipeline import Translator
 from ccpipe.terminal import printable
 
 _SHOWN = 8
-"""Number of a rule's changes that are listed for people; JSON has them all."""
+"""Maximum number of changes listed in text output; JSON has all."""
 
 
 class RecordChange(msgspec.Struct, frozen=True):
-    """One record before and after, each as its series; with its value where that is another."""
+    """A record before and after, as series; with its value if that changed."""
 
     before: str
     after: str
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rule did to the records that reached it, each shown as its series."""
+    """The effect of one rule on its input, each record shown as its series."""
 
     rule: int
-    """Its place in the list, from 1."""
+    """Index in the list, from 1."""
     use: str
     reached: int
-    """Number of records that reached it."""
+    """Number of input records."""
     left: int
-    """Number of records that left it."""
+    """Number of output records."""
     changed: list[RecordChange]
     dropped: list[str]
     added: list[str]
     refused: list[str]
-    """What it could not translate, with the reason; these become dead letters."""
+    """What it could not translate, with the reason; becomes dead letters."""
     doubled: list[str]
-    """Series that have two values at one time since this rule: stores keep one of them."""
+    """Series with two values at one time since this rule: stores keep one of them."""
 
 
 def explain(
@@ -49,7 +49,7 @@ def explain(
     names: Sequence[str],
     output: Literal["line", "json", "table"] = "line",
 ) -> None:
-    """Have records pass translators, and print what each one does and what comes out.
+    """Run records through translators; print the effect of each, and the result.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def explain(
 def passed(
     records: Sequence[Message], translators: Sequence[Translator], names: Sequence[str]
 ) -> tuple[list[Explained], Sequence[Message]]:
-    """Have records pass translators; return what each one did, and what came out."""
+    """Run records through translators; return the effect of each, and the result."""
     rules = []
     for number, (translator, name) in enumerate(zip(translators, names, strict=True), 1):
         before = list(records)
@@ -131,7 +131,7 @@ def _change(old: Message, new: Message) -> RecordChange:
 
 
 def _beyond(messages: Iterable[Message], others: Iterable[Message]) -> Iterator[str]:
-    """Yield the series of the messages that are not among others too."""
+    """Yield the series of messages that do not occur among others."""
     left = Counter(map(_identity, others))
     for message in messages:
         identity = _identity(message)
@@ -147,7 +147,7 @@ def _doubled(messages: Iterable[Message]) -> set[str]:
 
 
 def _identity(message: Message) -> Hashable:
-    """Return what two equal messages have in common; 1 and 1.0 are not written alike."""
+    """Return a key that is equal for equal messages; 1 and 1.0 differ."""
     return _series(message), message.field, message.time, repr(message.value)
 
 
@@ -161,7 +161,7 @@ def _series(message: Message) -> str:
 
 
 def _reported(rules: Iterable[Explained]) -> Iterator[str]:
-    """Write the explanation for people."""
+    """Format the explanation as text."""
     for rule in rules:
         changes = [f"{change.before} -> {change.after}" for change in rule.changed]
         parts = {

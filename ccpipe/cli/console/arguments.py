@@ -1,4 +1,4 @@
-"""Values of options, read and checked; without the library that parses command lines."""
+"""Parsing and checking of option values; without cyclopts."""
 
 from ccpipe.config import Duration, Interval, to_struct
 from ccpipe.errors import ConfigError, UsageError
@@ -9,7 +9,7 @@ MAX_PORT = 65535
 def seconds(
     text: str | None, flag: str, kind: type[Duration | Interval] = Duration
 ) -> float | None:
-    """Read a duration such as ``30s`` or ``5m`` from a flag; raises UsageError."""
+    """Parse a duration such as ``30s`` or ``5m`` from a flag; raises UsageError."""
     if text is None:
         return None
     try:
@@ -19,6 +19,6 @@ def seconds(
 
 
 def check_port(port: int | None, flag: str) -> None:
-    """Raise UsageError for what is not a port."""
+    """Raise UsageError for an invalid port."""
     if port is not None and not 1 <= port <= MAX_PORT:
         raise UsageError(f"{flag} {port}: not a port (1 to {MAX_PORT})")

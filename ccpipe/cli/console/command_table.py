@@ -1,8 +1,7 @@
-"""What can be written behind each command, from a table: to read it from the code takes long.
+"""Help texts of all commands, from a generated table: building them from code would take long.
 
-``commands.jsonl`` beside this file has one command on each line, as its signature and docstring
-have it. ``python scripts/generate_help.py`` writes it, and a test checks that it is
-current.
+Each line of ``commands.jsonl``, beside this file, describes one command by its signature and
+docstring. ``python scripts/generate_help.py`` writes it, and a test checks that it is current.
 """
 
 import json
@@ -17,7 +16,7 @@ class CommandOption(NamedTuple):
 
     names: tuple[str, ...]
     value: str
-    """What follows it, such as ``PATH``, or ``PATH...`` where it may be repeated; empty for a
+    """Placeholder of its value, such as ``PATH``, or ``PATH...`` if it can be repeated; empty for a
     flag."""
     meaning: str
     default: str
@@ -27,7 +26,7 @@ class CommandOption(NamedTuple):
 
     @property
     def form(self) -> str:
-        """How it is written: ``--output, -o CHOICE``."""
+        """The option as shown in help: ``--output, -o CHOICE``."""
         is_set = self.default == "on"
         names = ", ".join(name for name in self.names if is_set or not name.startswith("--no-"))
         if not self.names[-1].startswith("-"):
@@ -36,7 +35,7 @@ class CommandOption(NamedTuple):
 
     @property
     def notes(self) -> str:
-        """What it is for, its choices and its default."""
+        """Its description, choices and default."""
         found = [self.meaning]
         if self.choices:
             found.append(f"One of {', '.join(self.choices)}.")
@@ -48,21 +47,21 @@ class CommandOption(NamedTuple):
 
 
 class CommandEntry(NamedTuple):
-    """One command, or one subcommand of it."""
+    """A command or subcommand."""
 
     name: str
-    """With the names of the commands above it, such as ``dead list``."""
+    """Full name, including parent commands, such as ``dead list``."""
     summary: str
     paragraphs: list[str]
     examples: list[str]
     arguments: list[CommandOption]
     options: list[CommandOption]
     subcommands: dict[str, str]
-    """Their summaries by name."""
+    """Summaries by name."""
 
     @property
     def usage(self) -> str:
-        """The form of its command line."""
+        """The usage line."""
         words = ["ccpipe", self.name]
         if self.subcommands and not self.options and not self.arguments:
             words.append("COMMAND")
@@ -79,7 +78,7 @@ class CommandEntry(NamedTuple):
 
 
 def command(name: str) -> CommandEntry | None:
-    """Return a command by its name; None where there is none."""
+    """Return a command by its name; None if there is none."""
     start = f'["{name}",'
     with TABLE.open(encoding="utf-8") as lines:
         for line in lines:

@@ -9,11 +9,11 @@ from ccpipe.terminal import paint
 
 HELP = ("--help, -h", "Show this help.")
 MAX_NAME = 26
-"""Longer names of options have a line of their own."""
+"""Options with longer names have a line of their own."""
 
 
 def print_help(name: str) -> bool:
-    """Print the help of a command, as wide as the terminal; return whether there is one."""
+    """Print the help of a command, wrapped to the terminal; return whether it exists."""
     shown = command(name)
     if shown is not None:
         print("\n\n".join(_page(shown, _terminal_width())))
@@ -48,7 +48,7 @@ def _section(title: str, rows: Iterable[tuple[str, str]], width: int) -> str:
 
 
 def _fill(text: str, width: int, start: str = "", indent: str = "") -> str:
-    """Break a text at spaces only: options and patterns have to stay whole."""
+    """Wrap a text at spaces only: options and patterns must not be broken."""
     return textwrap.fill(
         text,
         max(width, len(indent) + 20),
@@ -60,7 +60,7 @@ def _fill(text: str, width: int, start: str = "", indent: str = "") -> str:
 
 
 def _terminal_width() -> int:
-    """Return what ``shutil.get_terminal_size`` does, which is slow to import."""
+    """Return the same as ``shutil.get_terminal_size``, which is slow to import."""
     given = os.environ.get("COLUMNS", "")
     if given.isascii() and given.isdecimal() and int(given):
         return int(given)

@@ -1,4 +1,4 @@
-"""How log lines look on stderr."""
+"""Format of log lines on stderr."""
 
 import logging
 
@@ -6,8 +6,8 @@ from ccpipe.terminal import printable
 
 
 class PrintableFormatter(logging.Formatter):
-    """Log lines in which what is not printable is escaped: subjects and errors come from others."""
+    """Escapes what is not printable in log lines: subjects and errors come from other programs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the lines of a record."""
+        """Format a record."""
         return "\n".join(map(printable, super().format(record).split("\n")))

@@ -1,4 +1,4 @@
-"""How a command of a person reaches the broker: flags, NATS contexts, else the configuration."""
+"""How an interactive command connects to the broker: flags, NATS contexts or the configuration."""
 
 import os
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from ccpipe.errors import MissingInputError, UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """How a person's command reaches the broker: the options of the command line."""
+    """Connection options of an interactive command."""
 
     config: Path | None = None
     """Configuration file; without it $CCPIPE_CONFIG, the user's or the system's ccpipe.toml."""
@@ -42,9 +42,9 @@ class Login:
         Raises
         ------
         MissingInputError
-            where there is no such context.
+            if there is no such context.
         ConfigError, UsageError
-            where configuration or context cannot be read.
+            if configuration or context cannot be read.
 
         """
         flags = dict(read_context(self.context)) if self.context is not None else {}
@@ -61,10 +61,10 @@ class Login:
 
 
 def read_context(name: str) -> Mapping[str, Any]:
-    """Return the settings of a context of the program ``nats``; an empty name is the selected one.
+    """Return the settings of a context of the program ``nats``; by default the selected one.
 
-    It keeps them as JSON in ``~/.config/nats/context/NAME.json``, the selected one's name in
-    ``context.txt`` beside that folder.
+    They are stored as JSON in ``~/.config/nats/context/NAME.json``, the name of the selected one
+    in ``context.txt`` beside that folder.
     """
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nats"
     try:
@@ -89,7 +89,7 @@ def _urls(text: Mapping[str, str]) -> list[str]:
 
 
 def _with_login(url: str, user: str, password: str | None) -> str:
-    """Put user and password into a URL that has none."""
+    """Insert user and password into a URL that has none."""
     parts = urlsplit(url if "://" in url else f"nats://{url}")
     if not user or "@" in parts.netloc:
         return url

@@ -1,4 +1,4 @@
-"""Messages as a table, for people."""
+"""Messages as a table."""
 
 import os
 import sys
@@ -21,23 +21,24 @@ class TableRow(NamedTuple):
     cells: Sequence[str]
     colours: Sequence[str]
     marks: Sequence[str] = ()
-    """Lines below it."""
+    """Additional lines below it."""
 
 
 class MessageTable:
-    """Messages as a table without end: columns grow as needed, long lines are cut.
+    """A continuous table of messages: columns grow as needed, long lines are cut.
 
-    What is not printable is escaped, so that no message can control the terminal. The value stands
-    before what may be long, and on a narrow terminal names are shortened first: it is never cut.
+    What is not printable is escaped, so that no message can control the terminal. The value
+    precedes columns that may be long, and on a narrow terminal names are shortened first: it is
+    never cut.
     """
 
     HEADS = ("TIME", "NODE", "NAME", "VALUE", "WHERE", "CLUSTER")
     COLOURS = ("dim", "cyan", "", "bold", "", "", "dim")
     MAX_WIDTH = 24
-    """A longer cell shifts the rest of its own row only."""
+    """Maximum column width; a longer cell shifts the rest of its own row only."""
 
     MIN_WIDTH = 6
-    """Of names on a narrow terminal."""
+    """Minimum width of names on a narrow terminal."""
 
     def __init__(self, stream: IO[str]) -> None:
         """Format for a stream; lines are cut if it is a terminal."""
@@ -48,11 +49,11 @@ class MessageTable:
         self._rows_until_heads = 0
 
     def render(self, messages: Iterable[Message], *, strict: bool = False) -> str:
-        """Return the lines of some messages; `strict` adds the rules that each one breaks."""
+        """Format messages; `strict` adds the rules that each one breaks."""
         return self.render_rows([self._row(message, strict=strict) for message in messages])
 
     def render_rows(self, rows: Sequence[TableRow]) -> str:
-        """Return the lines of some rows, in the same columns as those of messages."""
+        """Format rows in the same columns as messages."""
         size = _size_of_terminal() if self._stream.isatty() else None
         lines: list[str] = []
         rows = [row._replace(cells=[printable(cell) for cell in row.cells]) for row in rows]
@@ -138,7 +139,7 @@ def _cells(message: Message, units: Mapping[str, str]) -> list[str]:
 
 
 def clock(nanoseconds: int | None) -> str:
-    """Write a timestamp as local time of day, with as many decimals as needed."""
+    """Format a timestamp as local time of day, with as many decimals as needed."""
     if nanoseconds is None:
         return "-"
     seconds, rest = divmod(nanoseconds, 10**9)

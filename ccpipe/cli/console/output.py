@@ -54,7 +54,7 @@ def table(
 
 
 def fold(text: str, room: int) -> list[str]:
-    """Break a text at spaces into lines of `room` characters; 0 does not break."""
+    """Wrap a text at spaces into lines of `room` characters; 0 does not wrap."""
     import textwrap
 
     lines = text.splitlines() or [""]
@@ -66,7 +66,7 @@ def fold(text: str, room: int) -> list[str]:
 def encoder(
     output: Format, precision: "Precision | Literal['auto']" = "auto"
 ) -> tuple[bytes, Callable[["Sequence[Message]"], bytes]]:
-    """Return the first line of a format and its encoder; `precision` is for line protocol."""
+    """Return the header line of a format and its encoder; `precision` is for line protocol."""
     if output == "json":
         from ccpipe.formats import jsonlines
 

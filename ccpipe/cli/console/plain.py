@@ -1,6 +1,6 @@
-"""Plain command lines, read without the library that reads all others and takes long to import.
+"""A fast parser for simple command lines, without cyclopts, which is slow to import.
 
-What is not plain, such as a mistake, is left to that library, which knows what to say.
+Anything else, such as a mistake, is left to cyclopts and its error messages.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +15,13 @@ READERS: Mapping[str, Callable[[str], Any]] = {
     "INTEGER": int,
     "PATH": Path,
 }
-"""How values are read; those of other kinds are not plain."""
+"""Parsers by type; other types are not supported."""
 
 
 def read(name: str, words: Sequence[str]) -> dict[str, Any] | None:
-    """Return what is given to a command, by the long names of its options; None where not plain.
+    """Return the arguments of a command by long option name; None if not supported.
 
-    Options that may be repeated are lists; a flag is true, or false where it begins with ``no-``.
+    Options that can be repeated are lists; a flag is true, or false if it begins with ``no-``.
     """
     known = command(name)
     assert known is not None
@@ -46,7 +46,7 @@ def read(name: str, words: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _put_text(found: dict[str, Any], option: CommandOption, text: str) -> bool:
-    """Keep what a text says; false where that is not plain."""
+    """Store a parsed value; false if it cannot be parsed."""
     kind = option.value.removesuffix("...")
     if kind not in READERS or (kind == "PATH" and not text):
         return False
@@ -58,7 +58,7 @@ def _put_text(found: dict[str, Any], option: CommandOption, text: str) -> bool:
 
 
 def _put(found: dict[str, Any], option: CommandOption, value: Any) -> bool:
-    """Keep a value; false for a second one of what is given once."""
+    """Store a value; false if a single option is repeated."""
     key = option.names[0].removeprefix("--").lower()
     if option.value.endswith("..."):
         found.setdefault(key, []).append(value)

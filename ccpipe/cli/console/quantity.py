@@ -1,4 +1,4 @@
-"""Numbers for people: short, with their unit."""
+"""Numbers in short form, with their unit."""
 
 SCALED = {
     "bytes": ("B", 1.0),
@@ -12,10 +12,10 @@ SCALED = {
     "W": ("W", 1.0),
     "J": ("J", 1.0),
 }
-"""Units that take a prefix: their symbol, and how much of it one is."""
+"""Units that take a prefix: symbol and factor."""
 
 PLAIN = {"percent": "%", "degC": "°C", "sec": "s"}
-"""How other units are written."""
+"""Formats of other units."""
 
 PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _STEP = 1000.0
@@ -23,12 +23,11 @@ _MAX_EXACT = 10**6
 
 
 def short(value: float, unit: str = "", *, digits: int = 4) -> str:
-    """Write a number with so many significant digits at most where it is not a small integer.
+    """Format a number with a maximum of significant digits, except small integers.
 
     >>> short(134217728, "bytes"), short(3450.0, "MHz"), short(12), short(0.123456, "percent")
-    ('134.2 MB', '3.45 GHz', '12', '0.1235 %')
-    >>> short(40123.4), short(134217728, "bytes", digits=3)
-    ('40123', '134 MB')
+    ('134.2 MB', '3.45 GHz', '12', '0.1235 %') >>> short(40123.4), short(134217728, "bytes",
+    digits=3) ('40123', '134 MB')
     """
     symbol, factor = SCALED.get(unit, (PLAIN.get(unit, unit), 0.0))
     if factor:

@@ -1,4 +1,4 @@
-"""The configuration that a command uses; without the library that parses command lines."""
+"""The configuration that a command uses; without cyclopts."""
 
 from dataclasses import dataclass
 from pathlib import Path

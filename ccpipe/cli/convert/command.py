@@ -138,19 +138,19 @@ class Converter(Protocol):
     """Converts files of one format to another."""
 
     head: bytes
-    """Written before everything else."""
+    """Written before all other output."""
     unit: str
-    """Name of the things that are counted."""
+    """Noun of the converted units."""
 
     def convert(
         self, stream: ReadableStream, problem: Callable[[str], None]
     ) -> Iterator[tuple[bytes, int]]:
-        """Yield pieces of output with their number of units; report problems with their place.
+        """Yield pieces of output with their number of units; report problems with their position.
 
         Raises
         ------
         DataError
-            where the rest of the file cannot be read.
+            if the rest of the file cannot be read.
 
         """
         ...
@@ -161,7 +161,7 @@ class Converter(Protocol):
 
 
 class _Conversion:
-    """Converts all files into one output and counts."""
+    """Converts all files into one output and counts units."""
 
     def __init__(self, target: IO[bytes]) -> None:
         self.target = target
@@ -200,7 +200,7 @@ class _Conversion:
 
 
 class RowConverter:
-    """Line protocol to formats with a row for each value."""
+    """Converts line protocol to formats with one row per value."""
 
     unit = "value"
 
@@ -226,7 +226,7 @@ class RowConverter:
     def one_by_one(
         self, block: LinesBlock, problem: Callable[[str], None]
     ) -> Iterator[tuple[bytes, int]]:
-        """Encode the rows of a block one by one, without those that cannot be encoded."""
+        """Encode the rows of a block one by one, skipping those that cannot be encoded."""
         for line, message in block.numbered():
             try:
                 yield self.encode([message]), 1

@@ -44,7 +44,7 @@ class FromGridEngine:
         close()
 
     def _take_output(self) -> bytes:
-        """Return and forget what was written since the last call."""
+        """Return and clear the output since the last call."""
         if self.is_held:
             return b""
         piece = self.target.getvalue()

@@ -1,4 +1,4 @@
-"""``ccpipe dead``: what nothing accepted, and the way back onto the bus."""
+"""``ccpipe dead``: list, show and replay dead letters."""
 
 import contextlib
 import sys
@@ -10,16 +10,16 @@ import msgspec
 from cyclopts import App, Parameter
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.letters import BusLetters
+from ccpipe.bus.nats.dead_letter_stream import DeadLetterStream
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.console.output import TableOrJson, table, terminal_width
-from ccpipe.cli.dead.letters import FileLetters, Filter, Letters
+from ccpipe.cli.dead.dead_letters import DeadLetterStore, FileDeadLetters, Filter
 from ccpipe.errors import DataError, UsageError
-from ccpipe.formats.dead_letters import StoredLetter
+from ccpipe.formats.dead_letters import StoredDeadLetter
 from ccpipe.formats.rfc3339 import rfc3339
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import note, plural, printable
+from ccpipe.terminal import data_for_stdout, note, plural, printable
 
 dead = App(
     name="dead",
@@ -36,7 +36,7 @@ Examples: ccpipe dead list --reason 'no such database'
 
 EXCERPT = 60
 ROWS = 200
-"""Rows of a table that are formatted together: memory is bounded."""
+"""Rows of a table formatted together, so that memory is bounded."""
 
 File = Annotated[Path | None, Parameter(allow_leading_hyphen=False)]
 
@@ -96,6 +96,8 @@ async def show(
 ) -> None:
     """Print the original bytes of dead letters, each followed by a newline.
 
+    On a terminal, what is not printable is escaped.
+
     Correct the lines, then send them with `ccpipe send`.
 
     Examples:
@@ -114,7 +116,7 @@ async def show(
         async for letter in which.apply(letters.read()):
             if reasons:
                 note(f"{letter.id}: {printable(letter.origin or '?')}: {printable(letter.reason)}")
-            sys.stdout.buffer.write(letter.original + b"\n")
+            sys.stdout.buffer.write(data_for_stdout(letter.original + b"\n"))
             sys.stdout.buffer.flush()
         _report(letters)
 
@@ -163,14 +165,15 @@ async def replay(
         if dry_run:
             async for letter in chosen:
                 for message in work.messages(letter):
-                    sys.stdout.buffer.write(message.subject.encode() + b" " + message.payload)
+                    text = message.subject.encode() + b" " + message.payload
+                    sys.stdout.buffer.write(data_for_stdout(text))
             return
         try:
             await work.run(chosen, letters)
         finally:
-            note(f"{plural(work.replayed, 'letter')} replayed, {work.invalid} still invalid")
+            note(f"{plural(work.replayed, 'dead letter')} replayed, {work.invalid} still invalid")
         if work.invalid:
-            raise DataError(f"{plural(work.invalid, 'letter')} still invalid, reported above")
+            raise DataError(f"{plural(work.invalid, 'dead letter')} still invalid, reported above")
         _report(letters)
 
 
@@ -184,30 +187,30 @@ async def _connected(where: Where) -> AsyncIterator[Connection]:
 @contextlib.asynccontextmanager
 async def _letters(
     file: Path | None, where: Where, bus: Connection | None = None
-) -> AsyncIterator[Letters]:
-    """Open the file, or the bus where there is none."""
+) -> AsyncIterator[DeadLetterStore]:
+    """Open the file, or the bus if there is none."""
     if file is not None:
-        letters = FileLetters(file)
+        letters = FileDeadLetters(file)
         with contextlib.closing(letters):
             yield letters
         return
     async with contextlib.AsyncExitStack() as stack:
         if bus is None:
             bus = await stack.enter_async_context(_connected(where))
-        yield BusLetters(bus, Subjects.of(where.site()))
+        yield DeadLetterStream(bus, Subjects.of(where.site()))
 
 
-def _report(letters: Letters, text: str = "") -> None:
-    """Print what was found, and what of a file is damaged or was replayed; raises DataError."""
-    if isinstance(letters, FileLetters) and letters.replayed:
+def _report(letters: DeadLetterStore, text: str = "") -> None:
+    """Print the totals, with damaged and replayed dead letters of a file; raises DataError."""
+    if isinstance(letters, FileDeadLetters) and letters.replayed:
         text += f"{', ' if text else ''}{letters.replayed} replayed before"
     if text:
         note(text)
-    if isinstance(letters, FileLetters) and letters.damaged:
-        raise DataError(f"{plural(letters.damaged, 'damaged place')}, reported above")
+    if isinstance(letters, FileDeadLetters) and letters.damaged:
+        raise DataError(f"{plural(letters.damaged, 'damaged dead letter')}, reported above")
 
 
-def _plain(letter: StoredLetter) -> dict[str, str | int]:
+def _plain(letter: StoredDeadLetter) -> dict[str, str | int]:
     return {
         "id": letter.id,
         "time": rfc3339(letter.time),
@@ -220,7 +223,7 @@ def _plain(letter: StoredLetter) -> dict[str, str | int]:
     }
 
 
-def _row(letter: StoredLetter) -> list[str]:
+def _row(letter: StoredDeadLetter) -> list[str]:
     excerpt = letter.original[:EXCERPT].decode(errors="replace")
     cells = (letter.origin, letter.reason, excerpt)
     return [letter.id, rfc3339(letter.time // 10**9 * 10**9), *map(printable, cells)]

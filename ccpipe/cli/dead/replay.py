@@ -1,4 +1,4 @@
-"""Dead letters back onto the bus."""
+"""Publishing dead letters again."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -12,15 +12,15 @@ from ccpipe.bus.nats.outgoing import HEADER_ROOM, Outgoing, digest
 from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.store import IN_FLIGHT
 from ccpipe.bus.subjects import KEPT, Subjects, matches
-from ccpipe.cli.dead.letters import Letters
+from ccpipe.cli.dead.dead_letters import DeadLetterStore
 from ccpipe.config import Site
 from ccpipe.errors import DataError
-from ccpipe.formats.dead_letters import StoredLetter
+from ccpipe.formats.dead_letters import StoredDeadLetter
 from ccpipe.terminal import Progress, note, plural, printable
 
 
 class _Received(NamedTuple):
-    """A letter as the message that it once was."""
+    """A dead letter as the original message."""
 
     subject: str
     payload: bytes
@@ -28,10 +28,10 @@ class _Received(NamedTuple):
 
 
 class DeadLetterReplay:
-    """Publishes letters, and removes from their store those that the broker has stored."""
+    """Publishes dead letters, and removes from their store those that the broker has stored."""
 
     def __init__(self, bus: Connection, site: Site, *, lenient: bool, rate: int) -> None:
-        """Publish at most `rate` letters per second; 0 for no limit."""
+        """Publish at most `rate` dead letters per second; 0 for no limit."""
         self.bus = bus
         self.subjects = Subjects.of(site)
         self.publisher = Publisher(bus, site.bus, self.subjects)
@@ -41,17 +41,17 @@ class DeadLetterReplay:
         self.replayed = self.invalid = 0
         self._progress = Progress()
 
-    async def run(self, letters: AsyncIterator[StoredLetter], store: Letters) -> None:
-        """Replay letters; one that is still invalid is reported and stays where it is.
+    async def run(self, letters: AsyncIterator[StoredDeadLetter], store: DeadLetterStore) -> None:
+        """Replay dead letters; one that is still invalid is reported and kept.
 
         Raises
         ------
         UnavailableError, DeniedError, CreateError
-            where the broker or the list of what was replayed fails; what was replayed until then is
+            if the broker or the record of replayed ones fails; those replayed until then are
             removed.
 
         """
-        window: list[tuple[StoredLetter, list[Outgoing]]] = []
+        window: list[tuple[StoredDeadLetter, list[Outgoing]]] = []
         async for letter in letters:
             try:
                 window.append((letter, self.messages(letter)))
@@ -66,27 +66,27 @@ class DeadLetterReplay:
         self._progress.clear()
 
     async def _publish(
-        self, window: Sequence[tuple[StoredLetter, list[Outgoing]]], store: Letters
+        self, window: Sequence[tuple[StoredDeadLetter, list[Outgoing]]], store: DeadLetterStore
     ) -> None:
         if not window:
             return
         await self.publisher.publish([each for _, messages in window for each in messages])
         await store.remove([letter for letter, _ in window])
         self.replayed += len(window)
-        self._progress.show(f"{plural(self.replayed, 'letter')} replayed")
+        self._progress.show(f"{plural(self.replayed, 'dead letter')} replayed")
         if self.rate:
             await asyncio.sleep(len(window) / self.rate)
 
-    def messages(self, letter: StoredLetter) -> list[Outgoing]:
-        """Return what a letter is published as: on its old subject, else on that of its records.
+    def messages(self, letter: StoredDeadLetter) -> list[Outgoing]:
+        """Return a dead letter's messages: on its original subject, else on those of its records.
 
-        A line without a timestamp gets the time at which it was kept. The ids differ from those
-        of the messages that the lines once came in, which the broker may still know.
+        A line without a timestamp gets the time at which it was stored. The message ids differ
+        from those of the original messages, which the broker may still know.
 
         Raises
         ------
         DataError
-            where it cannot be read.
+            if it still cannot be read.
 
         """
         if letter.cut_from:
@@ -104,7 +104,7 @@ class DeadLetterReplay:
                 message_id = digest("replay", letter.id, str(letter.time), to, payload)
                 found.append(Outgoing(to, payload, message_id))
         if not found:
-            raise DataError("it holds no records")
+            raise DataError("it contains no records")
         return found
 
     def _is_ours(self, origin: str) -> bool:

@@ -1,1 +1,1 @@
-"""``ccpipe profile``: profiles of Slurm's jobs, as sh5util handles them and beyond."""
+"""``ccpipe profile``: profiles of Slurm jobs, with the functions of sh5util and more."""

@@ -24,7 +24,7 @@ class Curve(NamedTuple):
     unit: str
     """Empty where there is none."""
     elapsed: Any
-    """Seconds since the step began, of the samples that have the field."""
+    """Seconds since the start of the step, of the samples that have the field."""
     values: Any
 
     @property
@@ -39,7 +39,7 @@ def find_curves(tables: Sequence[Table], data: Sequence[str]) -> list[Curve]:
     Raises
     ------
     DataError
-        where no table has any of the fields
+        if no table has any of the fields
 
     """
     wanted = {name.lower() for name in data}
@@ -72,7 +72,7 @@ def curves(
     Raises
     ------
     DataError
-        where no table has any of the fields
+        if no table has any of the fields
 
     """
     rows = [

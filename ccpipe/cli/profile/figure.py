@@ -12,13 +12,13 @@ from ccpipe.formats.slurm_profile import Table
 FORMATS = (".png", ".svg", ".pdf")
 MAX_PANELS = 60
 MAX_NAMED = 12
-"""Curves of a panel that a legend names."""
+"""Maximum number of curves of a panel in its legend."""
 _WIDTH, _HEIGHT = 9.0, 2.2
-"""Inches of a panel."""
+"""Size of a panel in inches."""
 
 
 LARGE = 10_000
-"""Values above it are written as 250M, not as 2.5 with 1e8 above the panel."""
+"""Values above it are shown as 250M, not as 2.5 with 1e8 above the panel."""
 
 
 def draw(tables: Sequence[Table], data: Sequence[str], path: Path) -> int:
@@ -29,13 +29,13 @@ def draw(tables: Sequence[Table], data: Sequence[str], path: Path) -> int:
     Raises
     ------
     DataError
-        where no table has any of the fields, all are constant, or they are too many
+        if no table has any of the fields, all are constant, or they are too many
     MissingExtra
         without matplotlib
     UsageError
         for a name of a file that says no known format
     CreateError
-        where the file cannot be written
+        if the file cannot be written
 
     """
     if path.suffix.lower() not in FORMATS:
@@ -85,5 +85,5 @@ def _figure(panels: dict[tuple[str, str], list[Curve]]) -> Any:
 
 
 def _plain(text: str) -> str:
-    """Escape what matplotlib would take for mathematics, and labels that it would hide."""
+    """Escape labels that matplotlib would parse as mathematics or hide."""
     return text.replace("$", r"\$").lstrip("_")

@@ -37,7 +37,7 @@ def write_parquet(tables: Sequence[Table], level: Level, path: Path) -> None:
     ------
     MissingExtra
     UnavailableError
-        where the file cannot be written
+        if the file cannot be written
 
     """
     try:

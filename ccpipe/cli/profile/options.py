@@ -1,4 +1,4 @@
-"""What the subcommands of ``ccpipe profile`` share: which file, which tables."""
+"""Options shared by the subcommands of ``ccpipe profile``: files and tables."""
 
 import contextlib
 import os
@@ -19,13 +19,13 @@ Several = Parameter(negative=())
 Jobs = Annotated[list[str] | None, Parameter(alias="-j", negative=())]
 
 _SERIES = {"lustre": "Filesystem", "task": "Tasks"}
-"""Other names of series: Slurm's documentation has them, and sh5util refuses them."""
+"""Aliases of series: used in Slurm's documentation, but refused by sh5util."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Tables:
-    """Which tables of which files."""
+    """Selection of tables and files."""
 
     jobs: Annotated[tuple[str, ...], Parameter(alias="-j", negative=())] = ()
     """Jobs or steps, such as 17 or 17.0; without --input the files are ./job_<id>.h5."""
@@ -61,7 +61,7 @@ class Tables:
         UsageError
             without a file, and for a rule that is not known
         DataError
-            where no table is what was asked for
+            if no table is what was asked for
 
         """
         from ccpipe.formats.slurm_profile import CORRECTIONS, open_profile, select
@@ -72,7 +72,7 @@ class Tables:
         chosen = self.selections()
         paths = self.input or tuple(Path(f"job_{one.job_text}.h5") for one in chosen)
         if not paths:
-            raise UsageError("which file? Name it with --input, or its job with --jobs")
+            raise UsageError("no file given: use --input FILE or --jobs JOB")
         with contextlib.ExitStack() as stack:
             tables: list[Table] = []
             for path in paths:
@@ -139,7 +139,7 @@ def write_output(pieces: Iterator[bytes], path: Path | None) -> None:
     Raises
     ------
     CreateError
-        where the file cannot be written
+        if the file cannot be written
 
     """
     if path is None:

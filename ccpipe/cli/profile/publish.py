@@ -1,4 +1,4 @@
-"""Samples of profile files, on the bus."""
+"""Publishing the samples of profile files."""
 
 import time
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note
 
 BATCH = 10_000
-"""Metrics that are published at once."""
+"""Metrics published at once."""
 REPORT_SECONDS = 5.0
 
 

@@ -36,7 +36,7 @@ async def publish(
     control requests to this node. Samples are taken at multiples of the interval
     by the wall clock, so all nodes of a cluster are synchronized. While the server
     is down, messages are spooled to disk, up to 64 MiB. SIGHUP reloads the
-    configuration. docs/node.md describes how to run it as a service.
+    configuration. docs/node/publisher.md describes how to run it as a service.
 
     Examples:
       ccpipe publish --once --dry-run -o table
@@ -83,9 +83,12 @@ async def _explain(agent: "Agent", output: Output) -> None:
 async def _print(agent: "Agent", output: Output, after: float | None) -> None:
     from ccpipe.sinks.dead_letter_file import DeadLetterFile
 
+    source = agent.sonar if output == "sonar" else agent.metrics
+    if source is None:
+        raise UsageError("--output sonar: publish.sonar disables both envelopes")
     sink = _printer(output, agent.site)
     await run_pipe(
-        agent.sonar if output == "sonar" else agent.metrics,
+        source,
         sink,
         name="publisher",
         telemetry=agent.telemetry,
@@ -110,7 +113,7 @@ def _printer(output: Output, site: "Site") -> Sink:
 
 
 class EnvelopePrinter(Sink):
-    """Prints envelopes on stdout, one a line, as they would be published."""
+    """Prints envelopes on stdout, one per line, as they would be published."""
 
     takes = Envelopes
 

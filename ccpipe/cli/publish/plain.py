@@ -1,7 +1,7 @@
-"""Plain command lines of ``publish`` without the library that parses the others.
+"""Simple command lines of ``publish`` without cyclopts.
 
-A publisher runs on every node for months, and that library would be a tenth of its memory.
-Whatever is not plain, a mistake or ``--help`` above all, is left to the command itself.
+A publisher runs on every node for months, and cyclopts would take a tenth of its memory. Anything
+else, mistakes and ``--help`` above all, is left to the command itself.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from ccpipe.node.agent.agent import Agent
 from ccpipe.telemetry import Telemetry
 
 SERVICE = {"cluster", "config", "for", "interval", "server"}
-"""The options of a service; whoever tries something out can wait for the library."""
+"""The options used in services; for all others, cyclopts is imported."""
 
 
 def parse(words: Sequence[str]) -> dict[str, Any] | None:
-    """Return the values of a plain command line by option; None for any other."""
+    """Return the values of a simple command line by option; None for any other."""
     found = read("publish", words)
     return found if found is not None and found.keys() <= SERVICE else None
 
 
 def agent_of(where: Where, interval: str | None, *, once: bool = False) -> Agent:
-    """Return the publisher of a configuration, which it loads anew with every reload."""
+    """Return the publisher of a configuration, which is reloaded with each reload."""
     seconds(interval, "--interval", Interval)
     return Agent(
         lambda: where.site(**{"publish.interval": interval}),
@@ -37,7 +37,7 @@ def agent_of(where: Where, interval: str | None, *, once: bool = False) -> Agent
 
 
 def run(words: Sequence[str]) -> bool:
-    """Run ``publish`` where the words after it are plain; return whether they were."""
+    """Run ``publish`` if its arguments are simple; return whether they were."""
     found = parse(words)
     if found is None:
         return False

@@ -1,1 +1,1 @@
-"""What commands that run a recipe share."""
+"""Shared by commands that run a recipe."""

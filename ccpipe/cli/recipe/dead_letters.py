@@ -1,4 +1,4 @@
-"""Where the dead letters of a bridge go."""
+"""Destinations of a bridge's dead letters."""
 
 import logging
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 def dead_letter_sink(
     source: Source, sink: Sink, site: Site, telemetry: Telemetry
 ) -> DeadLetterSink:
-    """Choose where dead letters go: ``<cluster>.dead`` where there is a broker, else a file.
+    """Choose the destination of dead letters: ``<cluster>.dead`` if there is a broker, else a file.
 
-    A source may have a place of its own; else they share the connection of the sink. Where that
-    has none, they get one to the configured broker or to a running ``ccpipe up``.
+    A source may have its own destination; otherwise they use the connection of the sink, or, if it
+    has none, a new one to the configured broker or to a running ``ccpipe up``.
     """
     path = state_folder() / "dead.lp"
     if own := source.dead_letter_sink:
@@ -38,7 +38,7 @@ def dead_letter_sink(
 
 
 class _OrFile(DeadLetterSink):
-    """Dead letters on the bus; in a file where the server does not permit us to publish them."""
+    """Dead letters on the bus; in a file if the server does not permit publishing them."""
 
     def __init__(self, first: DeadLetterSink, path: Path) -> None:
         self.first = first
@@ -60,14 +60,14 @@ class _OrFile(DeadLetterSink):
 
 
 class Discarded(DeadLetterSink):
-    """Dead letters of a dry run: ``run()`` logs them, and nothing else happens."""
+    """Dead letters of a dry run, which ``run()`` only logs."""
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
         """Do nothing."""
 
 
 class ConnectedDeadLetterSink(NatsDeadLetterSink):
-    """Dead letters on ``<cluster>.dead``, over a connection of their own."""
+    """Dead letters on ``<cluster>.dead``, over a separate connection."""
 
     def __init__(self, site: Site, telemetry: Telemetry) -> None:
         """Prepare to connect to the configured broker."""
@@ -75,7 +75,7 @@ class ConnectedDeadLetterSink(NatsDeadLetterSink):
         super().__init__(bus, site)
 
     async def __aenter__(self) -> Self:
-        """Connect; where no server answers yet, in the background."""
+        """Connect; in the background if no server answers yet."""
         await self.bus.connect_in_background()
         return self
 
@@ -84,6 +84,6 @@ class ConnectedDeadLetterSink(NatsDeadLetterSink):
         await self.bus.__aexit__(None, None, None)
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Publish the letters; raises UnavailableError while there is no connection."""
+        """Publish dead letters; raises UnavailableError while there is no connection."""
         self.bus.require_connected()
         await super().write(letters)

@@ -18,10 +18,11 @@ GARBAGE_THRESHOLDS = 100_000, 50, 50
 
 @contextlib.contextmanager
 def rare_garbage_collection() -> Iterator[None]:
-    """Have Python look for cycles rarely, and never in what was there at the start.
+    """Make garbage collection rare, and exclude objects that exist at startup.
 
-    A pipe's batches hold many objects and no cycles: reference counts free them. By Python's own
-    thresholds each few hundred messages would have all of them, and what was imported, looked at.
+    A pipe's batches consist of many objects without cycles, freed by reference counting. With
+    Python's defaults every few hundred messages would trigger a scan of all of them and of all
+    imported modules.
     """
     before = gc.get_threshold()
     gc.freeze()

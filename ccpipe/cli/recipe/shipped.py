@@ -1,7 +1,7 @@
-"""Files that come with ccpipe: recipes, units, the server's configuration and pages.
+"""Files shipped with ccpipe: recipes, units, the server's configuration and pages.
 
-A wheel holds them below the package (``setup.py`` copies them there); in a working copy they are
-where they are written.
+A wheel contains them in the package (``setup.py`` copies them); in a working copy they are at
+their original paths.
 """
 
 import difflib
@@ -21,7 +21,7 @@ def folder() -> Path:
 
 
 def recipes() -> dict[str, Path]:
-    """Return the recipes that come with ccpipe, by name."""
+    """Return the recipes shipped with ccpipe, by name."""
     return {path.stem: path for path in sorted((folder() / "bridges").glob("*.toml"))}
 
 
@@ -34,7 +34,7 @@ def find_recipe(path: Path) -> Path:
     Raises
     ------
     MissingInputError
-        where a name is that of no recipe.
+        if a name is that of no recipe.
 
     """
     name = str(path)

@@ -1,1 +1,1 @@
-"""``ccpipe step``: run a command and gather what it uses."""
+"""``ccpipe step``: run a command and measure its resource usage."""

@@ -1,4 +1,4 @@
-"""``ccpipe step``: run a command and gather what it uses, as Slurm does for a step."""
+"""``ccpipe step``: run a command and measure its resource usage, as Slurm does for a step."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from ccpipe.errors import ConfigError, UsageError
 from ccpipe.node.gather.profile import SeriesSelection, Step, parse_frequencies, parse_selection
 
 DAEMON_WAITING = 200_000
-"""Messages of a whole node that wait for the server."""
+"""Maximum number of messages of a whole node that wait for the server."""
 
 _MAX_ID = 2**32
 _INTERVALS = dict.fromkeys(("task", "energy", "filesystem", "network"), 1.0)
@@ -139,7 +139,7 @@ def _gather_steps(site: Site, *, publish: bool, **options: Any) -> None:
 
 
 def _spool(site: Site) -> Path | None:
-    """Return the daemon's spool, beside that of the publisher; None where there is to be none."""
+    """Return the daemon's spool, beside the publisher's; None if there is none."""
     options = site.publish.spool
     if not options.enabled:
         return None

@@ -1,4 +1,4 @@
-"""``ccpipe step --daemon``: gathers the steps that Slurm runs on this node."""
+"""``ccpipe step --daemon``: measures the steps that Slurm runs on this node."""
 
 import contextlib
 import logging
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SCAN_SECONDS = 1.0
-"""Time between two looks for steps that began or ended."""
+"""Interval at which started and ended steps are detected."""
 
 STATUS_SECONDS = 10.0
-"""Time between two notifications of systemd, where no watchdog waits for them."""
+"""Interval of notifications to systemd, if it has no watchdog."""
 
 MAX_FILES = 2**16
-"""Open at once, two for each process of a task; most systems allow 1024 unless asked for more."""
+"""Limit on open files, two for each process of a task; most systems default to 1024."""
 
 
 class StepDaemon:
@@ -99,7 +99,7 @@ class StepDaemon:
         )
 
     def run(self) -> None:
-        """Gather until SIGTERM or SIGINT."""
+        """Measure until SIGTERM or SIGINT."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         files = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
         if soft != resource.RLIM_INFINITY and soft < files:
@@ -107,11 +107,11 @@ class StepDaemon:
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        note("ccpipe: looking for steps of Slurm's; SIGTERM ends it")
+        note("ccpipe: watching for Slurm steps; stop with SIGTERM")
         self.run_until(stop)
 
     def run_until(self, stop: threading.Event) -> None:
-        """Gather until an event is set; the profiles of steps that still run are completed."""
+        """Measure until an event is set; profiles of running steps are completed."""
         timer = PollTimer("steps")
         timer.add(SCAN_SECONDS, self._steps.scan)
         timer.add(self._frequencies["task"], self._steps.poll)
@@ -136,7 +136,7 @@ class StepDaemon:
             self._publisher.close()
 
     def _notify(self) -> None:
-        """Notify systemd that the timer, which does all work, goes on."""
+        """Notify systemd that the timer, which does all work, is running."""
         systemd.notify("WATCHDOG=1", f"STATUS={self._status()}")
 
     def _status(self) -> str:
@@ -147,7 +147,7 @@ class StepDaemon:
     def _sampler(
         self, series: SeriesSelection, read: Callable[[], Values | None]
     ) -> Callable[[], None]:
-        """Return what takes a sample of the node for all steps."""
+        """Return a function that samples the node for all steps."""
 
         def sample() -> None:
             values = read()
@@ -215,14 +215,14 @@ def own_folder(folder: Path, user: str) -> Path:
     found.mkdir(parents=True, exist_ok=True)
     stat = found.lstat()
     if stat.st_uid != os.geteuid() or not S_ISDIR(stat.st_mode):
-        raise UnavailableError(f"{found}: it belongs to another user: use another --profile folder")
+        raise UnavailableError(f"{found} belongs to another user: use another --profile folder")
     found.chmod(0o755)  # whatever the umask is: the files are for their users
     return found
 
 
 @contextlib.contextmanager
 def _costing_the_profile(step: Step) -> Iterator[None]:
-    """Let a profile that cannot be written cost no more than itself."""
+    """Confine errors of a profile to that profile."""
     try:
         yield
     except (CcpipeError, OSError) as error:

@@ -1,6 +1,6 @@
 """Samples of the whole node for a profile, from the publisher's collectors.
 
-A series whose counters this machine does not have, or not for us, is left out.
+Series whose counters are missing or not readable are left out.
 """
 
 import time
@@ -20,7 +20,7 @@ _MEBIBYTE = 2**20
 
 
 class NodeSeries:
-    """What the node's counters showed since they were last read.
+    """Changes of the node's counters since they were last read.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def _watts(sums: Mapping[str, float]) -> float:
 
 
 def _sums(collect: Callable[[int], Iterable[Message]]) -> dict[str, float] | None:
-    """Return each metric added up over devices; None where they cannot be read."""
+    """Return each metric summed over devices; None if they cannot be read."""
     sums: dict[str, float] = {}
     try:
         for message in collect(time.time_ns()):

@@ -1,4 +1,4 @@
-"""Samples of a step's tasks, live on the bus, and at the end an event."""
+"""Samples of a step's tasks, published live, with an event at the end."""
 
 import asyncio
 import contextlib
@@ -30,9 +30,9 @@ from ccpipe.terminal import note
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0
-"""How long the last messages may take."""
+"""Time limit for the last messages."""
 MAX_WAITING = 10_000
-"""Messages that wait for the server; further ones are dropped, and counted."""
+"""Maximum number of messages that wait for the server; further ones are dropped and counted."""
 
 
 def messages(sample: TaskSample, site: Site, step: Step) -> Iterator[Message]:
@@ -50,7 +50,7 @@ def messages(sample: TaskSample, site: Site, step: Step) -> Iterator[Message]:
 
 
 def end_of_step(info: JobacctInfo, site: Site, step: Step) -> Message:
-    """Return the event of a step that ended: sacct's columns as JSON."""
+    """Return the event for the end of a step: sacct's columns as JSON."""
     nodes = [""] * step.node_index + [step.node]
     payload = {
         "jobid": step.job,
@@ -70,17 +70,17 @@ def end_of_step(info: JobacctInfo, site: Site, step: Step) -> Message:
 
 
 class SamplePublisher:
-    """Publishes from a thread of its own: neither the command nor the gathering waits for it.
+    """Publishes from a separate thread: neither the command nor the sampling waits for it.
 
-    What the server does not take goes to the file `spool`, and is replayed when it is back, also by
-    a later process. Without a spool messages wait in memory, up to a number; further ones are
-    dropped, and counted.
+    Messages that the server does not accept go to the file `spool`, and are replayed later, also
+    by a later process. Without a spool they wait in memory, up to a limit; further ones are
+    dropped and counted.
     """
 
     def __init__(
         self, site: Site, *, max_waiting: int = MAX_WAITING, spool: Path | None = None
     ) -> None:
-        """Begin to connect."""
+        """Start connecting."""
         self._site, self._max_waiting, self._spool = site, max_waiting, spool
         self._waiting: queue.Queue[list[Message] | None] = queue.Queue()
         self._count = self._dropped = 0
@@ -88,11 +88,11 @@ class SamplePublisher:
         self._thread.start()
 
     def publish(self, step: Step, samples: list[TaskSample]) -> None:
-        """Publish samples of a step soon."""
+        """Queue samples of a step."""
         self._put([one for sample in samples for one in messages(sample, self._site, step)])
 
     def publish_node(self, step: Step, series: SeriesSelection, values: Values) -> None:
-        """Publish a sample of the whole node, taken during a step, soon."""
+        """Queue a sample of the whole node, taken during a step."""
         found = to_metrics(
             SERIES[series],
             values,
@@ -105,7 +105,7 @@ class SamplePublisher:
         self._put(list(found))
 
     def publish_end(self, step: Step, info: JobacctInfo) -> None:
-        """Publish the event of a step that ended."""
+        """Queue the event for the end of a step."""
         self._put([end_of_step(info, self._site, step)])
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a step used, as a table or as JSON."""
+"""A step's resource usage, as a table or JSON."""
 
 import sys
 from pathlib import Path
@@ -12,9 +12,9 @@ from ccpipe.node.gather.profile import Step
 
 
 def describe(info: JobacctInfo, step: Step, code: int | None, seconds: float) -> dict[str, Any]:
-    """Return the columns of sacct, and the numbers that they are made of.
+    """Return sacct's columns, with the raw numbers.
 
-    Without an exit code, which only the parent of a process knows, there is no state either.
+    Without an exit code, which only a process's parent knows, there is no state.
     """
     nodes = [""] * step.node_index + [step.node]
     end = {} if code is None else {"State": "FAILED" if code else "COMPLETED", "ExitCode": code}
@@ -33,7 +33,7 @@ TABLE = (
     ("UserCPU", "SystemCPU", "TotalCPU", "AveCPUFreq", "ConsumedEnergy"),
     ("MaxRSS", "MaxVMSize", "MaxPages", "MaxDiskRead", "MaxDiskWrite"),
 )
-"""The columns of the table, in blocks that fit a terminal."""
+"""The columns of the table, in groups that fit a terminal."""
 
 
 def table(row: dict[str, Any]) -> str:
@@ -57,7 +57,7 @@ def write_report(
     Raises
     ------
     CreateError
-        where the file cannot be written
+        if the file cannot be written
 
     """
     row = describe(info, step, code, seconds)
@@ -73,12 +73,12 @@ def add_report(
 ) -> None:
     """Write the report of one step of many to stdout, or at the end of a file.
 
-    A table is followed by an empty line; JSON is one object a line.
+    A table is followed by an empty line; JSON has one object per line.
 
     Raises
     ------
     CreateError
-        where the file cannot be written
+        if the file cannot be written
 
     """
     row = describe(info, step, None, seconds)

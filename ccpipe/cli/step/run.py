@@ -1,4 +1,4 @@
-"""Runs a command under both gathers."""
+"""Runs a command under both gather plug-ins."""
 
 import contextlib
 import functools
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from ccpipe.cli.step.publish import SamplePublisher
 
 NOT_FOUND, NOT_EXECUTABLE, BY_SIGNAL = 127, 126, 128
-"""Exit codes, as shells have them."""
+"""Exit codes, as in shells."""
 
 PASSED_ON = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
 _OF_TERMINAL = {signal.SIGINT, signal.SIGQUIT}
-"""Signals that a terminal sends to the command too."""
+"""Signals that a terminal also sends to the command."""
 
 
 class StepRun:
@@ -51,9 +51,9 @@ class StepRun:
     ) -> None:
         """Prepare; `frequencies` are seconds between samples of ``task``, ``energy`` and so on."""
         self.record: JobacctInfo = create()
-        """What the step used, complete after ``run``."""
+        """Resource usage, complete after ``run``."""
         self.seconds = 0.0
-        """How long it ran, without the time that it was stopped."""
+        """Run time, without the time that it was stopped."""
         self.publisher: SamplePublisher | None = None
         self._stopped = 0.0
         self._step, self._task, self._frequencies = step, task, frequencies
@@ -69,7 +69,7 @@ class StepRun:
         Raises
         ------
         CcpipeError
-            where the profile cannot be written
+            if the profile cannot be written
 
         """
         self._profile.init()
@@ -136,7 +136,7 @@ class StepRun:
         return code if code >= 0 else BY_SIGNAL - code
 
     def _wait(self, pid: int) -> None:
-        """Wait until the process ends, and leave it a zombie; do not gather while it is stopped."""
+        """Wait until the process ends, leaving it a zombie; pause sampling while it is stopped."""
         events = os.WEXITED | os.WSTOPPED | os.WCONTINUED
         since: float | None = None
         while True:
@@ -179,9 +179,9 @@ def record_samples(profile: ProfileGather, samples: list[TaskSample]) -> None:
 
 @contextlib.contextmanager
 def _passing_on() -> Iterator[Callable[[int], None]]:
-    """Pass signals on to the process that is named once it started.
+    """Forward signals to the process, once it has started.
 
-    Those of a terminal reach it anyway; those that come before it started wait for it.
+    Those of a terminal reach it anyway; earlier ones are delivered when it has started.
     """
     pids: list[int] = []
     early: list[int] = []
@@ -208,7 +208,7 @@ def _passing_on() -> Iterator[Callable[[int], None]]:
 
 
 def _in_foreground() -> bool:
-    """Return whether the terminal sends its signals to us, and so to the command."""
+    """Return whether we are in the terminal's foreground, so that the command gets its signals."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError:

@@ -1,4 +1,4 @@
-"""``ccpipe tail``: show messages on the broker, stored ones and those that arrive."""
+"""``ccpipe tail``: show stored and new messages on the broker."""
 
 from typing import Annotated
 

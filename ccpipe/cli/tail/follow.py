@@ -1,4 +1,4 @@
-"""A running ``tail``: from the broker's deliveries to lines, statistics and hints."""
+"""A running ``tail``: from received messages to lines, statistics and hints."""
 
 import asyncio
 import functools
@@ -31,7 +31,7 @@ BAD_LIMIT = 20
 """Maximum of bad lines shown per second; all are counted."""
 
 Mode = Literal["lines", "stats", "raw", "raw undecoded"]
-"""What is shown; payloads are not decoded where no filter needs it."""
+"""Formats; payloads are decoded only if a filter needs it."""
 
 
 async def follow(options: Options) -> None:
@@ -40,9 +40,9 @@ async def follow(options: Options) -> None:
     Raises
     ------
     UsageError
-        where the options do not fit together.
+        if the options do not fit together.
     UnavailableError, DeniedError
-        where no server answered in the time that was given, or it refuses us.
+        if no server answered in time, or it refuses us.
 
     """
     options.check()
@@ -71,7 +71,7 @@ async def follow(options: Options) -> None:
 
 
 class _Tail:
-    """Shows deliveries."""
+    """Shows messages."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class _Tail:
 
         try:
             found = list(payloads.envelopes(delivery.payload))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self.report_bad(f"{delivery.subject}: not JSON: {printable(str(error))}")
             return
         kept = [envelope for envelope in found if self.selection.envelope(envelope)]

@@ -1,4 +1,4 @@
-"""The nodes of jobs, as their starts name them: ClusterCockpit's events or Sonar's envelopes."""
+"""The nodes of jobs, from their start: ClusterCockpit's events or Sonar's envelopes."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ class _Start(msgspec.Struct):
 
 
 class JobNodes:
-    """Learns on which nodes some jobs run."""
+    """Tracks the nodes of some jobs."""
 
     def __init__(self, jobs: Collection[int]) -> None:
         """Watch for these jobs."""
@@ -28,12 +28,12 @@ class JobNodes:
         self.nodes: set[str] = set()
 
     def add_event(self, event: Message) -> bool:
-        """Learn from an event; return whether it is about one of the jobs."""
+        """Process an event; return whether it is about one of the jobs."""
         if event.name != "job":
             return False
         try:
             start = msgspec.json.decode(str(event.value), type=_Start)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return False
         if start.job not in self.jobs:
             return False
@@ -41,7 +41,7 @@ class JobNodes:
         return True
 
     def add_attributes(self, attributes: Mapping[str, Any]) -> bool:
-        """Learn from an envelope's attributes; return whether it is about one of the jobs."""
+        """Process an envelope's attributes; return whether it is about one of the jobs."""
         is_about = False
         for kind in ("slurm_jobs", "jobs"):
             records = attributes.get(kind)

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.config import Site
@@ -20,13 +21,12 @@ CATEGORIES = {
 """The subjects that carry each kind."""
 
 
-@dataclass(frozen=True)
-class Listening:
-    """The subjects that are subscribed to."""
+class Listening(msgspec.Struct, frozen=True):
+    """The subscribed subjects."""
 
     patterns: list[str]
     of_cluster: list[str]
-    """Those of a requested cluster: their messages need no tag ``cluster``."""
+    """Subjects of a requested cluster: their messages need no tag ``cluster``."""
 
 
 def listen_to(
@@ -42,7 +42,7 @@ def listen_to(
     """
     for subject in subjects:
         tokens = subject.split(".")
-        if not all(tokens) or ">" in tokens[:-1] or re.search(r"\s", subject):
+        if not all(tokens) or ">" in tokens[:-1] or any(map(str.isspace, subject)):
             raise UsageError(f"not a subject: {subject!r}")
     if subjects:
         return Listening(list(dict.fromkeys(subjects)), [])
@@ -57,7 +57,7 @@ def listen_to(
 
 
 class SubjectKinds:
-    """Tells by its subject and its beginning what a payload holds."""
+    """Determines the type of a payload from its subject and first byte."""
 
     def __init__(self, site: Site) -> None:
         """Take the site's subjects."""
@@ -70,5 +70,5 @@ class SubjectKinds:
 
     @staticmethod
     def is_sonar(payload: bytes) -> bool:
-        """Return whether it is JSON, which line protocol never begins as."""
+        """Return whether it is JSON, which no line starts like."""
         return payload.lstrip()[:1] == b"{"

@@ -1,10 +1,11 @@
-"""The options of ``tail``, whoever has read the command line."""
+"""The options of ``tail``, independent of the command-line parser."""
 
 import re
 import time
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, get_args
+
+import msgspec
 
 from ccpipe.cli.console.arguments import seconds
 from ccpipe.cli.console.login import Login
@@ -16,16 +17,15 @@ LINE_KINDS: tuple[Kind, ...] = ("metric", "event", "log", "control", "other")
 """Kinds of messages in line protocol."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What to show, and how."""
 
-    subjects: list[str] = field(default_factory=list)
-    cluster: list[str] = field(default_factory=list)
-    kind: list[Kind] = field(default_factory=list)
-    node: list[str] = field(default_factory=list)
-    name: list[str] = field(default_factory=list)
-    job: list[int] = field(default_factory=list)
+    subjects: list[str] = []
+    cluster: list[str] = []
+    kind: list[Kind] = []
+    node: list[str] = []
+    name: list[str] = []
+    job: list[int] = []
     last: str | None = None
     since: str | None = None
     all_: bool = False
@@ -38,7 +38,7 @@ class Options:
     strict: bool = False
     lenient: bool = False
     output: Output = "table"
-    login: Login = field(default_factory=Login)
+    login: Login = msgspec.field(default_factory=Login)
 
     def check(self) -> None:
         """Raise UsageError for options that exclude each other or are out of range."""
@@ -73,7 +73,7 @@ class Options:
 
     @property
     def kinds(self) -> list[Kind]:
-        """The kinds that are shown: those given, else all that the format has room for."""
+        """The kinds shown: those given, else all that the format supports."""
         if self.kind:
             return self.kind
         is_for_lines = self.output in ("line", "csv") and not self.raw
@@ -98,7 +98,7 @@ class Options:
 
 
 def point_in_time(text: str) -> float:
-    """Read a time of day, a date or both, of the local zone where none is given; seconds."""
+    """Parse a time of day, a date or both, by default in local time; returns seconds."""
     today = datetime.now().astimezone().date().isoformat()
     for form in (text, f"{today} {text}"):
         try:

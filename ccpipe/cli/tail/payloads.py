@@ -1,4 +1,4 @@
-"""Payloads that are no line protocol, as rows of the table: Sonar's envelopes and dead letters."""
+"""Table rows of payloads other than line protocol: Sonar's envelopes and dead letters."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -10,7 +10,7 @@ from ccpipe.bus.nats.connection import Delivery
 from ccpipe.cli.console.message_table import TableRow, clock
 
 MAX_EXCERPT = 200
-"""Bytes of a dead letter that a row shows."""
+"""Maximum bytes of a dead letter shown in a row."""
 
 SONAR_COLOURS = ("dim", "cyan", "", "bold", "", "", "")
 DEAD_COLOURS = ("dim", "cyan", "red", "red", "", "", "")
@@ -18,14 +18,14 @@ _PLACE = {"time", "cluster", "node", "type"}
 
 
 def envelopes(payload: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the envelopes of a payload; raises ValueError for what is none."""
+    """Yield the envelopes of a payload; raises ValueError or RecursionError for other bytes."""
     for piece in [payload] if payload.count(b"\n") < 2 else payload.splitlines():  # noqa: PLR2004
         if piece.strip():
             yield msgspec.json.decode(piece, type=dict[str, Any])
 
 
 def type_and_attributes(envelope: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """Return an envelope's type and its attributes; of one with errors only, those."""
+    """Return an envelope's type and attributes; for an envelope of errors, these."""
     data = envelope.get("data")
     if isinstance(data, dict):
         attributes = data.get("attributes")
@@ -36,7 +36,7 @@ def type_and_attributes(envelope: Mapping[str, Any]) -> tuple[str, Mapping[str, 
 
 
 def sonar_row(envelope: Mapping[str, Any], arrival: int, *, whole: bool) -> TableRow:
-    """Return one envelope as a row that says how much of what is in it; `whole` adds all of it."""
+    """Return one envelope as a row that summarises it; `whole` adds its content."""
     kind, attributes = type_and_attributes(envelope)
     marks = msgspec.json.format(msgspec.json.encode(envelope), indent=2).decode().splitlines()
     cells = [
@@ -52,7 +52,7 @@ def sonar_row(envelope: Mapping[str, Any], arrival: int, *, whole: bool) -> Tabl
 
 
 def _summary(attributes: Mapping[str, Any]) -> str:
-    """Count what lists hold, and name what is short."""
+    """Count the elements of lists, and show short values."""
     parts = []
     for key, value in attributes.items():
         if key in _PLACE:
@@ -68,7 +68,7 @@ def _summary(attributes: Mapping[str, Any]) -> str:
 
 
 def dead_row(delivery: Delivery) -> TableRow:
-    """Return a dead letter as a row: why, from where, and its beginning."""
+    """Return a dead letter as a row: reason, origin, and its beginning."""
     headers = delivery.headers
     place = headers.get("Ccpipe-Origin", "?")
     if line := headers.get("Ccpipe-Line"):
@@ -89,7 +89,7 @@ def dead_row(delivery: Delivery) -> TableRow:
 
 
 def dead_json(delivery: Delivery) -> bytes:
-    """Return a dead letter as one JSON object on a line."""
+    """Return a dead letter as a JSON object in one line."""
     headers = {key: value for key, value in delivery.headers.items() if key.startswith("Ccpipe-")}
     named = {key.removeprefix("Ccpipe-").lower(): value for key, value in headers.items()}
     text = delivery.payload.decode(errors="replace")

@@ -1,7 +1,7 @@
-"""Plain command lines of ``tail`` without the library that parses the others.
+"""Simple command lines of ``tail`` without cyclopts.
 
-Most of the time until the first line is imports: what people and scripts type all day is read
-here. Whatever is not plain, a mistake or ``--help`` above all, is left to the command itself.
+Most of the time to the first line is imports: common command lines are parsed here. Anything else,
+mistakes and ``--help`` above all, is left to the command itself.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from ccpipe.cli.tail.options import Options
 
 
 def parse(words: Sequence[str]) -> Options | None:
-    """Return the options of a plain command line; None for any other."""
+    """Return the options of a simple command line; None for any other."""
     found = read("tail", words)
     if found is None:
         return None
@@ -27,7 +27,7 @@ def parse(words: Sequence[str]) -> Options | None:
 
 
 def run(words: Sequence[str]) -> bool:
-    """Run ``tail`` where the words after it are plain; return whether they were."""
+    """Run ``tail`` if its arguments are simple; return whether they were."""
     options = parse(words)
     if options is None:
         return False

@@ -1,4 +1,4 @@
-"""What of the messages is shown: the filters of ``tail``."""
+"""Filters of ``tail``."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,10 @@ from ccpipe.cli.tail.options import Options
 from ccpipe.cli.tail.payloads import type_and_attributes
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Kind, Message
-from ccpipe.translate.rules.select import Select
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # they take their time, and most people ask for everything
     from ccpipe.cli.tail.jobs import JobNodes
+    from ccpipe.translate.rules.select import Select
 
 
 class MessageFilter:
@@ -25,15 +25,12 @@ class MessageFilter:
         self.of_cluster = of_cluster
         self.nodes = options.nodes()
         self.jobs = _jobs(options.job) if options.job else None
-        kinds = [kind for kind in options.kind if kind not in ("sonar", "dead")]
-        self._has_lines = bool(kinds) or not options.kind
-        select = functools.partial(Select, kinds=kinds, nodes=self.nodes, names=options.name)
-        self._without_cluster = select()
-        self._with_cluster = select(clusters=options.cluster)
+        self._kinds = [kind for kind in options.kind if kind not in ("sonar", "dead")]
+        self._has_lines = bool(self._kinds) or not options.kind
 
     @property
     def is_filtered(self) -> bool:
-        """Whether anything may be left out."""
+        """Whether the filter may exclude anything."""
         given = self.options
         return any([given.kind, given.node, given.name, given.cluster, given.job])
 
@@ -45,13 +42,24 @@ class MessageFilter:
 
     def lines(self, subject: str, lines: Lines) -> Lines:
         """Return the lines that are shown."""
+        if not self.is_filtered:
+            return lines
         if not self._has_lines and not self.options.subjects:
             return lines[:0]
         is_of_cluster = any(matches(pattern, subject) for pattern in self.of_cluster)
-        select = self._without_cluster if is_of_cluster else self._with_cluster
-        kept = select.feed(lines)
+        kept = self._selects[is_of_cluster].feed(lines)
         assert isinstance(kept, Lines)
         return kept if self.jobs is None else self._of_jobs(kept)
+
+    @functools.cached_property
+    def _selects(self) -> "dict[bool, Select]":
+        """What keeps lines, by whether their subject says whose they are."""
+        from ccpipe.translate.rules.select import Select
+
+        select = functools.partial(
+            Select, kinds=self._kinds, nodes=self.nodes, names=self.options.name
+        )
+        return {True: select(), False: select(clusters=self.options.cluster)}
 
     def _of_jobs(self, lines: Lines) -> Lines:
         return lines.take(bytearray(self._is_of_job(message) for message in lines))

@@ -11,7 +11,7 @@ from ccpipe.message import Kind
 from ccpipe.terminal import plural, printable
 
 MAX_GROUPS = 10_000
-"""Maximum of subjects, names or clusters that are counted; further ones are ``OTHERS``."""
+"""Maximum number of subjects, names or clusters counted; further ones count as ``OTHERS``."""
 
 MAX_NODES = 200_000
 OTHERS = "(others)"
@@ -44,7 +44,7 @@ class Stats:
                 self.nodes.add((cluster, node))
 
     def add_other(self, subject: str, kind: str, count: int) -> None:
-        """Count what is no line protocol."""
+        """Count a payload other than line protocol."""
         self.lines += count
         self._count("subject", subject, count)
         self._count("kind", kind, count)

@@ -1,4 +1,4 @@
-"""Standard output whose reader may be slow or stopped: writing never blocks."""
+"""Non-blocking output to a reader that may be slow or stopped."""
 
 import asyncio
 import os
@@ -8,18 +8,18 @@ from collections import deque
 from ccpipe.errors import OutputError
 
 MAX_BYTES = 64 * 2**20
-"""Bytes held for a slow reader; what comes beyond is dropped and counted."""
+"""Maximum bytes buffered for a slow reader; further data are dropped and counted."""
 LAST_SECONDS = 1.0
-"""How long a command that was told to end waits for its reader."""
+"""How long a command waits for its reader after a stop."""
 
 
 class Stdout:
-    """Writes in a thread, for which the end of the process does not wait."""
+    """Writes in a thread that does not delay the exit of the process."""
 
     def __init__(self, descriptor: int) -> None:
         """Write to an open file."""
         self.dropped = 0
-        """Lines that did not fit in what is held."""
+        """Lines dropped because the buffer was full."""
         self._descriptor = descriptor
         self._held: deque[bytes] = deque()
         self._size = 0
@@ -28,7 +28,7 @@ class Stdout:
         threading.Thread(target=self._work, name="ccpipe-stdout", daemon=True).start()
 
     def write(self, data: bytes) -> None:
-        """Take data.
+        """Queue data for writing.
 
         Raises
         ------
@@ -47,7 +47,7 @@ class Stdout:
             self._changed.notify()
 
     async def drain(self, stop: asyncio.Event) -> None:
-        """Wait until everything is written; once `stop` is set, for a moment only.
+        """Wait until everything is written; once `stop` is set, only briefly.
 
         Raises
         ------

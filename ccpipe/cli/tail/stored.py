@@ -1,4 +1,4 @@
-"""What JetStream has stored: shown first, and searched for the starts of jobs."""
+"""Messages stored in JetStream: shown first, and searched for the starts of jobs."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from ccpipe.cli.tail.jobs import JobNodes
 
 SEARCH_SECONDS = 10.0
-"""How long the starts of jobs are looked for before messages are shown."""
+"""Time limit for searching the starts of jobs before messages are shown."""
 
 Receive = Callable[[Sequence[str], Delivery], None]
 
 
 class StoredReader:
-    """Reads the streams that hold what is asked for."""
+    """Reads the streams that store the requested subjects."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class StoredReader:
         receive: Receive,
         jobs: "JobNodes | None",
     ) -> None:
-        """Prepare; without a history and jobs nothing is asked of JetStream."""
+        """Prepare; without a history and jobs JetStream is not queried."""
         self.bus = bus
         self.site = site
         self.options = options
@@ -42,12 +42,12 @@ class StoredReader:
         self._streams: dict[str, list[str]] = {}
 
     async def begin(self, patterns: Sequence[str]) -> list[str]:
-        """Find the streams; return the patterns that none of them stores, to be subscribed to.
+        """Find the streams; return the patterns that none of them stores, for plain subscriptions.
 
         Raises
         ------
         UnavailableError, DeniedError
-            where JetStream does not answer, or we may not ask.
+            if JetStream does not answer, or denies access.
 
         """
         if self.jobs is not None:
@@ -63,7 +63,7 @@ class StoredReader:
         return [pattern for pattern in patterns if pattern not in stored]
 
     async def run(self) -> None:
-        """Hand over what is stored and, where it is to be followed, what comes."""
+        """Pass on stored messages and, if following, new ones."""
         if not self._streams:
             if self.options.follow:
                 await asyncio.Event().wait()
@@ -84,7 +84,7 @@ class StoredReader:
             await end_tasks(tasks)
 
     async def _search(self, jobs: "JobNodes") -> None:
-        """Look for starts in what is stored; without JetStream only new ones are seen."""
+        """Search stored messages for starts; without JetStream only new ones are seen."""
         from ccpipe.bus.nats.streams.history import StreamHistory, streams_of
 
         patterns = Subjects.of(self.site).patterns(["events"], "*")
@@ -98,7 +98,7 @@ class StoredReader:
                     reading.result()
                 await end_tasks([reading])
         except (UnavailableError, DeniedError) as error:
-            note(f"starts of jobs that are stored cannot be read: {error}", "yellow")
+            note(f"stored starts of jobs cannot be read: {error}", "yellow")
         if not jobs.nodes:
             known = ", ".join(map(str, sorted(jobs.jobs)))
             note(f"no start of job {known} was found: waiting for one", "yellow")

@@ -15,7 +15,7 @@ from ccpipe.cli.console.output import Format, encoder
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message
-from ccpipe.terminal import note, printable
+from ccpipe.terminal import data_for_stdout, note, printable
 
 
 class RateLimiter:
@@ -41,7 +41,7 @@ class RateLimiter:
 
 
 def sample(lines: Lines, count: int) -> Lines:
-    """Return `count` evenly spaced rows: the first ones would always be the same series."""
+    """Return `count` evenly spaced rows: the first ones would always be of the same series."""
     if count >= len(lines):
         return lines
     keep = bytearray(len(lines))
@@ -51,10 +51,10 @@ def sample(lines: Lines, count: int) -> Lines:
 
 
 class OutputStream(Protocol):
-    """What is written to."""
+    """Destination of the output."""
 
     def write(self, data: bytes, /) -> object:
-        """Write data, or take it to be written."""
+        """Write or queue data."""
 
 
 class TailView:
@@ -71,7 +71,7 @@ class TailView:
     ) -> None:
         """Write to `stream`: `limit` lines per second (0: all), `count` in total (None: all).
 
-        `strict` adds to each message the rules that it breaks.
+        `strict` adds the violated rules to each message.
         """
         self.count = count
         self.shown = self.left_out = self.refused = self.problems = 0
@@ -101,14 +101,14 @@ class TailView:
         self._head = b""
 
     async def load_units(self) -> None:
-        """Learn the units of metrics where people look on: the first lines do not wait for it."""
+        """Load the units of metrics on a terminal, without delaying the first lines."""
         if self._table is not None and sys.stdout.isatty():
             from ccpipe.node.sampling.metrics import units
 
             self._table.units = await asyncio.to_thread(units)
 
     def show_envelope(self, envelope: Mapping[str, Any], arrival: int, *, whole: bool) -> None:
-        """Show one of Sonar's envelopes; in the table `whole` or as a row that sums it up."""
+        """Show one of Sonar's envelopes; in the table `whole` or as a summary."""
         from ccpipe.cli.tail.payloads import sonar_row
 
         if self._table is None:
@@ -142,10 +142,11 @@ class TailView:
             self.left_out += lines
             return
         self.shown += lines
-        self._write(payload if payload.endswith(b"\n") else payload + b"\n")
+        self._stream.write(data_for_stdout(payload.removesuffix(b"\n") + b"\n"))
 
     def _write(self, data: bytes) -> None:
-        self._stream.write(data)
+        # A table is escaped cell by cell, and has colours of its own.
+        self._stream.write(data if self._table is not None else data_for_stdout(data))
 
     def _encoded(self, lines: Lines) -> Iterator[bytes]:
         """Encode lines; one that the format cannot represent is skipped and reported."""
@@ -168,7 +169,7 @@ Codec = Callable[[Sequence[Message]], bytes]
 def _codec(
     output: Literal["table"] | Format, rows: MessageTable | None, *, strict: bool
 ) -> tuple[bytes, Codec]:
-    """Return the first line of a format and its encoder."""
+    """Return the header line of a format and its encoder."""
     if output == "table":
         assert rows is not None
         return b"", lambda records: rows.render(records, strict=strict).encode()

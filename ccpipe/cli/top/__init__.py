@@ -1,1 +1,1 @@
-"""``ccpipe top``: what the clusters do now."""
+"""``ccpipe top``: live status of clusters."""

@@ -1,4 +1,4 @@
-"""From the broker into the model."""
+"""Feeds messages from the broker into the model."""
 
 import asyncio
 import functools
@@ -13,10 +13,10 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.telemetry import Telemetry
 
 KINDS = ("metrics", "events", "log", "dead")
-"""The subjects that are listened to."""
+"""The subscribed subjects."""
 
 REPLAY_SECONDS = 10.0
-"""How long the starts of jobs that are stored are read at the beginning."""
+"""Time limit for reading stored starts of jobs at startup."""
 
 
 class ModelFeed:
@@ -31,7 +31,7 @@ class ModelFeed:
         self._dead = Subjects.of(site).patterns(["dead"], "*")
 
     async def run(self) -> None:
-        """Listen until cancelled; raises DeniedError where the server refuses us."""
+        """Receive until cancelled; raises DeniedError if the server refuses us."""
         async with self.bus:
             await self._replay_jobs()
             for place, pattern in enumerate(self.patterns):
@@ -40,7 +40,7 @@ class ModelFeed:
             await asyncio.Event().wait()
 
     async def _replay_jobs(self) -> None:
-        """Learn the jobs that run already; without JetStream only new ones are known."""
+        """Load running jobs; without JetStream only new ones are known."""
         from ccpipe.bus.nats.streams.history import StreamHistory, streams_of
         from ccpipe.errors import DeniedError
 

@@ -1,7 +1,7 @@
-"""The state of clusters as their messages tell it: nodes, jobs, GPUs, rates and errors.
+"""The state of clusters, derived from messages: nodes, jobs, GPUs, rates and errors.
 
-It knows no screen and no broker. Its memory is bounded by the number of nodes, jobs and GPUs, each
-with a maximum.
+It is independent of screen and broker. Its memory is bounded by the numbers of nodes, jobs and
+GPUs, each of which has a maximum.
 """
 
 import math
@@ -22,16 +22,16 @@ MAX_NODES = 50_000
 MAX_JOBS = 50_000
 MAX_GPUS = 100_000
 MAX_ERRORS = 200
-"""Errors that are remembered, the latest ones."""
+"""Maximum number of errors remembered."""
 
 MAX_PARTS = 64
-"""Interfaces and sockets of one node that are added up."""
+"""Maximum number of interfaces and sockets summed per node."""
 
 STALE_SECONDS = 120.0
-"""After so long without a message a node counts as silent."""
+"""Time without a message after which a node counts as silent."""
 
 ENDED_SECONDS = 300.0
-"""How long a job that has ended is still listed."""
+"""How long a finished job is listed."""
 
 NODE_METRICS: Mapping[str, tuple[str, float]] = {
     "load_one": ("load", 1),
@@ -46,13 +46,13 @@ NODE_METRICS: Mapping[str, tuple[str, float]] = {
     "cpu_power": ("power", 1),
     "ipmi_power": ("power", 1),
 }
-"""Metrics of a whole node: the field that they set, and what one unit of them is in its unit."""
+"""Metrics of a whole node: the field that they set, and the factor to its unit."""
 
 SUMMED = {"net_bytes_in_bw": "network", "cpu_power": "power"}
-"""Fields that are the sum of a node's interfaces or sockets, where it sends no value of its own."""
+"""Fields summed over a node's interfaces or sockets, if the node reports no total."""
 
 RATE_SECONDS = 10.0
-"""Rates are of the last one to two spans of so long: publishers send every few seconds."""
+"""Rates cover the last one to two intervals of this length: publishers send every few seconds."""
 
 GPU_METRICS: Mapping[str, tuple[str, float]] = {
     "nv_util": ("utilization", 1),
@@ -67,18 +67,18 @@ GPU_METRICS: Mapping[str, tuple[str, float]] = {
     "nv_temp": ("temperature", 1),
     "rocm_temp_edge": ("temperature", 1),
 }
-"""The same of accelerators."""
+"""The same for accelerators."""
 
 
 @dataclass(slots=True)
 class Counted:
-    """What lines are counted of."""
+    """Line counters and rate."""
 
     lines: int = 0
     rate: float = 0.0
     """Lines per second."""
     counts: tuple[int, int] = (0, 0)
-    """Lines at the begin of the last span and of the one before."""
+    """Lines at the start of the last interval and of the one before."""
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class PartUsage:
 
 @dataclass(slots=True, kw_only=True)
 class NodeUsage(Counted):
-    """A node; NaN is what it has not said."""
+    """A node; unknown values are NaN."""
 
     cluster: str
     name: str
@@ -103,7 +103,7 @@ class NodeUsage(Counted):
     """Bytes."""
     memory_total: float = float("nan")
     network: float = float("nan")
-    """Bytes received in a second."""
+    """Bytes received per second."""
     flops: float = float("nan")
     power: float = float("nan")
     """Watts."""
@@ -122,7 +122,7 @@ class NodeUsage(Counted):
 
     @property
     def busy(self) -> float:
-        """Percent of the processors' time that is used."""
+        """Percentage of CPU time used."""
         used = 100 * self.cpus - self.idle if math.isnan(self.cpu) else self.cpu
         return used / self.cpus if self.cpus > 0 else math.nan
 
@@ -163,7 +163,7 @@ class JobSummary:
 
 @dataclass(slots=True, kw_only=True)
 class ClusterCounts(Counted):
-    """Counts of one cluster."""
+    """Counters of one cluster."""
 
     name: str
     messages: int = 0
@@ -177,7 +177,7 @@ class _Resource(msgspec.Struct):
 
 
 class _JobEvent(msgspec.Struct):
-    """What start and stop have in common with ClusterCockpit's schema."""
+    """Fields that start and stop events have in common, of ClusterCockpit's schema."""
 
     job: int = msgspec.field(name="jobId")
     user: str = ""
@@ -189,26 +189,26 @@ class _JobEvent(msgspec.Struct):
 
 
 class Model:
-    """What was heard so far."""
+    """The state derived from messages so far."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        """Start with nothing; `clock` gives seconds since the epoch."""
+        """Start empty; `clock` returns seconds since the epoch."""
         self._clock = clock
         self.clusters: dict[str, ClusterCounts] = {}
         self.nodes: dict[tuple[str, str], NodeUsage] = {}
         self.gpus: dict[tuple[str, str, str], Gpu] = {}
         self.jobs: dict[tuple[str, int], JobSummary] = {}
         self.errors: deque[tuple[float, str, str]] = deque(maxlen=MAX_ERRORS)
-        """Time, place and text of dead letters and of errors in the log."""
+        """Time, origin and text of dead letters and of errors in logs."""
         self.rejected = 0
         """Lines that could not be read."""
         self._spans = (clock(), clock())
-        """When the last span of rates began, and the one before."""
+        """Start times of the last rate interval and of the one before."""
         self._table: SeriesTable | None = None
         self._targets: list[tuple[NodeUsage | None, Any, str, float] | None] = []
 
     def add_lines(self, lines: Lines, size: int) -> None:
-        """Take one payload of `size` bytes."""
+        """Process one payload of `size` bytes."""
         self.rejected += len(lines.rejected)
         if lines.table is not self._table:
             self._table, self._targets = lines.table, []
@@ -238,7 +238,7 @@ class Model:
     def _target(
         self, name: str, tags: Mapping[str, str]
     ) -> tuple[NodeUsage | None, Any, str, float]:
-        """Return what a series sets: its node, the owner of a field, the field and its factor."""
+        """Return what a series sets: node, owner of the field, field and factor."""
         cluster, hostname = tags.get("cluster", ""), tags.get("hostname", "")
         node = self._node(cluster, hostname)
         if tags.get("function") or tags.get("loglevel"):
@@ -304,7 +304,7 @@ class Model:
     def _add_job(self, cluster: str, function: str, text: str) -> None:
         try:
             event = msgspec.json.decode(text, type=_JobEvent)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return
         key = (cluster, event.job)
         if function == "start_job" and (key in self.jobs or len(self.jobs) < MAX_JOBS):
@@ -323,7 +323,7 @@ class Model:
                     node.jobs.discard(job.id)
 
     def add_dead_letter(self, cluster: str, reason: str, origin: str) -> None:
-        """Take a dead letter."""
+        """Process a dead letter."""
         self._cluster(cluster).dead += 1
         self._add_error(f"dead letter from {origin}", reason)
 
@@ -331,7 +331,7 @@ class Model:
         self.errors.append((self._clock(), place, text))
 
     def tick(self) -> None:
-        """Compute rates and forget jobs that ended a while ago."""
+        """Compute rates and drop jobs that ended a while ago."""
         now = self._clock()
         last, before = self._spans
         is_over = now - last >= RATE_SECONDS
@@ -348,10 +348,10 @@ class Model:
             del self.jobs[key]
 
     def is_silent(self, node: NodeUsage) -> bool:
-        """Return whether nothing was heard of a node for a while."""
+        """Return whether there was no message from a node for a while."""
         return self._clock() - node.heard > STALE_SECONDS
 
     def nodes_of(self, job: JobSummary) -> list[NodeUsage]:
-        """Return the nodes of a job that were heard of."""
+        """Return the known nodes of a job."""
         found = (self.nodes.get((job.cluster, name)) for name in job.nodes)
         return [node for node in found if node is not None]

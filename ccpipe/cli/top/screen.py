@@ -1,4 +1,4 @@
-"""The screen of ``ccpipe top``: one table at a time, drawn again once a second."""
+"""The screen of ``ccpipe top``: one table at a time, redrawn every second."""
 
 import asyncio
 from typing import Any, ClassVar
@@ -18,14 +18,14 @@ except ImportError:
     raise MissingExtra("textual", "top") from None
 
 MAX_ROWS = 500
-"""Rows that are drawn; a filter finds the others."""
+"""Maximum number of rows drawn; a filter finds the others."""
 
 DRILL = {"clusters": "nodes", "nodes": "jobs", "jobs": "nodes", "gpus": "nodes"}
-"""Where Enter goes from each table."""
+"""The table that Enter opens from each table."""
 
 
 class Top(App[None]):
-    """What the clusters do now."""
+    """Live status of clusters."""
 
     CSS = """
     Screen { layout: vertical; }
@@ -44,7 +44,7 @@ class Top(App[None]):
     ]
 
     def __init__(self, feed: ModelFeed, model: Model, *, interval: float = 1.0) -> None:
-        """Show a model that `feed` keeps up to date, drawn again every `interval` seconds."""
+        """Show a model that `feed` updates, redrawn every `interval` seconds."""
         super().__init__()
         self.feed = feed
         self.model = model
@@ -54,7 +54,7 @@ class Top(App[None]):
         self.reverse = False
         self.words = ""
         self.failure: CcpipeError | None = None
-        """What ended it."""
+        """The error that ended it."""
         self._feeding: asyncio.Task[None] | None = None
         self._keys: list[str] = []
 
@@ -62,11 +62,11 @@ class Top(App[None]):
         """Build the screen."""
         yield Static(id="status", markup=False)
         yield DataTable(cursor_type="row", zebra_stripes=False)
-        yield Input(id="filter", placeholder="filter: words that a row must hold")
+        yield Input(id="filter", placeholder="filter: words that a row must contain")
         yield Footer()
 
     async def on_mount(self) -> None:
-        """Begin to listen and to draw."""
+        """Start receiving and drawing."""
         self.animation_level = "none"  # each frame would go over the line
         self._feeding = asyncio.create_task(self.feed.run())
         self._feeding.add_done_callback(self._ended)
@@ -80,7 +80,7 @@ class Top(App[None]):
             self.exit()
 
     async def on_unmount(self) -> None:
-        """Stop listening."""
+        """Stop receiving."""
         if self._feeding is not None:
             self._feeding.cancel()
             await asyncio.gather(self._feeding, return_exceptions=True)
@@ -106,29 +106,29 @@ class Top(App[None]):
         self.action_show(self.view)
 
     def action_reverse(self) -> None:
-        """Turn the order round."""
+        """Reverse the order."""
         self.reverse = not self.reverse
         self.draw()
 
     def action_filter(self) -> None:
-        """Ask for words."""
+        """Open the filter input."""
         field = self.query_one("#filter", Input)
         field.display = True
         field.value = self.words
         field.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while words are typed."""
+        """Apply the filter while typing."""
         self.words = event.value
         self.draw()
 
     def on_input_submitted(self, _: Input.Submitted) -> None:
-        """Go back to the table; the words stay."""
+        """Return to the table, keeping the filter."""
         self.query_one("#filter", Input).display = False
         self.query_one(DataTable).focus()
 
     def action_clear(self) -> None:
-        """Drop the filter; without one go to the clusters."""
+        """Clear the filter; without one return to the clusters."""
         self.query_one("#filter", Input).display = False
         self.query_one(DataTable).focus()
         if self.words:
@@ -138,7 +138,7 @@ class Top(App[None]):
             self.action_show("clusters")
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Show what belongs to a row: the nodes of a cluster or job, the jobs of a node."""
+        """Show the details of a row: the nodes of a cluster or job, the jobs of a node."""
         if self.view not in DRILL or not 0 <= event.cursor_row < len(self._keys):
             return
         key = self._keys[event.cursor_row]
@@ -154,7 +154,7 @@ class Top(App[None]):
         self.action_show(DRILL[self.view])
 
     def draw(self) -> None:
-        """Draw the table and the status line; only what has changed goes to the terminal."""
+        """Draw the table and the status line; only changes are sent to the terminal."""
         if not self.query(DataTable):
             return  # it is ending
         self.model.tick()

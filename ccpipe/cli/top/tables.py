@@ -1,4 +1,4 @@
-"""The rows of each view: what they show, by what they are sorted, what a filter looks at."""
+"""The tables: rows, sort order and filter of each."""
 
 import math
 import time
@@ -11,7 +11,7 @@ from ccpipe.terminal import printable
 
 
 class Column(NamedTuple):
-    """A column: its head and unit, and whether large values are of interest first."""
+    """A column: title and unit, and whether large values come first."""
 
     head: str
     unit: str = ""
@@ -19,12 +19,12 @@ class Column(NamedTuple):
 
     @property
     def justify(self) -> Literal["left", "right"]:
-        """Where its cells stand: numbers on the right."""
+        """Alignment: numbers to the right."""
         return "right" if self.descending or self.unit else "left"
 
 
 class TopRow(NamedTuple):
-    """A row: its key, and the plain values of its cells."""
+    """A row: its key, and the raw values of its cells."""
 
     key: str
     values: tuple[Any, ...]
@@ -133,7 +133,7 @@ VIEWS: dict[str, TopView] = {
 """All tables, in the order of their keys 1 to 5."""
 
 DEFAULT_SORT = {"clusters": 0, "nodes": 2, "jobs": 9, "gpus": 3, "errors": 0}
-"""The column by which each is sorted at first."""
+"""Initial sort column of each table."""
 
 
 def select_rows(
@@ -145,7 +145,7 @@ def select_rows(
     words: Sequence[str],
     maximum: int,
 ) -> list[TopRow]:
-    """Return the rows that hold all words, the most interesting ones first; NaN comes last."""
+    """Return the rows that contain all words, sorted; NaN comes last."""
     wanted = [word.lower() for word in words]
     found = [
         row
@@ -164,7 +164,7 @@ def select_rows(
 
 
 def printable_cells(view: TopView, row: TopRow) -> list[str]:
-    """Return a row as texts that cannot control a terminal."""
+    """Format a row, escaped so that it cannot control a terminal."""
     return [
         _cell(value, column.unit) for value, column in zip(row.values, view.columns, strict=True)
     ]
@@ -180,7 +180,7 @@ def _cell(value: object, unit: str) -> str:
 
 
 def age(seconds: float) -> str:
-    """Write a time that has passed, as ``12s``, ``5m`` or ``3d04h``."""
+    """Format an elapsed time as ``12s``, ``5m`` or ``3d04h``."""
     whole = max(0, int(seconds))
     minute, hour, day = 60, 3600, 86400
     if whole < minute:
@@ -193,7 +193,7 @@ def age(seconds: float) -> str:
 
 
 def as_json(model: Model) -> dict[str, Any]:
-    """Return all tables as plain data, with the values as they are; what is unknown is null."""
+    """Return all tables as plain data with raw values; unknown ones are null."""
     return {
         name: [
             {

@@ -56,7 +56,7 @@ def from_event(message: Message) -> Accounting:
     Raises
     ------
     DataError
-        where its payload is not a record.
+        if its payload is not a record.
 
     """
     record = parse_jsonl(str(message.value).encode("utf-8", "surrogatepass"))

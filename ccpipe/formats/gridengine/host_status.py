@@ -15,7 +15,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     processors: int
-    """0 where the host does not report."""
+    """0 if the host does not report."""
     slots_used: int
     """By the queues where they are listed (``-q``), else by the jobs."""
     jobs_running: int
@@ -31,7 +31,7 @@ def read_hosts(payload: bytes) -> list[Host]:
     Raises
     ------
     DataError
-        where it is not XML.
+        if it is not XML.
 
     """
     tree = parse_xml(payload)

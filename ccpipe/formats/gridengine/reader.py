@@ -43,7 +43,7 @@ class ParsedChunk:
 
 
 def parse(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Accounting | None:
-    """Read one line without its line end; None where it is no record and need not be one.
+    """Read one line without its line end; None if it is no record and need not be one.
 
     That is a comment, a line of at most one character, and other lines of a reporting file.
     File, offset and line number become the record's origin.
@@ -51,7 +51,7 @@ def parse(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Acco
     Raises
     ------
     DataError
-        where the line is no record, with the reason.
+        if the line is no record, with the reason.
 
     """
     line = line.rstrip(b"\r")
@@ -130,7 +130,7 @@ def read_stream(stream: ReadableStream, *, file: str = "") -> Iterator[ParsedChu
     Raises
     ------
     DataError
-        where the rest of the file cannot be read, after all that could be.
+        if the rest of the file cannot be read, after all that could be.
 
     """
     offset, line = 0, 1

@@ -13,7 +13,7 @@ Amount = Annotated[int, msgspec.Meta(gt=-(2**63), lt=2**63 - 1)] | float | str
 
 
 class Variant(enum.StrEnum):
-    """The format of a record; see docs/gridengine.md."""
+    """The format of a record; see docs/gridengine/jobs.md."""
 
     CLASSIC_43 = "classic-43"
     """Colons, SGE 5.3 to 6.1."""
@@ -57,7 +57,7 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     job_number: int
     task_number: int = 0
-    """0 where the job is no array."""
+    """0 if the job is no array."""
     owner: str = ""
     group: str = ""
     account: str = ""
@@ -98,7 +98,7 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     origin: Origin = NOWHERE
 
     def amount(self, container: str, name: str) -> float:
-        """Return a usage value; 0 where it is missing or a text."""
+        """Return a usage value; 0 if it is missing or a text."""
         value = self.usage.get(container, {}).get(name, 0)
         return value if isinstance(value, int | float) else 0
 
@@ -122,7 +122,7 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def maxvmem(self) -> float:
-        """Peak virtual memory in bytes; 0 where it was not measured."""
+        """Peak virtual memory in bytes; 0 if it was not measured."""
         return self.amount("eusage", "maxvmem")
 
     @property

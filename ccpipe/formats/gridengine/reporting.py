@@ -1,7 +1,7 @@
 """The reporting file's ``job_log`` lines: events in the life of a job, the start among them.
 
-Source: the Grid Engine reporting manual page; docs/gridengine.md describes how real files differ
-(missing ``delivered``, empty projects, colons in messages).
+Source: the Grid Engine reporting manual page; docs/gridengine/jobs.md describes how real
+files differ (missing ``delivered``, empty projects, colons in messages).
 """
 
 import re
@@ -24,7 +24,7 @@ class JobLog(msgspec.Struct, frozen=True, kw_only=True):
     """``pending``, ``sent``, ``delivered``, ``finished``, ``deleted``, ``error``, …"""
     job_number: int
     task_number: int
-    """-1 for the whole job; 0 where it is no array."""
+    """-1 for the whole job; 0 if it is no array."""
     pe_taskid: str | None
     state: str
     user: str
@@ -60,7 +60,7 @@ def parse_job_log(line: bytes) -> JobLog | None:
     Raises
     ------
     DataError
-        where it is a ``job_log`` line with wrong fields.
+        if it is a ``job_log`` line with wrong fields.
 
     """
     if not _IS_JOB_LOG.match(line):

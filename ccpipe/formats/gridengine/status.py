@@ -18,7 +18,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
     job_number: int
     task_number: int = 0
-    """0 where it is no array, or where several tasks wait: see `tasks`."""
+    """0 if it is no array, or where several tasks wait: see `tasks`."""
     tasks: str = ""
     """Tasks as they are listed: ``3`` or ``3-5:1``."""
     name: str = ""
@@ -60,7 +60,7 @@ def read_shares(payload: bytes, *, zone: tzinfo | None = None) -> list[Share]:
     Raises
     ------
     DataError
-        where it is not what either of them writes; it says where.
+        if it is not what either of them writes; it says where.
 
     """
     tree = parse_xml(payload)
@@ -152,7 +152,7 @@ def _running(group: list[Share]) -> RunningJob:
 
 
 def parse_xml(payload: bytes) -> ET.Element:
-    """Parse what a command wrote; raises DataError where it is not XML."""
+    """Parse what a command wrote; raises DataError if it is not XML."""
     if b"<!DOCTYPE" in payload or b"<!ENTITY" in payload:
         raise DataError("a document type has no place in what Grid Engine writes")
     try:

@@ -29,7 +29,7 @@ def encode_classic(record: Accounting) -> bytes:
     Raises
     ------
     EncodeError
-        where a text holds a colon, a line end or half of a surrogate pair: the format has no
+        if a text holds a colon, a line end or half of a surrogate pair: the format has no
         escapes.
 
     """

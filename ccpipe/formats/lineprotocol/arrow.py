@@ -12,7 +12,7 @@ except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
 TAG_COLUMNS = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
-"""Tags with a column each, named with ``_`` for ``-``; the others share the column ``tags``."""
+"""Tags with a column of their own, with ``_`` for ``-``; the others share the column ``tags``."""
 
 SCHEMA = pa.schema(
     [

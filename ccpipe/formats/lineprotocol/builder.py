@@ -1,4 +1,4 @@
-"""Rows written straight into ``Lines``, for translators that make thousands at once."""
+"""Adds rows directly to ``Lines``, for translators that create thousands at once."""
 
 import math
 from array import array
@@ -13,33 +13,33 @@ from ccpipe.formats.lineprotocol.series import Series, SeriesTable, check_name, 
 from ccpipe.formats.lineprotocol.values import ValueType
 
 Codes: TypeAlias = "array[int]"
-"""Numbers of series in a table."""
+"""Series codes of a table."""
 
 
 class LinesBuilder:
     """Builds ``Lines``: texts come first, then floats, then integers."""
 
     def __init__(self, table: SeriesTable) -> None:
-        """Begin without rows; the series are numbers into `table`."""
+        """Start without rows; series codes refer to `table`."""
         self.table = table
         self.floats = NumberRows()
-        """What is not finite is left out in the end."""
+        """Values that are not finite are removed at the end."""
         self.ints = NumberRows()
-        """What is beyond 64 bits becomes a float in the end."""
+        """Values beyond 64 bits become floats at the end."""
         self._texts = Lines(b"", table)
         self._time = NO_TIME
 
     def code(self, name: str, tags: Mapping[str, str]) -> int:
-        """Return the number of a series; empty tags are left out."""
+        """Return the code of a series; empty tags are omitted."""
         series = {key: valid_tag(value) for key, value in sorted(tags.items()) if value}
         return self.table.code_of(Series(name, series, write_series(name, series)))
 
     def codes(self, names: Iterable[str], tags: Mapping[str, str]) -> Codes:
-        """Return the numbers of series that share their tags."""
+        """Return the codes of series that share their tags."""
         return array("i", [self.code(name, tags) for name in names])
 
     def begin(self, time: int) -> None:
-        """Set the time of the rows that are added from here on, in nanoseconds."""
+        """Set the time of rows added from now on, in nanoseconds."""
         self.floats.set_times(self._time)
         self.ints.set_times(self._time)
         self._time = time
@@ -77,9 +77,9 @@ class LinesBuilder:
 
 
 class NumberRows:
-    """Rows of one type of number: a series and a value each.
+    """Rows of one numeric type: a series and a value each.
 
-    Callers add to ``codes`` and ``values`` directly, as many to the one as to the other.
+    Callers append to ``codes`` and ``values`` directly, the same number to each.
     """
 
     __slots__ = ("codes", "times", "values")
@@ -91,7 +91,7 @@ class NumberRows:
         self.times = array("q")
 
     def set_times(self, time: int) -> None:
-        """Set the time of the rows that have none yet."""
+        """Set the time of the rows without one."""
         self.times.extend(array("q", (time,)) * (len(self.codes) - len(self.times)))
 
     def extend(self, other: "NumberRows") -> None:
@@ -113,7 +113,7 @@ class NumberRows:
 
 
 def valid_tag(text: str) -> str:
-    """Return a text as a valid tag value: percent-encoded where it could not be one."""
+    """Return a text as a valid tag value, percent-encoded where necessary."""
     try:
         check_name(text)
     except EncodeError:

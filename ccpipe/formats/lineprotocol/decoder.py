@@ -1,9 +1,11 @@
 """Bytes to ``Lines``, in pure Python: the readable twin of the compiled kernel."""
 
+import functools
 import math
 import re
 import threading
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from ccpipe.errors import UsageError
 from ccpipe.formats.lineprotocol import grammar as g
@@ -23,7 +25,6 @@ from ccpipe.formats.lineprotocol.precision import (
     check_precision,
     unit_of,
 )
-from ccpipe.formats.lineprotocol.repair import repair
 from ccpipe.formats.lineprotocol.series import DuplicateTag, SeriesTable
 from ccpipe.formats.lineprotocol.values import ValueType, signed
 
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
 Dialect = Literal["cc", "influx"]
 """ClusterCockpit's line protocol or InfluxDB's own."""
 
+_Decode = TypeVar("_Decode", bound=Callable[..., Any])
+
 _GRAMMARS: dict[str, Grammar] = {"cc": g.CC, "influx": g.INFLUX}
 
 
 class _Tables(threading.local):
-    """The series tables of one thread, so that no thread waits for another."""
+    """The series tables of one thread, so that threads do not wait for each other."""
 
     def __init__(self) -> None:
         self.of = {name: SeriesTable(grammar) for name, grammar in _GRAMMARS.items()}
@@ -52,6 +55,60 @@ _MAX_DIGITS = 20  # of a 64-bit integer; int() itself refuses some thousands
 _QUOTE = ord('"')
 
 
+def decode_compiled(
+    payload: bytes,
+    table: SeriesTable,
+    precision: Precision | Literal["auto"],
+    lenient: bool,
+    max_rejected: int | None = None,
+) -> Lines:
+    """Decode with the compiled kernel, which leaves unusual lines to Python."""
+    scanner = table.scanner
+    if scanner is None:
+        assert KERNEL is not None
+        scanner = KERNEL.Scanner(table, influx=table.grammar is g.INFLUX)
+        table.scanner = scanner
+    lines: Lines = scanner.decode(Lines, payload, table, UNIT_NUMBERS[precision])
+    if scanner.position == len(payload):
+        return lines
+    return _finish(lines, scanner, precision, lenient, max_rejected)
+
+
+def _finish(
+    lines: Lines,
+    scanner: "Scanner",
+    precision: Precision | Literal["auto"],
+    lenient: bool,
+    max_rejected: int | None,
+) -> Lines:
+    """Continue from the line that the kernel has left to Python."""
+    decoder = _Decoder(lines, precision, lenient, max_rejected)
+    decoder.scanner = scanner
+    decoder.units = scanner.units
+    return decoder.run(scanner.position)
+
+
+def decode_in_python(
+    payload: bytes,
+    table: SeriesTable,
+    precision: Precision | Literal["auto"],
+    lenient: bool,
+    max_rejected: int | None = None,
+) -> Lines:
+    """Decode without the compiled kernel: the reference for its tests, and its fallback."""
+    return _Decoder(Lines(payload, table), precision, lenient, max_rejected).run(0)
+
+
+def _with_shortcut(decode: _Decode) -> _Decode:
+    """Put the kernel before `decode`: most calls then run no Python at all."""
+    if KERNEL is None:
+        return decode
+    compiled = KERNEL.shortcut(decode, _finish, _tables, Lines)
+    functools.update_wrapper(compiled, decode)
+    return cast(_Decode, compiled)
+
+
+@_with_shortcut
 def decode(
     payload: bytes,
     *,
@@ -74,8 +131,8 @@ def decode(
         Accept and repair what the specification's own examples and ClusterCockpit's encoders
         write in breach of the grammar: see ``repair``.
     max_rejected
-        After so many lines that cannot be read the rest of the payload is rejected as one, unread:
-        to say what is wrong with a line takes much longer than to read a good one.
+        After so many lines that cannot be read, the next one is rejected together with the rest of
+        the payload: to say what is wrong with a line takes much longer than to read a good one.
 
     Returns
     -------
@@ -86,7 +143,7 @@ def decode(
     Raises
     ------
     UsageError
-        where `precision` or `dialect` is none of those above.
+        if `precision` or `dialect` is none of those above.
 
     """
     if precision not in UNIT_NUMBERS:
@@ -101,55 +158,25 @@ def decode(
     return take(payload, table, precision, lenient, max_rejected)
 
 
-def decode_compiled(
-    payload: bytes,
-    table: SeriesTable,
-    precision: Precision | Literal["auto"],
-    lenient: bool,
-    max_rejected: int | None = None,
-) -> Lines:
-    """Decode with the compiled kernel, which leaves unusual lines to Python."""
-    scanner = table.scanner
-    if scanner is None:
-        assert KERNEL is not None
-        scanner = KERNEL.Scanner(table.codes, influx=table.grammar is g.INFLUX)
-        table.scanner = scanner
-    lines: Lines = scanner.decode(Lines, payload, table, UNIT_NUMBERS[precision])
-    position = scanner.position
-    if position == len(payload):
-        return lines
-    decoder = _Decoder(lines, precision, lenient=lenient)
-    decoder.scanner = scanner
-    decoder.units = scanner.units
-    return decoder.run(position, max_rejected)
-
-
-def decode_in_python(
-    payload: bytes,
-    table: SeriesTable,
-    precision: Precision | Literal["auto"],
-    lenient: bool,
-    max_rejected: int | None = None,
-) -> Lines:
-    """Decode without the compiled kernel: what it is tested against, and its fallback."""
-    return _Decoder(Lines(payload, table), precision, lenient=lenient).run(0, max_rejected)
-
-
-class _Broken(Exception):  # noqa: N818 - a signal inside this module
+class _Broken(Exception):  # noqa: N818 - internal to this module
     def __init__(self, rule: Rule, offset: int) -> None:
         self.rule = rule
         self.offset = offset
 
 
 _REREAD = 4
-"""How many times its size of a payload may be read again after unclosed strings."""
+"""Limit on re-reading after unclosed strings, as a multiple of the payload size."""
 
 
 class _Decoder:
     """Decodes one payload into columns."""
 
     def __init__(
-        self, lines: Lines, precision: Precision | Literal["auto"], *, lenient: bool
+        self,
+        lines: Lines,
+        precision: Precision | Literal["auto"],
+        lenient: bool,
+        max_rejected: int | None,
     ) -> None:
         self.lines = lines
         self.payload = payload = lines.payload
@@ -157,16 +184,16 @@ class _Decoder:
         self.grammar = lines.table.grammar
         self.precision = precision
         self.lenient = lenient
+        self.max_rejected = len(payload) if max_rejected is None else max_rejected
         self.scanner: Scanner | None = None
         self.units = 0
         self.repairing = False
         self.counted, self.line_ends = 0, 0
         self.reread = _REREAD * len(payload)
-        self.mixed = 0  # where lines that are not all plain end
+        self.mixed = 0  # end of the last line that is not plain
 
-    def run(self, position: int, max_rejected: int | None) -> Lines:
+    def run(self, position: int) -> Lines:
         payload, size = self.payload, len(self.payload)
-        limit = size if max_rejected is None else max_rejected
         while True:
             if self.scanner is None:
                 position = self.plain_lines(position)
@@ -179,17 +206,16 @@ class _Decoder:
                 position = blank.end()
             if position >= size:
                 break
-            if len(self.lines.rejected) >= limit:
-                self.reject(position, payload[position:], _Broken(Rule.UNREAD, position))
-                break
             position = self.line(position)
+            if len(self.lines.rejected) > self.max_rejected:
+                break
         self.lines.precision = _UNIT_OF_BITS.get(self.units)
         return self.lines
 
     def plain_lines(self, position: int) -> int:
-        """Read lines of one float and a known series; return where the first other line is.
+        """Read lines of one float and a known series; return the start of the first other line.
 
-        This is for speed alone: ``line`` would read them the same way.
+        For speed only: ``line`` would give the same result.
         """
         payload, lines = self.payload, self.lines
         while position >= self.mixed:
@@ -239,7 +265,7 @@ class _Decoder:
         return position
 
     def plain_time(self, stamp: bytes) -> int | None:
-        """Return a timestamp's nanoseconds; None where it is out of range."""
+        """Return a timestamp's nanoseconds; None if it is out of range."""
         try:
             unit, time = self.timestamp(stamp, 0)
         except _Broken:
@@ -275,7 +301,7 @@ class _Decoder:
         return found.end()
 
     def read(self, found: re.Match[bytes], start: int, end: int) -> None:
-        """Add the rows of one grammatical line: all of them, or none where a rule is broken."""
+        """Add the rows of one grammatical line: all of them, or none if it breaks a rule."""
         key, fields, stamp = found.groups()
         series = self.table.codes.get(key)
         if series is None:
@@ -364,13 +390,12 @@ class _Decoder:
         return unit, time
 
     def recover(self, start: int, end: int, broken: _Broken) -> None:
-        """Repair or reject the line from `start` to `end`."""
+        """Repair or reject the line from `start` to `end`; the last one with all that follows."""
         original = self.payload[start:end].removesuffix(b"\r")
-        if not (self.lenient and self.repaired(original, start)):
-            self.reject(start, original, broken)
-
-    def reject(self, start: int, original: bytes, broken: _Broken) -> None:
-        """Keep what begins at `start` among what could not be read."""
+        if self.lenient and self.repaired(original, start):
+            return
+        if len(self.lines.rejected) == self.max_rejected:
+            original, broken = self.payload[start:], _Broken(Rule.UNREAD, start)
         self.line_ends += self.payload.count(b"\n", self.counted, start)
         self.counted = start
         column = min(broken.offset - start, len(original)) + 1
@@ -379,6 +404,8 @@ class _Decoder:
         )
 
     def repaired(self, original: bytes, start: int) -> bool:
+        from ccpipe.formats.lineprotocol.repair import repair  # for mistakes only
+
         line = repair(original)
         found = line and self.grammar.line.fullmatch(line)
         if not found:

@@ -38,7 +38,7 @@ def encode(records: Iterable[Message], *, precision: Precision | Literal["auto"]
         for what line protocol cannot carry: NaN, infinity, integers beyond 64 bits, control
         characters in names, tags ending in a backslash. It names the record.
     UsageError
-        where `precision` is none of those above.
+        if `precision` is none of those above.
 
     """
     check_precision(precision)
@@ -55,8 +55,8 @@ def encode(records: Iterable[Message], *, precision: Precision | Literal["auto"]
 def encode_each(
     records: Iterable[Message], *, precision: Precision | Literal["auto"] = "s"
 ) -> list[bytes]:
-    """Encode records to one line each, with its LF: for payloads of bounded size."""
-    # LF stands at the end of a line only: names cannot hold one, strings escape it.
+    """Encode records to one line each, with its LF, for splitting into payloads."""
+    # LF only occurs at the end of a line: names cannot contain it, strings escape it.
     return encode(records, precision=precision).splitlines(keepends=True)
 
 

@@ -10,12 +10,12 @@ from ccpipe.message import Message
 
 
 def to_lines(messages: Iterable[Message]) -> Lines:
-    """Put messages into columns; ``Lines`` are returned as they are.
+    """Convert messages to columns; ``Lines`` are returned unchanged.
 
     Raises
     ------
     EncodeError
-        where a message could not be written as a line either.
+        if a message cannot be encoded as a line.
 
     """
     if isinstance(messages, Lines):

@@ -12,11 +12,12 @@ there; anywhere else it is an ordinary character.
 """
 
 import enum
+import functools
 import re
 
 
 class Rule(enum.StrEnum):
-    """The rules that a line can break, in words for its author."""
+    """The rules that a line can break, worded for its author."""
 
     MEASUREMENT = "the line does not begin with a measurement"
     TAG_KEY = "expected a tag key after the comma"
@@ -41,46 +42,82 @@ class Rule(enum.StrEnum):
 
 
 MAX_KEY = 65535
-"""Bytes that measurement and tags may have together (InfluxDB's own limit for a series key)."""
+"""Maximum length of measurement and tags in bytes (InfluxDB's own limit for a series key)."""
 
 
 _FLOAT = rb"-?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+"
+_STRING = rb'"(?:[^"\\]++|\\.)*+"'
+# Whether a token is a number or a boolean is checked when it is read.
+_TOKEN = rb"[-.0-9tTfF][^, \r\n]*+"
+_VALUE = _STRING + rb"|" + _TOKEN
 
 
 class Grammar:
     """The expressions of one dialect; `bare` is the character class of what must be escaped."""
 
     def __init__(self, bare: bytes, unescape: dict[str, str], *, tags_once: bool) -> None:
-        """Build the expressions.
+        """Define the expressions.
 
         `unescape` has the meaning of a backslash before each character of a string; `tags_once`
         says whether a duplicate tag breaks the line, or the last one counts.
         """
-        measurement = rb"(?:[^" + bare + rb",\\]++|\\[, ]?)++"
-        key = rb"(?:[^" + bare + rb",=\\]++|\\[,= ]?)++"
-        string = rb'"(?:[^"\\]++|\\.)*+"'
-        # Whether a token is a number or a boolean is checked when it is read.
-        token = rb"[-.0-9tTfF][^, \r\n]*+"
-        field = key + rb"=(?:" + string + rb"|" + token + rb")"
-        self.measurement = re.compile(measurement)
-        self.pair = re.compile(rb",(" + key + rb")=(" + key + rb")")
-        self.key = re.compile(key)
-        self.string = re.compile(string, re.DOTALL)
-        self.token = re.compile(token)
-        self.field = re.compile(rb"(" + key + rb")=(" + string + rb"|" + token + rb")", re.DOTALL)
-        # A line of one float; whether its first word is a valid series, only a table can tell.
-        self.plain = re.compile(
-            rb"([^" + bare + rb"\\]++) ++([^" + bare + rb",=\\]++)=(" + _FLOAT + rb")"
+        self._bare = bare
+        self._measurement = rb"(?:[^" + bare + rb",\\]++|\\[, ]?)++"
+        self._key = rb"(?:[^" + bare + rb",=\\]++|\\[,= ]?)++"
+        self.unescape = unescape
+        self.tags_once = tags_once
+
+    # Compiled at first use: where the kernel reads all lines, none of them is.
+
+    @functools.cached_property
+    def measurement(self) -> re.Pattern[bytes]:
+        """The measurement."""
+        return re.compile(self._measurement)
+
+    @functools.cached_property
+    def key(self) -> re.Pattern[bytes]:
+        """A tag key, a tag value or a field key."""
+        return re.compile(self._key)
+
+    @functools.cached_property
+    def pair(self) -> re.Pattern[bytes]:
+        """A comma, a tag's key and its value."""
+        return re.compile(rb",(" + self._key + rb")=(" + self._key + rb")")
+
+    @functools.cached_property
+    def string(self) -> re.Pattern[bytes]:
+        """A string in its quotes."""
+        return re.compile(_STRING, re.DOTALL)
+
+    @functools.cached_property
+    def token(self) -> re.Pattern[bytes]:
+        """Any other value."""
+        return re.compile(_TOKEN)
+
+    @functools.cached_property
+    def field(self) -> re.Pattern[bytes]:
+        """A field's key and its value."""
+        return re.compile(rb"(" + self._key + rb")=(" + _VALUE + rb")", re.DOTALL)
+
+    @functools.cached_property
+    def plain(self) -> re.Pattern[bytes]:
+        """A line of one float; only a table can tell whether its first word is a valid series."""
+        return re.compile(
+            rb"([^" + self._bare + rb"\\]++) ++([^" + self._bare + rb",=\\]++)=(" + _FLOAT + rb")"
             rb"(?: ++(-?[0-9]++))?+ *+\r?+(?:\n|\Z)"
         )
-        self.line = re.compile(
-            rb"(" + measurement + rb"(?:," + key + rb"=" + key + rb")*+) ++"
+
+    @functools.cached_property
+    def line(self) -> re.Pattern[bytes]:
+        """A line: measurement and tags, fields, timestamp."""
+        key = self._key
+        field = key + rb"=(?:" + _VALUE + rb")"
+        return re.compile(
+            rb"(" + self._measurement + rb"(?:," + key + rb"=" + key + rb")*+) ++"
             rb"(" + field + rb"(?:," + field + rb")*+)"
             rb"(?: ++(-?[0-9]++)?+)?+ *+\r?+(?:\n|\Z)",
             re.DOTALL,
         )
-        self.unescape = unescape
-        self.tags_once = tags_once
 
 
 CC = Grammar(

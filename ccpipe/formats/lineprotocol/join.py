@@ -1,4 +1,4 @@
-"""Payloads that can be decoded together: decoding one costs far more than a few of its lines."""
+"""Joining payloads for decoding: each call costs far more than a few of its lines."""
 
 from array import array
 from bisect import bisect_left
@@ -10,7 +10,7 @@ from ccpipe.formats.lineprotocol.kernel import KERNEL
 def join(payloads: list[bytes]) -> "tuple[bytes, array[int]] | None":
     """Join payloads, each ending in LF; return that and where each ends.
 
-    None where they cannot be decoded together: a string may hold line ends, and an open one would
+    None if they cannot be decoded together: a string may hold line ends, and an open one would
     swallow the payloads that follow, as would an open escape. So there is no quotation mark in
     any of them, and no backslash at the end.
     """
@@ -30,7 +30,7 @@ def join_in_python(payloads: list[bytes]) -> "tuple[bytes, array[int]] | None":
 
 
 def rows_before(starts: "array[int]", ends: "array[int]") -> "array[int]":
-    """Return how many rows start before each of `ends`; both columns ascend."""
+    """Return the number of rows that start before each of `ends`; both columns ascend."""
     if KERNEL is not None:
         counts: array[int] = KERNEL.rows_before(starts, ends)
         return counts

@@ -17,45 +17,44 @@ from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.message import Message, Uint, Value
 
 Column: TypeAlias = "array[Any]"
-"""Numbers of one type, one for each row."""
+"""Numbers of one type, one per row."""
 
 COLUMNS = ("series", "fields", "types", "numbers", "exact", "times", "starts", "ends")
-"""The names of the columns of `Lines`, in the order of a row's cells."""
+"""Names of the columns of `Lines`, in the order of a row's cells."""
 
 
 _PLACES = {name: place for place, name in enumerate(COLUMNS)}
 _SMALL = 2**16
-"""Bytes of rows of which all columns are made together: each takes longer to ask for than to make.
-"""
+"""Size of rows up to which all columns are built together, as this is faster than one by one."""
 _CHUNK = 1024
-"""Messages that are made at once."""
+"""Messages created at once."""
 _FLOAT = int(ValueType.FLOAT)
 _USUAL = {"bare_points": False, "digest": None, "verbatim": True}
 _ROW_BYTES = 1 if KERNEL is None else KERNEL.ROW_BYTES
 
 
 class RejectedLine(NamedTuple):
-    """A line that could not be read."""
+    """A line that could not be decoded."""
 
     line: int
-    """Its number in the payload, from 1."""
+    """Line number in the payload, from 1."""
     offset: int
     """Position of the offending byte in the payload, from 0."""
     column: int
     """Position of the offending byte in the line, from 1."""
     rule: Rule
-    """The rule of the grammar that it breaks."""
+    """The violated rule of the grammar."""
     original: bytes
-    """The whole line, without its end."""
+    """The whole line, without its line end."""
 
     @property
     def reason(self) -> str:
-        """Why it could not be read."""
+        """Why it could not be decoded."""
         return str(self.rule)
 
     @property
     def excerpt(self) -> str:
-        """Up to 60 characters around the offending byte, printable whatever the bytes are."""
+        """Up to 60 characters around the offending byte, made printable."""
         start = max(0, self.column - 31)
         piece = self.original[start : start + 60].decode(errors="backslashreplace")
         return ("…" if start else "") + "".join(
@@ -92,16 +91,16 @@ class Lines(Sequence[Message]):
         """Start without rows; the decoder adds them."""
         self.payload = payload
         self.rows = b""
-        """The rows as the compiled decoder packs them; empty once the columns have others."""
+        """The rows as packed by the compiled decoder; empty once the columns differ from them."""
         self.digest: tuple[int, int, bool] | None = None
-        """What the compiled decoder saw, where the rows are the whole payload: the types of the
-        values as bits, the field of all rows or -1, and whether the payload is just the lines of
-        these rows, each ending in LF."""
+        """Summary by the compiled decoder, if the rows are the whole payload: types of the values
+        as bits, the field of all rows or -1, and whether the payload consists of just the lines
+        of these rows, each ending in LF."""
         self.table = table if table is not None else SeriesTable()
         self.series = array("i")
-        """Numbers into ``table.series``."""
+        """Codes: indices into ``table.series``."""
         self.fields = array("i")
-        """Numbers into ``table.fields``."""
+        """Codes: indices into ``table.fields``."""
         self.types = array("B")
         """``ValueType`` of each value."""
         self.numbers = array("d")
@@ -115,18 +114,20 @@ class Lines(Sequence[Message]):
         self.texts = Texts(payload, self.table.grammar.unescape)
         self.rejected: list[RejectedLine] = []
         self.precision: Precision | None = None
-        """The unit of all timestamps in the payload; None where they differ or one is missing."""
+        """The unit of all timestamps in the payload; None if they differ or one is missing."""
         self.bare_points = False
         """Whether numbers in the payload may begin or end with their point: ``.5``, ``1.``; some
         stores misread these."""
         self.verbatim = True
-        """Whether the rows are exactly the lines of the payload: not so where lines were repaired,
-        cut or changed, nor for rows that were added."""
+        """Whether the rows are exactly the lines of the payload.
+
+        Not if lines were repaired, cut or changed, nor for rows that were added.
+        """
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Make what the compiled decoder has left out, when it is first asked for."""
+            """Build the columns that the compiled decoder has deferred, on first access."""
             if name in _PLACES:
                 if len(self.rows) <= _SMALL:
                     KERNEL.unpack(self)
@@ -150,7 +151,7 @@ class Lines(Sequence[Message]):
 
     @property
     def size(self) -> int:
-        """Bytes that the rows take in memory, roughly."""
+        """Approximate size of the rows in memory, in bytes."""
         return len(self.payload) + len(self) * _ROW_SIZE
 
     def __len__(self) -> int:
@@ -183,7 +184,7 @@ class Lines(Sequence[Message]):
         )
 
     def _messages(self) -> Iterator[Message]:
-        """Make the messages without the compiled kernel."""
+        """Build the messages without the compiled kernel."""
         series_of, field_of = self.table.series, self.table.fields
         rows = zip(self.series, self.fields, self.types, self.numbers, self.times, strict=True)
         for index, (series, field, kind, number, time) in enumerate(rows):
@@ -193,7 +194,7 @@ class Lines(Sequence[Message]):
 
     @property
     def only_field(self) -> int | None:
-        """The number of the field of all rows; None where they differ, or there is no row."""
+        """Field code of all rows; None if they differ, or there is no row."""
         if self.digest is not None:
             return self.digest[1] if self.digest[1] >= 0 else None
         first = self.fields[:1]
@@ -201,7 +202,7 @@ class Lines(Sequence[Message]):
 
     @property
     def used_types(self) -> frozenset[ValueType]:
-        """The types of the values."""
+        """The types that occur among the values."""
         if self.digest is not None:
             return _TYPES[self.digest[0]]
         types = self.types.tobytes()
@@ -234,7 +235,7 @@ class Lines(Sequence[Message]):
         Raises
         ------
         EncodeError
-            where the value is not a finite number, or an integer or the time is beyond 64 bits.
+            if the value is not a finite number, or an integer or the time is beyond 64 bits.
 
         """
         if not INT64_MIN <= time <= INT64_MAX:
@@ -248,7 +249,7 @@ class Lines(Sequence[Message]):
         self.precision = None
 
     def append_row(self, *row: float) -> None:
-        """Add the cells of one row, in the order of ``COLUMNS``."""
+        """Add one row from its cells, in the order of ``COLUMNS``."""
         for name, cell in zip(COLUMNS, row, strict=True):
             getattr(self, name).append(cell)
         self.rows, self.digest = b"", None
@@ -267,32 +268,31 @@ class Lines(Sequence[Message]):
     def take(self, keep: Sequence[int]) -> "Lines":
         """Return the rows for which `keep` is true, with all rejected lines."""
         flags = bytes(map(bool, keep))
-        # A line that lost a field must not travel on as its old bytes.
+        # A line that lost a field must not be passed on as its original bytes.
         verbatim = self.verbatim and keeps_lines_whole(self.starts, flags)
         part = self._with_columns([kept(each, flags) for each in self.columns], verbatim=verbatim)
         part.rejected = self.rejected
         return part
 
     def with_series(self, codes: "array[int]") -> "Lines":
-        """Return a copy of the rows with other series, numbers into the same table."""
+        """Return a copy of the rows with other series codes of the same table."""
         part = self._with_columns([column[:] for column in self.columns], verbatim=False)
         part.series = codes
         part.rejected = self.rejected
         return part
 
     def fill_missing_times(self, now: int) -> "Lines":
-        """Give the rows without a time the time `now`, in nanoseconds; in place."""
+        """Set missing times to `now`, in nanoseconds; in place."""
         if self.precision is None and NO_TIME in self.times:
             self.times = array("q", (now if t == NO_TIME else t for t in self.times))
         return self
 
     def passthrough(self) -> bytes | None:
-        """Return the bytes of the valid lines, without the bad ones; None where they will not do.
+        """Return the bytes of the valid lines, without bad ones; None if they cannot be passed on.
 
-        They are the payload itself where it holds nothing else.
-
-        That is where timestamps are missing or differ in unit (``precision`` is None), and where
-        rows are not what their line says (``verbatim`` is false).
+        They are the payload itself if it contains nothing else. They cannot be passed on if
+        timestamps are missing or differ in unit (``precision`` is None), or if rows differ from
+        their lines (``verbatim`` is false).
         """
         if self.precision is None or not self.verbatim:
             return None
@@ -310,7 +310,7 @@ class Lines(Sequence[Message]):
 
     @staticmethod
     def concat(parts: Sequence["Lines"]) -> "Lines":
-        """Join several into one; series are numbered anew where tables differ."""
+        """Concatenate several into one; series are renumbered if tables differ."""
         if len(parts) == 1:
             return parts[0]
         whole = Lines(b"".join(part.payload for part in parts), parts[0].table)
@@ -359,7 +359,7 @@ class Lines(Sequence[Message]):
         return part
 
     def _cuts_a_line(self, rows: slice) -> bool:
-        """Say whether a slice takes some rows of a line and leaves others."""
+        """Return whether a slice contains some but not all rows of a line."""
         start, stop, step = rows.indices(len(self))
         if step != 1:
             return True

@@ -1,4 +1,4 @@
-"""``Messages``: records that were made as messages, as they travel from source to sink."""
+"""``Messages``: records created as messages, as they travel from source to sink."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -9,11 +9,11 @@ from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.message import Message
 
 _MESSAGE_SIZE = 512
-"""Bytes that a message with its tags takes in memory, roughly and without its text."""
+"""Approximate size of a message with its tags in memory, without its text."""
 
 
 class Messages(list[Message]):
-    """A list of messages with what ``Lines`` has too, so that a pipe need not tell them apart."""
+    """A list of messages with the same interface as ``Lines``, so that a pipe can use either."""
 
     name: ClassVar[str] = "lines"
     """What error messages call these records."""
@@ -24,9 +24,9 @@ class Messages(list[Message]):
         rejected: Sequence[Any] = (),
         payload_size: int = 0,
     ) -> None:
-        """Hold messages that a source made of something else.
+        """Take messages that a source created from another format.
 
-        `rejected` is what of that could not be read, `payload_size` its bytes.
+        `rejected` are its unreadable parts, `payload_size` its size in bytes.
         """
         super().__init__(messages)
         self.rejected = rejected
@@ -34,12 +34,12 @@ class Messages(list[Message]):
 
     @classmethod
     def of(cls, records: Iterable[Message]) -> "Lines | Messages":
-        """Return ``Lines`` and ``Messages`` as they are, any other messages as ``Messages``."""
+        """Return ``Lines`` and ``Messages`` unchanged, any other messages as ``Messages``."""
         return records if isinstance(records, Lines | Messages) else cls(records)
 
     @classmethod
     def concat(cls, parts: Sequence[Sequence[Message]]) -> "Lines | Messages":
-        """Join records in their order: ``Lines`` where all are, else ``Messages``.
+        """Concatenate records: ``Lines`` if all are, else ``Messages``.
 
         A part without messages does not count, unless it is ``Lines`` with rejected lines.
         """
@@ -59,10 +59,10 @@ class Messages(list[Message]):
 
     @property
     def size(self) -> int:
-        """Bytes that the messages take in memory, roughly."""
+        """Approximate size of the messages in memory, in bytes."""
         texts = (message.value for message in self if isinstance(message.value, str))
         return self.payload_size + _MESSAGE_SIZE * len(self) + sum(map(len, texts))
 
     def original(self, index: int) -> bytes:
-        """Return one message as a line without its end; its ``repr()`` where it cannot be one."""
+        """Return one message as a line without its end; its ``repr()`` if it cannot be encoded."""
         return original(self[index])

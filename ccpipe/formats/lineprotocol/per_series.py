@@ -1,4 +1,4 @@
-"""Decisions by series and by field, made once for all rows that share them."""
+"""Functions of series or field, evaluated once for all rows that share them."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -13,25 +13,25 @@ T = TypeVar("T")
 Tags = Mapping[str, str]
 
 MAX_DECISIONS = 1 << 16
-"""Decisions that are remembered beside those of the batch in hand."""
+"""Maximum number of cached results besides those of the current batch."""
 
 
 class PerSeries(Generic[T]):
-    """Decisions by series, remembered for the batches that follow.
+    """Results by series, cached for later batches.
 
-    A batch costs what its own rows and series cost, however many series are known.
+    The cost of a batch depends on its own rows and series, however many series are known.
     """
 
     def __init__(self, decide: Callable[[str, Tags], T]) -> None:
-        """Decide by name and tags; `decide` must be deterministic."""
+        """Cache results by name and tags; `decide` must be deterministic."""
         self._decide = decide
         self._table: SeriesTable | None = None
         self._by_code: dict[int, T] = {}
         self._by_series: dict[tuple[object, ...], T] = {}
 
     def of_lines(self, lines: Lines) -> Mapping[int, T]:
-        """Return the decisions for all series of `lines`, and maybe for others, by number."""
-        if self._table is not lines.table:  # in one table the number of a series never changes
+        """Return the results for all series of `lines`, and maybe for others, by code."""
+        if self._table is not lines.table:  # in one table the code of a series never changes
             self._table, self._by_code = lines.table, {}
         codes = set(lines.series)
         new = codes.difference(self._by_code)
@@ -43,14 +43,14 @@ class PerSeries(Generic[T]):
         return self._by_code
 
     def of_rows(self, lines: Lines) -> list[T]:
-        """Return the decision for each row of `lines`."""
+        """Return the result for each row of `lines`."""
         if self._table is lines.table:
-            with contextlib.suppress(KeyError):  # a series that is new
+            with contextlib.suppress(KeyError):  # a new series
                 return list(map(self._by_code.__getitem__, lines.series))
         return list(map(self.of_lines(lines).__getitem__, lines.series))
 
     def of(self, message: Message) -> T:
-        """Return the decision for the series of a message."""
+        """Return the result for the series of a message."""
         key = (message.name, *message.tags.items())
         try:
             return self._by_series[key]
@@ -62,10 +62,11 @@ class PerSeries(Generic[T]):
 
 
 def fields_of(lines: Lines, decide: Callable[[str], T]) -> dict[int, T]:
-    """Return a decision for each field that occurs in `lines`, by number.
+    """Return a result for each field that occurs in `lines`, by code.
 
-    Field names come from outside, so a table may know a million: only those in hand are looked at.
+    Field names come from outside, so a table may know a million: only those of the batch are
+    evaluated.
     """
-    only = lines.only_field  # as mostly
+    only = lines.only_field  # the common case
     codes = {only} if only is not None else set(lines.fields)
     return {code: decide(lines.table.fields[code]) for code in codes}

@@ -1,10 +1,9 @@
-"""Many plain lines at once, in pure Python: what makes the kernel's twin fast.
+"""Decoding many plain lines at once, in pure Python: it makes the kernel's twin fast.
 
-A plain line is a known series, one float under a known field key, and a timestamp, with single
-spaces between. All of them pass through a few loops that run in C.
+A plain line is a known series, one float with a known field key, and a timestamp, separated by
+single spaces. All of them pass through a few loops that run in C.
 """
 
-import re
 from collections.abc import Callable
 from itertools import accumulate
 from math import inf
@@ -14,21 +13,20 @@ from ccpipe.formats.lineprotocol.grammar import STAMP
 from ccpipe.formats.lineprotocol.lines import Lines
 
 CHUNK = 2**16
-"""Bytes that are read at once."""
+"""Bytes processed at once."""
 MIN_CHUNK = 500
-"""Bytes that are faster read line by line."""
-_STAMP = re.compile(STAMP.pattern + rb"\n")
+"""Size in bytes below which line by line is faster."""
 
 
 def add_plain_lines(
     lines: Lines, start: int, end: int, time_of: Callable[[bytes], int | None]
 ) -> bool:
-    """Add the lines of a part of the payload, which ends in LF; false where one is not plain.
+    """Add the lines of a part of the payload, which ends in LF; false if one is not plain.
 
-    `time_of` returns nanoseconds for a timestamp, None where it is out of range.
+    `time_of` returns nanoseconds for a timestamp, None if it is out of range.
     """
     part = lines.payload[start:end]
-    # One flat list of words; the line ends stay with the third ones, which shows that they are it.
+    # One flat list of words; each third one includes the line end, which verifies the structure.
     words = part.replace(b"\n", b"\n ").split(b" ")
     count = len(words) // 3
     keys, fields, stamps = words[:-1:3], words[1::3], words[2::3]
@@ -43,13 +41,14 @@ def add_plain_lines(
     series = list(map(lines.table.codes.get, keys))
     field_codes = list(map(lines.table.field_codes.get, names))
     digits = b",%b," % b",".join(tokens).replace(b"\n", b"")
-    # float() takes more than the grammar does: +1, 1_0, inf.
+    # float() accepts more than the grammar does: +1, 1_0, inf.
     is_plain = not digits.translate(None, b"0123456789.eE+-,") and b",+" not in digits
     if not is_plain or None in series or None in field_codes or inf in map(abs, numbers):
         return False
     times: dict[bytes, int] = {}
     for stamp in set(stamps):
-        time = time_of(stamp[:-1]) if _STAMP.fullmatch(stamp) else None
+        digits = stamp.removesuffix(b"\n")
+        time = time_of(digits) if digits != stamp and STAMP.fullmatch(digits) else None
         if time is None:
             return False
         times[stamp] = time

@@ -15,7 +15,7 @@ Precision = Literal["s", "ms", "us", "ns"]
 UNITS: tuple[Precision, ...] = get_args(Precision)
 
 UNIT_NUMBERS: dict[str, int] = {"auto": -1, **{unit: number for number, unit in enumerate(UNITS)}}
-"""The numbers by which the compiled kernel knows the units."""
+"""Codes of the units in the compiled kernel."""
 
 NANOSECONDS: dict[Precision, int] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 """Nanoseconds of each unit."""
@@ -24,7 +24,7 @@ INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 
 NO_TIME = INT64_MIN
-"""The time of a line without a timestamp, in a column of times."""
+"""Time of a line without a timestamp, in a column of times."""
 
 
 def unit_of(timestamp: int) -> Precision:
@@ -48,7 +48,7 @@ def coarsest(nanoseconds: int) -> Precision:
 
 
 def check_precision(precision: str, *, auto: bool = True) -> None:
-    """Reject what is not a precision.
+    """Check a precision.
 
     Raises
     ------

@@ -23,7 +23,7 @@ _UNQUOTED = re.compile(
 
 
 def repair(line: bytes) -> bytes | None:
-    """Return `line` as a grammatical line, or None where it is none of those above."""
+    """Return `line` as a grammatical line, or None if it is none of those above."""
     head = _HEAD.match(line)
     if head is None:
         return None

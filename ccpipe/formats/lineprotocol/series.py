@@ -1,4 +1,4 @@
-"""Series: measurement and tags, each decoded once and then known by a number."""
+"""Series: measurement and tags, each decoded once and then identified by a code."""
 
 import functools
 import re
@@ -17,18 +17,23 @@ if TYPE_CHECKING:
     from ccpipe.formats.lineprotocol.kernel._kernel import Scanner
 
 MAX_SERIES = 2**26
-"""Encodings of series that a table holds before a fresh one replaces it."""
+"""Number of series encodings after which a fresh table replaces a full one."""
 MAX_FIELDS = 1_000_000
-"""Fields that a table holds before a fresh one replaces it."""
+"""Number of fields after which a fresh table replaces a full one."""
 MEMORY_PARTS = 8
-"""The encodings of a table may take one of so many parts of the memory that the process may use."""
+"""Fraction of the process's memory limit that the encodings of a table may take."""
 MIN_BYTES = 32 * 2**20
-"""What they may take in any case."""
+"""Lower bound of that limit, in bytes."""
+
+MEAN_BYTES = 1024
+"""What the encoding of a series may take on average, far more than those of real sites do."""
+LONG_BYTES = 64 * 2**20
+"""What they may take in any case, so that a few long ones do no harm."""
 
 
 @functools.cache
 def max_bytes() -> int:
-    """Return what the encodings of a table may take before a fresh one replaces it."""
+    """Return the maximum size of a table's encodings, before a fresh table replaces it."""
     return max(MIN_BYTES, memory_limit() // MEMORY_PARTS)
 
 
@@ -37,12 +42,12 @@ class Series(NamedTuple):
 
     name: str
     tags: dict[str, str]
-    """Sorted by key; shared, so never to be changed."""
+    """Sorted by key; shared, so never to be modified."""
     key: bytes
     """Measurement and tags in their canonical encoding: sorted and escaped."""
 
 
-class DuplicateTag(DataError):  # noqa: N818 - it names the rule
+class DuplicateTag(DataError):  # noqa: N818 - named for the rule
     """A tag occurs twice; `start` is the offset of the second one in the key."""
 
     def __init__(self, start: int) -> None:
@@ -52,26 +57,26 @@ class DuplicateTag(DataError):  # noqa: N818 - it names the rule
 
 
 class Encodings(dict[bytes, int]):
-    """The encodings of the series of one table, and the numbers that they mean: the kernel's twin.
+    """The encodings of the series of one table, with their codes: the kernel's twin.
 
-    A series is kept as its canonical encoding; see ``SeriesTable.series`` for its parts.
+    A series is stored as its canonical encoding; see ``SeriesTable.series`` for its parts.
     """
 
     def __init__(self) -> None:
         """Start empty."""
         super().__init__()
         self.bytes = 0
-        """What they take in memory, roughly."""
+        """Approximate size in memory, in bytes."""
         self._canonical: list[bytes] = []
         self._adding = threading.Lock()
 
     @property
     def series(self) -> int:
-        """How many series there are."""
+        """Number of series."""
         return len(self._canonical)
 
     def intern(self, key: bytes) -> int:
-        """Return the number of a series by its canonical encoding, adding a new one."""
+        """Return the code of a series by its canonical encoding, adding a new one."""
         code = self.get(key)
         if code is None:
             with self._adding:
@@ -82,11 +87,11 @@ class Encodings(dict[bytes, int]):
         return code
 
     def has_room(self, count: int, size: int) -> bool:
-        """Say whether there are fewer than `count` encodings in less than `size` bytes."""
+        """Return whether there are fewer than `count` encodings in less than `size` bytes."""
         return len(self) < count and self.bytes < size
 
     def alias(self, raw: bytes, code: int) -> None:
-        """Remember another encoding of a series."""
+        """Add another encoding of a series."""
         self[raw] = code
         self.bytes += len(raw) + _ENCODING_SIZE
 
@@ -99,11 +104,11 @@ _ENCODING_SIZE = 200
 
 
 class SeriesByNumber(dict[int, Series]):
-    """Series by their number in a table, decoded when they are first asked for."""
+    """Series by code, decoded on first access."""
 
     def __init__(self, table: "SeriesTable") -> None:
         super().__init__()
-        # In a circle of references a table that was replaced would stay in memory for long.
+        # A reference cycle would keep a replaced table in memory for long.
         self._table = weakref.proxy(table)
         self._unreadable: dict[int, Series] = {}
 
@@ -117,7 +122,7 @@ class SeriesByNumber(dict[int, Series]):
         return series
 
     def keep_unreadable(self, code: int, series: Series) -> None:
-        """Keep a series whose canonical encoding does not read back, as InfluxDB allows."""
+        """Store a series whose canonical encoding cannot be decoded, as InfluxDB allows."""
         if b"\\" in series.key and read_series(series.key, self._table.grammar) != series:
             self._unreadable[code] = series
 
@@ -160,13 +165,13 @@ class SeriesTable:
         self.max_bytes = max_bytes()
         self.max_fields = min(cap, MAX_FIELDS)
         self.codes: Encodings = Encodings() if KERNEL is None else KERNEL.Encodings()
-        """The numbers of series, by their encodings."""
+        """The codes of series, by their encodings."""
         self.series = SeriesByNumber(self)
-        """The series by their numbers; each is decoded when it is first asked for."""
+        """The series by code; decoded on first access."""
         self.field_codes: dict[bytes, int] = {}
         self.fields: list[str] = []
         self.scanner: Scanner | None = None
-        """What the compiled kernel reads with; the decoder makes it."""
+        """Data of the compiled kernel, created by the decoder."""
         self._words: dict[str, str] = {}
         self._adding = threading.Lock()
 
@@ -175,10 +180,8 @@ class SeriesTable:
 
     def current(self) -> "SeriesTable":
         """Return the table for the next payload: this one, or a fresh one when it is full."""
-        if (
-            self.codes.has_room(self.cap, self.max_bytes)
-            and len(self.field_codes) < self.max_fields
-        ):
+        room = min(self.max_bytes, LONG_BYTES + MEAN_BYTES * len(self))
+        if self.codes.has_room(self.cap, room) and len(self.field_codes) < self.max_fields:
             return self
         return SeriesTable(self.grammar, self.cap)
 
@@ -188,9 +191,9 @@ class SeriesTable:
         Raises
         ------
         UnicodeDecodeError
-            where the bytes are not UTF-8.
+            if the bytes are not UTF-8.
         DuplicateTag
-            where a tag occurs twice and the grammar forbids that.
+            if a tag occurs twice and the grammar forbids that.
 
         """
         if _is_canonical(raw):
@@ -202,13 +205,13 @@ class SeriesTable:
         return code
 
     def words(self) -> dict[str, str]:
-        """Return the names and tags of recent series, so that equal ones share their memory."""
+        """Cached names and tags of recent series, so that equal ones share memory."""
         if len(self._words) > _MAX_WORDS:
             self._words.clear()
         return self._words
 
     def code_of(self, series: Series) -> int:
-        """Return the number of a series, adding a new one."""
+        """Return the code of a series, adding a new one."""
         code = self.codes.get(series.key)
         if code is None:
             code = self.codes.intern(series.key)
@@ -216,11 +219,11 @@ class SeriesTable:
         return code
 
     def add_field(self, raw: bytes) -> int:
-        """Return the number of a field key; raises UnicodeDecodeError where it is not UTF-8."""
+        """Return the code of a field key; raises UnicodeDecodeError if it is not UTF-8."""
         return self.field_code_of(KEY_ESCAPE.sub(rb"\1", raw).decode(), raw)
 
     def field_code_of(self, name: str, raw: bytes | None = None) -> int:
-        """Return the number of a field by its name; `raw` is an encoding of it to remember."""
+        """Return the code of a field by name; `raw` is another encoding of it to remember."""
         canonical = escape_key(name).encode()
         code = self.field_codes.get(canonical)
         if code is None:
@@ -234,7 +237,7 @@ class SeriesTable:
 
 
 def _is_canonical(raw: bytes) -> bool:
-    """Say whether grammatical bytes are the only ones that mean their series."""
+    """Return whether no other grammatical bytes represent the same series."""
     if b"\\" in raw or not raw.isascii():
         return False
     keys = [pair.partition(b"=")[0] for pair in raw.split(b",")[1:]]
@@ -271,7 +274,7 @@ def read_series(raw: bytes, grammar: Grammar, words: dict[str, str] | None = Non
     if order != [key for key, _ in pairs]:
         tags = {key: tags[key] for key in order}
     elif plain:
-        return Series(name, tags, raw)  # canonical, as most are
+        return Series(name, tags, raw)  # the common case: canonical
     return Series(name, tags, _join(name, tags, plain))
 
 
@@ -285,7 +288,7 @@ def _second(raw: bytes, grammar: Grammar) -> int:
         if key in seen:
             return pair.start(1)
         seen.add(key)
-    raise AssertionError  # only called where there is one
+    raise AssertionError  # only called if there is one
 
 
 def write_series(name: str, tags: Mapping[str, str]) -> bytes:
@@ -294,7 +297,7 @@ def write_series(name: str, tags: Mapping[str, str]) -> bytes:
     Raises
     ------
     EncodeError
-        where a name is empty or has what cannot be escaped: control characters, or a backslash
+        if a name is empty or has what cannot be escaped: control characters, or a backslash
         at its end.
 
     """
@@ -303,13 +306,13 @@ def write_series(name: str, tags: Mapping[str, str]) -> bytes:
 
 
 def check_name(text: str) -> None:
-    """Reject what cannot be a name or a tag; raises EncodeError."""
-    if not text or text[-1] == "\\" or _UNWRITABLE.search(text):
+    """Check a name or tag; raises EncodeError."""
+    if not text or text[-1] == "\\" or re.search(_UNWRITABLE, text):
         raise EncodeError(f"{text!r:.80} cannot be a name or a tag in line protocol")
 
 
 def escape(text: str) -> bytes:
-    """Encode a tag key, tag value or field key; raises EncodeError where that is impossible."""
+    """Encode a tag key, tag value or field key; raises EncodeError if that is impossible."""
     return _escape_cached(text) if len(text) <= _SHORT else _escape(text)
 
 
@@ -336,11 +339,11 @@ def escape_key(text: str) -> str:
 
 _KEY_SPECIAL = re.compile(r"[,= ]")
 _MEASUREMENT_SPECIAL = re.compile(r"[, ]")
-_UNWRITABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_UNWRITABLE = r"[\x00-\x1f\x7f\ud800-\udfff]"
 
 
 def _join(name: str, sorted_tags: Mapping[str, str], plain: bool) -> bytes:
-    if plain:  # nothing in it needs an escape
+    if plain:  # nothing to escape
         return ",".join([name, *map("=".join, sorted_tags.items())]).encode()
     pairs = "".join(f",{escape_key(k)}={escape_key(v)}" for k, v in sorted_tags.items())
     return (_MEASUREMENT_SPECIAL.sub(r"\\\g<0>", name) + pairs).encode()

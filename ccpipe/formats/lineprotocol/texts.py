@@ -12,9 +12,9 @@ _OWN = -1  # in place of a start: the text is not in the payload
 
 
 class Texts(Sequence[str]):
-    """Texts that stay bytes of the payload until they are read, and are unescaped then.
+    """Texts, stored as positions in the payload and unescaped on access.
 
-    So long logs that only pass through are neither decoded nor held in memory twice.
+    So long logs that only pass through are neither decoded nor kept in memory twice.
     """
 
     __slots__ = ("own", "payload", "spans", "unescape")
@@ -26,7 +26,7 @@ class Texts(Sequence[str]):
         self.spans = array("q")
         """Start and end of each text within its quotes; or -1 and its index in ``own``."""
         self.own: list[str] = []
-        """Texts that are not in the payload: of repaired lines and of rows that were added."""
+        """Texts that are not in the payload: of repaired lines and of added rows."""
 
     def __len__(self) -> int:
         return len(self.spans) // 2
@@ -61,7 +61,7 @@ class Texts(Sequence[str]):
         del self.spans[2 * size :]
 
     def extend(self, texts: Iterable[str], offset: int = 0) -> None:
-        """Add texts; those in a payload that is now part of ours, at `offset`, stay bytes."""
+        """Add texts; those in a payload that is now part of ours, at `offset`, stay as bytes."""
         if not isinstance(texts, Texts) or texts.unescape is not self.unescape:
             for text in texts:
                 self.append(text)
@@ -78,7 +78,7 @@ class Texts(Sequence[str]):
 
 
 def shifted(column: "array[int]", by: int, types: "array[int] | None" = None) -> "array[int]":
-    """Return a column with `by` added: to all rows, or where `types` are given to texts only."""
+    """Return a column with `by` added: to all rows, or if `types` are given to texts only."""
     if KERNEL is not None:
         moved: array[int] = KERNEL.shifted(column, by, types, ValueType.TEXT)
         return moved

@@ -21,11 +21,11 @@ class ValueType(enum.IntEnum):
 
 
 IS_NUMBER = [kind in (ValueType.FLOAT, ValueType.INT, ValueType.UINT) for kind in ValueType]
-"""What `is_number` says of the values of each type, by its number."""
+"""Result of `is_number` for each type, by its number."""
 
 
 def is_number(value: Value) -> TypeGuard[float]:
-    """Say whether a value is a number; a boolean is none."""
+    """Return whether a value is a number; booleans are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -35,7 +35,7 @@ def cells(value: Value) -> tuple[float, int, ValueType]:
     Raises
     ------
     EncodeError
-        where line protocol cannot carry the value: a number that is not finite, an integer beyond
+        if line protocol cannot carry the value: a number that is not finite, an integer beyond
         64 bits, a text with half a surrogate pair.
 
     """
@@ -48,7 +48,7 @@ def cells(value: Value) -> tuple[float, int, ValueType]:
             return float(value), value, ValueType.INT
         case float() if math.isfinite(value):
             return value, 0, ValueType.FLOAT
-        case str() if not _SURROGATE.search(value):
+        case str() if not re.search(_SURROGATE, value):
             return math.nan, 0, ValueType.TEXT
         case _:
             raise EncodeError(f"{value!r:.80} cannot be a value in line protocol")
@@ -59,4 +59,4 @@ def signed(unsigned: int) -> int:
     return unsigned - 2**64 if unsigned > INT64_MAX else unsigned
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = "[\ud800-\udfff]"

@@ -1,4 +1,4 @@
-"""One message to one canonical line, in pure Python: what the compiled kernel must match."""
+"""Encoding one message to a canonical line, in pure Python: reference for the compiled kernel."""
 
 import math
 from typing import Literal
@@ -26,9 +26,9 @@ def write_message(message: Message, precision: Precision | Literal["auto"]) -> b
 
 
 def original(message: Message) -> bytes:
-    """Return a message as a dead letter holds it: a line without LF, or its ``repr()``.
+    """Return a message for a dead letter: a line without LF, or its ``repr()``.
 
-    The latter is for messages that cannot be encoded. No timestamp loses anything.
+    The latter is for messages that cannot be encoded. Timestamps keep full precision.
     """
     try:
         return write_message(message, "auto")[:-1]
@@ -37,7 +37,7 @@ def original(message: Message) -> bytes:
 
 
 def write_time(time: int, precision: Precision | Literal["auto"]) -> bytes:
-    """Write a space and a timestamp, cut off to its unit; raises EncodeError."""
+    """Write a space and a timestamp, truncated to its unit; raises EncodeError."""
     if not INT64_MIN < time <= INT64_MAX:
         raise EncodeError(f"time {time} is outside 64 bits")
     unit = coarsest(time) if precision == "auto" else precision
@@ -54,7 +54,7 @@ def write_value(value: Value) -> bytes:
         case int() if not isinstance(value, Uint) and INT64_MIN <= value <= INT64_MAX:
             return b"%di" % value
         case float() if math.isfinite(value):
-            return float.__repr__(value).encode()  # a subclass, as NumPy's, prints otherwise
+            return float.__repr__(value).encode()  # a subclass, such as NumPy's, prints differently
         case str():
             return b'"%b"' % _escape_text(value)
         case _:

@@ -44,7 +44,7 @@ class ClusterBuilder:
         Raises
         ------
         DataError
-            where there are more than ``MAX_NODES``.
+            if there are more than ``MAX_NODES``.
 
         """
         for node in nodes:

@@ -107,7 +107,7 @@ class PendingTasks(msgspec.Struct, frozen=True, gc=False):
 
     ranges: tuple[IndexRange, ...]
     throttle: int | None
-    """How many may run at a time; None where they all may."""
+    """How many may run at a time; None if they all may."""
     is_cut: bool
     """Whether Slurm left some out, as it does where the text would be long: ``1,3,...``."""
 
@@ -123,7 +123,7 @@ def pending_tasks(text: str) -> PendingTasks:
     Raises
     ------
     DataError
-        where it is no list of tasks.
+        if it is no list of tasks.
 
     """
     listed, percent, limit = text.partition("%")

@@ -104,7 +104,7 @@ def gres(text: str | None) -> list[Gres]:
     Raises
     ------
     DataError
-        where it is no such list.
+        if it is no such list.
 
     """
     if text is None or text in ABSENT:
@@ -142,12 +142,12 @@ def _gres(element: str) -> Gres:
 
 
 def index_list(text: str | None) -> tuple[int, ...]:
-    """Read ``0-3,8`` into its numbers; empty where there are none.
+    """Read ``0-3,8`` into its numbers; empty if there are none.
 
     Raises
     ------
     DataError
-        where it is no list of numbers, or holds more than ``MAX_INDICES``.
+        if it is no list of numbers, or holds more than ``MAX_INDICES``.
 
     """
     if text is None or text in ABSENT:

@@ -30,7 +30,7 @@ class SacctRow(msgspec.Struct, frozen=True, gc=False):
     partition: str | None = None
     reservation: str | None = None
     node_list: str | None = None
-    """A list as ``formats.nodelist`` reads it; None where no nodes are assigned."""
+    """A list as ``formats.nodelist`` reads it; None if no nodes are assigned."""
     priority: int | None = None
     """0 for a job that is held."""
     layout: str | None = None

@@ -20,7 +20,7 @@ def read_stream(
     Raises
     ------
     DataError
-        where it is neither, and where the stream is damaged.
+        if it is neither, and where the stream is damaged.
 
     """
     piece = read_piece(stream)

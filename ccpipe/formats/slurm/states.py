@@ -51,7 +51,7 @@ def job_state(cell: str) -> str | None:
 
 
 def cancelled_by(cell: str) -> int | None:
-    """Return the uid of ``CANCELLED by 1000``; None where nobody is named."""
+    """Return the uid of ``CANCELLED by 1000``; None if nobody is named."""
     if " " not in cell or cell in ABSENT:
         return None
     return int(_job_state(cell)[2])

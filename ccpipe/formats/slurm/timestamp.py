@@ -50,7 +50,7 @@ class TimeReader:
         Raises
         ------
         DataError
-            where it is no time, or local time and there is no zone to read it in.
+            if it is no time, or local time and there is no zone to read it in.
 
         """
         try:
@@ -72,7 +72,7 @@ class TimeReader:
             return [self(cell) for cell in cells]
 
     def second(self, cell: str) -> int | None:
-        """Return the later time that a local time can be; None where it is one only."""
+        """Return the later time that a local time can be; None if it is one only."""
         if len(cell) != _HOUR + 5 or cell[_HOUR:] not in _CLOCK or self.zone is None:
             return None
         time = datetime.fromisoformat(cell)

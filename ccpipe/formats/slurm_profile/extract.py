@@ -63,7 +63,7 @@ def extract_csv(
     DataError
         for tables of several series
     DamagedProfileError
-        where rows cannot be read
+        if rows cannot be read
 
     """
     _check(tables)

@@ -82,7 +82,7 @@ def align_item(tables: Sequence[Table], item: str, *, interval: int = 1) -> Iter
     Raises
     ------
     DataError
-        where no table has the field, or it is an integer in some and not in others
+        if no table has the field, or it is an integer in some and not in others
     DamagedProfileError
 
     """

@@ -80,7 +80,7 @@ def find_node_steps(folder: str | PathLike[str], job: int) -> list[Path]:
     Raises
     ------
     OSError
-        where the folder cannot be read
+        if the folder cannot be read
 
     """
     names = {path: parse_file_name(path.name) for path in Path(folder).iterdir()}
@@ -106,7 +106,7 @@ def merge(
     DataError
         for files of two jobs
     ProfileError
-        where `output` exists and cannot be read: it is left as it is
+        if `output` exists and cannot be read: it is left as it is
     UnavailableError
         while another process merges into the same file
     OSError

@@ -48,7 +48,7 @@ class NodeStepName(msgspec.Struct, frozen=True):
 
 
 def parse_file_name(name: str) -> NodeStepName | None:
-    """Return what the name of a file says; None where it is no node-step file's."""
+    """Return what the name of a file says; None if it is no node-step file's."""
     found = _FILE.fullmatch(name) or _KEPT.fullmatch(name)
     if found is None:
         return None

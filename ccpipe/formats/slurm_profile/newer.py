@@ -42,9 +42,9 @@ def convert(path: str | PathLike[str]) -> Storage:
     Raises
     ------
     DamagedProfileError
-        where libhdf5 refuses the file, or crashes while it reads it
+        if libhdf5 refuses the file, or crashes while it reads it
     MissingExtra
-        where h5py is not installed
+        if h5py is not installed
 
     """
     _require_h5py()

@@ -179,7 +179,7 @@ def open_profile(path: str | PathLike[str]) -> Profile:
     LiveProfileError
         for a file that Slurm has not written anything to yet
     DamagedProfileError, ForeignProfileError
-        where nothing can be read; partial damage is in ``Profile.damage`` instead
+        if nothing can be read; partial damage is in ``Profile.damage`` instead
     OSError
     MissingExtra
 

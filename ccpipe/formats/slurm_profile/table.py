@@ -52,7 +52,7 @@ class NodeStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step on one node, as the attributes of its group describe it."""
 
     step: str
-    """A number, ``batch``, ``interactive`` or ``extern``; empty where nothing says it."""
+    """A number, ``batch``, ``interactive`` or ``extern``; empty if nothing says it."""
     node: str
     job: int | None = None
     """The raw job id where the file's name says it."""
@@ -67,7 +67,7 @@ class NodeStep(msgspec.Struct, frozen=True, kw_only=True):
     """Counts the runs of a requeued job from 0, as far as the file has them."""
 
     def local_start(self) -> datetime | None:
-        """Return the start in the local time of the node; None where it is missing."""
+        """Return the start in the local time of the node; None if it is missing."""
         try:
             return datetime.strptime(self.start_time, "%a %b %d %H:%M:%S %Y")  # noqa: DTZ007
         except ValueError:
@@ -134,7 +134,7 @@ class Table:
         Raises
         ------
         DamagedProfileError
-            where rows cannot be read
+            if rows cannot be read
 
         """
         blocks = self._stored(rows)
@@ -150,7 +150,7 @@ class Table:
         return blocks
 
     def read(self) -> Records:
-        """Read the whole table; raise DamagedProfileError where rows cannot be read."""
+        """Read the whole table; raise DamagedProfileError if rows cannot be read."""
         found = list(self.blocks())
         return found[0] if len(found) == 1 else np.concatenate([np.empty(0, self.dtype), *found])
 

@@ -7,7 +7,7 @@
 'awk'
 
 Source: Sonar JSON format output specification (0.16), and what Sonar 0.19 adds to it. Each type
-has its name and its text; ``docs/sonar.md`` is written from them.
+has its name and its text; ``docs/sonar/format.md`` is written from them.
 """
 
 from ccpipe.formats.sonar.encoder import encode

@@ -162,7 +162,7 @@ def decode_tree(
     Raises
     ------
     RecursionError
-        where it nests too deeply.
+        if it nests too deeply.
 
     """
     if not strict:

@@ -20,7 +20,7 @@ class Envelopes(list[Envelope]):
     envelopes
         The good ones, in order.
     size
-        Bytes of the payloads they were decoded from; None where they were not decoded.
+        Bytes of the payloads they were decoded from; None if they were not decoded.
     rejected
         What those payloads held that is no envelope.
 

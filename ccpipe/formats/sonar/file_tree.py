@@ -78,7 +78,7 @@ def _checked(field: str, name: str, value: str) -> PurePosixPath:
         size = len(name.encode())
     except UnicodeEncodeError:
         size = MAX_NAME + 1
-    if not value or name in (".", "..") or "/" in name or "\0" in name or size > MAX_NAME:
+    if not value or name in (".", "..") or "/" in name or size > MAX_NAME or not name.isprintable():
         raise EncodeError(f"{field}: {value!r:.60} cannot be part of a file's name")
     return PurePosixPath(name)
 

@@ -125,7 +125,7 @@ class JobIdentity(NamedTuple):
 
 
 def job_observations(sample: SampleAttributes) -> Iterator[JobObservation]:
-    """Yield a record for each job of a sample; raises DataError where it has no time."""
+    """Yield a record for each job of a sample; raises DataError if it has no time."""
     time = parse_time(sample.time)
     if time is None:
         raise DataError(

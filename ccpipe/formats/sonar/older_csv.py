@@ -26,7 +26,7 @@ _CSV = re.compile(rb'\s*(?:"?[A-Za-z]\w*%?=|\d{4}-\d\d-\d\dT)')
 
 
 def is_csv(start: bytes) -> bool:
-    """Say whether a file that begins like this holds CSV."""
+    """Return whether a file that begins like this holds CSV."""
     return _CSV.match(start) is not None
 
 

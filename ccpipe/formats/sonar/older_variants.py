@@ -24,7 +24,7 @@ def modern(envelope: Any, *, nulls: bool, numbers: Numbers = "spec") -> None:
     Raises
     ------
     RecursionError
-        where it holds `nulls` and nests too deeply.
+        if it holds `nulls` and nests too deeply.
 
     """
     if nulls:

@@ -215,7 +215,7 @@ def unmark(meta: MetadataObject) -> MetadataObject:
 
 
 def depends_on_numbers(envelope: Envelope) -> bool:
-    """Say whether an envelope holds a number that is encoded in two ways."""
+    """Return whether an envelope holds a number that is encoded in two ways."""
     data = envelope.data
     if isinstance(data, SampleData) and data.attributes.system is not None:
         return any(gpu.performance_state for gpu in data.attributes.system.gpus)

@@ -62,7 +62,7 @@ class RejectedEnvelope(NamedTuple):
 
     @property
     def value(self) -> Any:
-        """The value that breaks the first rule; None where the bytes are not JSON."""
+        """The value that breaks the first rule; None if the bytes are not JSON."""
         return self.problems[0].value
 
     @property

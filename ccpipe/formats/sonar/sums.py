@@ -31,7 +31,7 @@ def add_up(
     processes
         Those of one job.
     before
-        The last part of the result for the job's previous sample; None where there is none.
+        The last part of the result for the job's previous sample; None if there is none.
 
     """
     keys = tuple([p.pid or (p.ppid, p.cmd) for p in processes])
@@ -72,7 +72,7 @@ def shares(
 ) -> tuple[list[float], float] | None:
     """Return the growth of each counter and of all together, times `scale`.
 
-    None where one went down, or where their number changed.
+    None if one went down, or where their number changed.
     """
     if len(now) != len(before):
         return None

@@ -1,1 +1,1 @@
-"""``ccpipe publish``: everything that runs side by side on a node."""
+"""``ccpipe publish``: everything that the publisher runs on a node."""

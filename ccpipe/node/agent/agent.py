@@ -1,7 +1,7 @@
-"""The publisher: what runs side by side over one connection, and its reload.
+"""The publisher: its pipes over one connection, and reloading.
 
-There are three pipes, for metrics, Sonar's envelopes and the publisher's own log; besides, control
-requests are answered. The log has its own pipe, so that a broker that rejects log lines does not
+There are three pipes, for metrics, Sonar's envelopes and the publisher's own log; control requests
+are answered as well. The log has its own pipe, so that a broker that rejects log lines does not
 block metrics.
 """
 
@@ -11,21 +11,18 @@ import dataclasses
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ccpipe.bus.codecs.line import LineCodec
-from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Interval, Site, state_folder
 from ccpipe.errors import CcpipeError
 from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.formats.sonar import Envelope
-from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Message
 from ccpipe.node.agent import systemd
 from ccpipe.node.agent.controls import controls
@@ -33,29 +30,28 @@ from ccpipe.node.agent.log import LogSource
 from ccpipe.node.agent.parts import AgentParts
 from ccpipe.node.agent.profiles import with_profile
 from ccpipe.node.agent.responder import Responder
-from ccpipe.node.agent.spooling import SpoolingSink, SpoolReplay, open_replay
-from ccpipe.node.collectors.sonar.envelope import Errors
-from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
+from ccpipe.node.agent.spooling import SpoolReplay, open_replay, spooling
 from ccpipe.node.sampling.sampler import Sampler
 from ccpipe.pipeline import Limits, Sink, Stages, run
 from ccpipe.process.signals import stop_signals
 from ccpipe.sinks.dead_letter_file import NODE_BYTES, DeadLetterFile
 from ccpipe.telemetry import Telemetry
 
+if TYPE_CHECKING:
+    from ccpipe.formats.sonar import Envelope
+
 log = logging.getLogger(__name__)
 
-SONAR = Limits(age=0.0, memory=128 * 2**10)
-"""An envelope counts as a kilobyte here: this holds the envelopes of about ten hours."""
 LOG = Limits(age=1.0, memory=4 * 2**20, grace=0.5)
 
 ONCE_SECONDS = 30.0
-"""How long ``--once`` may take; what the broker did not take by then becomes dead letters."""
+"""Time limit of ``--once``; messages not accepted by then become dead letters."""
 
 _SLACK = 5.0  # seconds that a busy machine may be late before systemd's watchdog is not notified
 
 
 class Agent:
-    """A publisher, built from a configuration that may be reloaded while it runs."""
+    """A publisher, built from a configuration that can be reloaded while it runs."""
 
     def __init__(
         self, read: Callable[[], Site], path: Path | None, *, once: bool, telemetry: Telemetry
@@ -74,25 +70,31 @@ class Agent:
         self.telemetry = telemetry
         self.parts = AgentParts.of(with_profile(read()), path, telemetry)
         self.metrics = Sampler(**self.parts.of_metrics(), once=once, telemetry=telemetry)
-        # A single sample is two readings a second apart, not minutes.
-        brief = {"interval": 1.0, "intervals": {}, "jitter": 0.0} if once else {}
-        self.sonar = Sampler(
-            **(self.parts.of_sonar() | brief),
-            once=once,
-            at_start=("sonar_sysinfo",),
-            gives=Envelopes,
-            make_error=self._envelope,
-        )
+        self.sonar: Sampler | None = None
+        """Of envelopes, from when one of them is enabled."""
+        self._sonar_enabled = asyncio.Event()
         self.stages = Stages(self.parts.translators, Messages)
         self._reload_asked = asyncio.Event()
         self._responder: Responder | None = None
         self._log = LogSource(site=self.site, level=self.site.publish.log, telemetry=telemetry)
         self._usual_level = logging.getLogger().level
+        if self.parts.sonar:
+            self._enable_sonar(self.parts)
 
     @property
     def site(self) -> Site:
-        """The configuration in force."""
+        """The current configuration."""
         return self.parts.site
+
+    def _enable_sonar(self, parts: AgentParts) -> None:
+        from ccpipe.node.agent.sonar import envelope_sampler
+
+        self.sonar = envelope_sampler(parts, once=self.once)
+        self._sonar_enabled.set()
+
+    @property
+    def _samplers(self) -> list[Sampler]:
+        return [self.metrics, *([self.sonar] if self.sonar else [])]
 
     def dead_letter_file(self) -> Path:
         """Return the file for lines that could not be delivered."""
@@ -118,7 +120,7 @@ class Agent:
             stop = await stack.enter_async_context(stop_signals(limit))
             stack.push_async_exit(bus.__aexit__)
             if self.once:
-                await bus.__aenter__()  # without a broker there is no point in sampling
+                await bus.__aenter__()  # without a broker, sampling is pointless
             else:
                 loop = asyncio.get_running_loop()
                 loop.add_signal_handler(signal.SIGHUP, self._reload_asked.set)
@@ -132,11 +134,15 @@ class Agent:
     async def _begin_service(
         self, stack: contextlib.AsyncExitStack, bus: Connection, stop: asyncio.Event
     ) -> None:
-        """Start what only a long-running publisher does: control, reload, notifications."""
+        """Start what only a long-running publisher needs: control, reload, notifications."""
         if self.site.publish.control.enabled:
             known = controls(
                 site=lambda: self.site,
-                collectors=lambda: {**self.metrics.states(), **self.sonar.states()},
+                collectors=lambda: {
+                    name: state
+                    for sampler in self._samplers
+                    for name, state in sampler.states().items()
+                },
                 sysinfo=self._sysinfo,
                 set_interval=self.set_interval,
             )
@@ -147,56 +153,52 @@ class Agent:
             stack.push_async_callback(_end, task)
 
     async def _carry(self, bus: Connection, stop: asyncio.Event) -> None:
-        """Run the pipes of metrics and envelopes; where one fails, both end."""
+        """Run the pipes of metrics and envelopes; if one fails, both end."""
         line = LineCodec(precision=self.site.publish.precision)
-        sonar = SonarCodec(profile=self.site.publish.sonar.profile)
         lines = NatsSink(codec=line, site=self.site, telemetry=self.telemetry).using(bus)
-        envelopes = NatsSink(codec=sonar, site=self.site, telemetry=self.telemetry).using(bus)
         async with contextlib.AsyncExitStack() as stack:
-            if replay := await self._spool(stack, lines):
-                through = SpoolingSink(lines, replay), SpoolingSink(envelopes, replay)
-                await self._carry_to(*through, stop)
-            else:
-                await self._carry_to(lines, envelopes, stop)
-
-    async def _carry_to(self, lines: Sink, envelopes: Sink, stop: asyncio.Event) -> None:
-        dead = self.dead_letter_file()
-        pipes = [
-            asyncio.create_task(pipe)
-            for pipe in (
-                run(
-                    self.metrics,
-                    lines,
-                    translators=self.stages,
-                    dead_letter_sink=DeadLetterFile(dead, max_bytes=NODE_BYTES),
-                    limits=lines.limits,
-                    telemetry=self.telemetry,
-                    stop=stop,
-                ),
-                run(
-                    self.sonar,
-                    envelopes,
-                    dead_letter_sink=DeadLetterFile(
-                        dead.with_name(f"{dead.name}.sonar"), max_bytes=NODE_BYTES
-                    ),
-                    limits=SONAR,
-                    telemetry=Telemetry(),  # its own: counts and readiness are those of metrics
-                    stop=stop,
-                ),
+            replay = await self._spool(stack, lines)
+            await _until_one_fails(
+                self._carry_metrics(spooling(lines, replay), stop),
+                self._carry_envelopes(bus, replay, stop),
+                stop,
             )
-        ]
-        try:
-            await asyncio.wait(pipes, return_when=asyncio.FIRST_EXCEPTION)
-            stop.set()
-            await asyncio.wait(pipes)
-        finally:
-            for pipe in pipes:
-                pipe.cancel()
-        for error in [error for pipe in pipes if (error := pipe.exception())][:1]:
-            raise error
+
+    async def _carry_metrics(self, sink: Sink, stop: asyncio.Event) -> None:
+        await run(
+            self.metrics,
+            sink,
+            translators=self.stages,
+            dead_letter_sink=DeadLetterFile(self.dead_letter_file(), max_bytes=NODE_BYTES),
+            limits=sink.limits,
+            telemetry=self.telemetry,
+            stop=stop,
+        )
+
+    async def _carry_envelopes(
+        self, bus: Connection, replay: SpoolReplay | None, stop: asyncio.Event
+    ) -> None:
+        """Run their pipe from when they are enabled, which a reload may do."""
+        if not self.once:
+            await _first_of(self._sonar_enabled, stop)
+        if self.sonar is None:
+            return
+        from ccpipe.node.agent.sonar import LIMITS, envelope_sink
+
+        dead = self.dead_letter_file()
+        await run(
+            self.sonar,
+            spooling(envelope_sink(self.site, bus, self.telemetry), replay),
+            dead_letter_sink=DeadLetterFile(
+                dead.with_name(f"{dead.name}.sonar"), max_bytes=NODE_BYTES
+            ),
+            limits=LIMITS,
+            telemetry=Telemetry(),  # its own: counts and readiness are those of metrics
+            stop=stop,
+        )
 
     async def _spool(self, stack: contextlib.AsyncExitStack, sink: NatsSink) -> SpoolReplay | None:
-        """Open the spool and begin to replay it; None where there is none."""
+        """Open the spool and start replaying it; None if there is none."""
         options = self.site.publish.spool
         if self.once or not options.enabled:
             return None
@@ -209,7 +211,7 @@ class Agent:
 
     @contextlib.asynccontextmanager
     async def _logging(self, bus: Connection) -> AsyncIterator[None]:
-        """Send our own log to the bus, to its last line."""
+        """Publish our own log, including its last line."""
         end = asyncio.Event()
 
         async def carry() -> None:
@@ -228,7 +230,7 @@ class Agent:
             await asyncio.wait({task})
 
     def _set_log_level(self, level: str) -> None:
-        """Send log lines from `level` on to the bus; stderr stays as it was."""
+        """Publish log lines from `level` on; stderr is not affected."""
         self._log.change(level)
         root = logging.getLogger()
         if level == "debug":
@@ -262,7 +264,7 @@ class Agent:
                 systemd.notify("READY=1")
 
     async def reload(self) -> None:
-        """Read the configuration again and apply it; where it is invalid nothing changes.
+        """Load the configuration again and apply it; if it is invalid nothing changes.
 
         Raises
         ------
@@ -287,7 +289,7 @@ class Agent:
         Raises
         ------
         ConfigError
-            where the interval is invalid.
+            if the interval is invalid.
 
         """
         publish = msgspec.structs.replace(self.site.publish, interval=Interval(seconds))
@@ -297,23 +299,26 @@ class Agent:
     def _apply(self, parts: AgentParts) -> None:
         metrics, sonar = parts.of_metrics(), parts.of_sonar()
         for settings in (metrics, sonar):
-            Sampler(**settings)  # raises here where they are invalid, before anything changes
+            Sampler(**settings)  # raises here if they are invalid, before anything changes
         if parts.translators is not self.parts.translators:
             self.stages.replace(parts.translators)
         self.metrics.reload(**metrics)
-        self.sonar.reload(**sonar)
+        if self.sonar:
+            self.sonar.reload(**sonar)
+        elif parts.sonar:
+            self._enable_sonar(parts)
         self._set_log_level(parts.site.publish.log)
         self.parts = parts
         if self._responder is not None:
             self._responder.allowed = parts.site.publish.control.put
 
     async def _notify_systemd(self, bus: Connection) -> None:
-        """Notify when everything is ready, and from then on that slots go on."""
+        """Notify systemd when everything is ready, and from then on while sampling continues."""
         await self.metrics.armed.wait()
         systemd.notify("READY=1")
         period = systemd.watchdog()
         while True:
-            late = time.monotonic() - min(self.metrics.expected, self.sonar.expected)
+            late = time.monotonic() - min(sampler.expected for sampler in self._samplers)
             if period is not None and late < _SLACK:
                 systemd.notify("WATCHDOG=1")
             systemd.notify(f"STATUS={self._status(bus)}")
@@ -325,15 +330,10 @@ class Agent:
         written = self.telemetry.total(self.telemetry.written)
         return f"{states.count('on')} collectors, {written} lines published, {where} {bus.url}"
 
-    def _sysinfo(self) -> Iterator[Envelope]:
-        site = self.site
-        described = SonarSysinfo(cluster=site.cluster, node=site.hostname, lstopo=False)
-        return described.collect(time.time_ns())
+    def _sysinfo(self) -> Iterator["Envelope"]:
+        from ccpipe.node.agent.sonar import sysinfo
 
-    def _envelope(self, slot: int, text: str) -> Envelope:
-        errors = Errors()
-        errors.note(text)
-        return errors.envelope(slot, self.site.cluster, self.site.hostname)
+        return sysinfo(self.site)
 
 
 class _LogSink(Sink):
@@ -366,9 +366,9 @@ _FIXED = (
 
 
 def keep_fixed_settings(read: Site, old: Site) -> tuple[Site, list[str]]:
-    """Return a configuration with what cannot change in a running publisher as it was.
+    """Return a configuration with settings that cannot change at runtime reset to the current ones.
 
-    The second value holds the key paths of the changes that were ignored.
+    The second value contains the key paths of the ignored changes.
     """
     replace = msgspec.structs.replace
     control = replace(read.publish.control, enabled=old.publish.control.enabled)
@@ -399,6 +399,32 @@ def _at(value: Any, key: str) -> Any:
 async def _notify_stopping(stop: asyncio.Event) -> None:
     await stop.wait()
     systemd.notify("STOPPING=1")
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    """Wait until one of several events is set."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
+
+
+async def _until_one_fails(
+    first: Coroutine[Any, Any, None], second: Coroutine[Any, Any, None], stop: asyncio.Event
+) -> None:
+    """Run two pipes; where one fails, stop the other one and raise its error."""
+    pipes = [asyncio.create_task(first), asyncio.create_task(second)]
+    try:
+        await asyncio.wait(pipes, return_when=asyncio.FIRST_EXCEPTION)
+        stop.set()
+        await asyncio.wait(pipes)
+    finally:
+        for pipe in pipes:
+            pipe.cancel()
+    for error in [error for pipe in pipes if (error := pipe.exception())][:1]:
+        raise error
 
 
 async def _end(task: "asyncio.Task[None]") -> None:

@@ -1,32 +1,34 @@
-"""What ``ccpipe publish`` answers to control requests."""
+"""The controls that ``ccpipe publish`` provides."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccpipe.config import Interval, Site, to_struct
 from ccpipe.config.dump import mask, plain, with_unit
 from ccpipe.errors import DataError, UnavailableError
-from ccpipe.formats.sonar import Envelope, SysinfoAttributes
 from ccpipe.node.controls.control import Control, ControlChange, Tags
 from ccpipe.node.controls.cpu_freq import CpuFreq
 from ccpipe.node.controls.nvml import NvmlLimits
 from ccpipe.node.controls.rapl_limits import RaplLimits
 from ccpipe.node.linux import hwthreads
 
+if TYPE_CHECKING:
+    from ccpipe.formats.sonar import Envelope
+
 MIN_INTERVAL, MAX_INTERVAL = Interval(0.1), Interval(86400)
-"""Bounds of what may be set over the bus; a configuration may go beyond."""
+"""Bounds of values set over the bus; a configuration may exceed them."""
 
 
 def controls(
     *,
     site: Callable[[], Site],
     collectors: Callable[[], Mapping[str, Any]],
-    sysinfo: Callable[[], Iterable[Envelope]],
+    sysinfo: Callable[[], "Iterable[Envelope]"],
     set_interval: Callable[[float], Awaitable[None]],
     root: str = "/",
 ) -> dict[str, Control]:
-    """Return what may be read and set, by name; ``docs/control.md`` describes each.
+    """Return what may be read and set, by name; ``docs/node/control.md`` describes each.
 
     Parameters
     ----------
@@ -70,10 +72,11 @@ def controls(
     }
 
 
-def _topology(envelopes: Iterable[Envelope], root: str) -> str:
+def _topology(envelopes: "Iterable[Envelope]", root: str) -> str:
     """Return the payload of the event ``topology`` and, beside it, cc-node-controller's keys."""
+    from ccpipe.formats.sonar import SysinfoAttributes
     from ccpipe.translate.sonar.sonar_to_cc import (
-        topology_payload,  # 2 MB that few nodes are asked for
+        topology_payload,  # 2 MB that few nodes need
     )
 
     errors = []

@@ -1,8 +1,8 @@
-"""The publisher's own log as log lines, which go where its metrics go.
+"""The publisher's own log as log lines, published like its metrics.
 
-It must neither block the code that logs nor feed itself: writing a log line may fail, which is
-logged, which is a log line again. So each place in the code has a limit of lines per minute; those
-beyond it are counted and summarised in one line. Dead letters of log lines are not logged.
+It must neither block the code that logs nor feed itself: publishing a log line may fail, which is
+logged, which is a log line again. So each call site has a limit of lines per minute; further lines
+are counted and summarised in one line. Dead letters of log lines are not logged.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from ccpipe.pipeline import Batch, DeadLetter, Source, wait_for_event
 from ccpipe.telemetry import Telemetry
 
 COMPONENT = "ccpipe"
-"""The name of our log lines: they travel on ``<cluster>.log.ccpipe``."""
+"""The name of our log lines, published on ``<cluster>.log.ccpipe``."""
 
 Level = Literal["debug", "info", "warn", "error", "off"]
 
 MAX_LINES = 1000
-"""Lines held until they are read; beyond, the oldest go and are counted."""
+"""Maximum number of lines held; beyond it, the oldest are dropped and counted."""
 MAX_TEXT = 4000
-"""Characters of a line; of a longer one, such as a traceback, the middle is left out."""
+"""Maximum length of a line; longer ones, such as tracebacks, are cut in the middle."""
 ALLOWED = 60
-"""Lines that one place in the code may log in each period."""
+"""Maximum number of lines per call site and period."""
 PERIOD = 60.0
 """Seconds."""
 
@@ -49,7 +49,7 @@ _CLOSE = 1_000_000  # nanoseconds within which times are made to differ
 
 @dataclass(slots=True)
 class _Place:
-    """A place in the code that logs."""
+    """A call site of the logging module."""
 
     since: float
     reported: int = 0
@@ -60,9 +60,9 @@ class _Place:
 
 
 class LogSource(logging.Handler, Source):
-    """What this process logs, as log lines of its node.
+    """The log of this process, as log lines of its node.
 
-    It is a handler and a source in one. While it is entered it is attached to the root logger;
+    It is both a handler and a source. While it is entered it is attached to the root logger;
     records below that logger's own level do not arrive here.
     """
 
@@ -71,7 +71,7 @@ class LogSource(logging.Handler, Source):
     def __init__(
         self, *, site: Site, level: Level = "info", telemetry: Telemetry | None = None
     ) -> None:
-        """Take records from `level` on; raises ConfigError where that is no level."""
+        """Take records from `level` on; raises ConfigError if that is no level."""
         super().__init__()
         self._telemetry = telemetry or Telemetry()
         self.change(level)
@@ -79,13 +79,13 @@ class LogSource(logging.Handler, Source):
         self._lines: deque[Message] = deque(maxlen=MAX_LINES)
         self._lost = 0
         self._last = 0  # the time of the latest line
-        self._places: dict[tuple[str, int], _Place] = {}  # as many as there are in the code
+        self._places: dict[tuple[str, int], _Place] = {}  # as many as there are call sites
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrived = asyncio.Event()
         self._stopped = False
 
     def change(self, level: str) -> None:
-        """Take records from another level on; raises ConfigError where that is no level."""
+        """Take records from another level on; raises ConfigError if that is no level."""
         if level not in _NUMBERS:
             raise ConfigError(f"log is {level!r}, not one of {', '.join(_NUMBERS)}")
         self.setLevel(_NUMBERS[level])
@@ -101,7 +101,7 @@ class LogSource(logging.Handler, Source):
         logging.getLogger().removeHandler(self)
 
     def stop(self) -> None:
-        """End after the lines that are here."""
+        """End after the lines received so far."""
         self._stopped = True
         self._arrived.set()
 
@@ -137,7 +137,7 @@ class LogSource(logging.Handler, Source):
             self._telemetry.count(self._telemetry.lost_log_lines, self)
 
     def _keep(self, level: str, text: str, time: int) -> None:
-        """Add a line and wake the reader. No two lines have one time: stores would keep one."""
+        """Add a line and wake the reader. Times are made unique, as stores keep one per time."""
         if 0 <= self._last - time < _CLOSE:
             time = self._last + 1
         self._last = time
@@ -146,18 +146,18 @@ class LogSource(logging.Handler, Source):
             self._telemetry.count(self._telemetry.lost_log_lines, self)
         self._lines.append(log_line(COMPONENT, level, text, time=time, tags=self._tags))
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
+            with contextlib.suppress(RuntimeError):  # the event loop has ended
                 self._loop.call_soon_threadsafe(self._arrived.set)
 
     def _log_left_out(self, place: _Place) -> None:
-        """Log how many lines of a place were left out."""
+        """Log how many lines of a call site were suppressed."""
         if place.held_back:
             text = f"{place.held_back} more lines were left out here, the last: {place.text}"
             self._keep(place.level, _cut(text), time_ns())
             place.held_back = 0
 
     def _take(self) -> list[Message]:
-        """Return all lines, and one about those that were lost."""
+        """Return all lines, and one about lost ones."""
         self.acquire()
         try:
             now = monotonic()
@@ -185,7 +185,7 @@ class LogSource(logging.Handler, Source):
 
 
 def _is_own_letter(record: logging.LogRecord) -> bool:
-    """Return whether a record is about a log line that could not be written."""
+    """Return whether a record is about a log line that could not be published."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     return any(isinstance(part, DeadLetter) and part.origin == _ORIGIN for part in arguments)
 
@@ -200,7 +200,7 @@ def _level(number: int) -> str:
 
 
 def _cut(text: str) -> str:
-    """Leave out the middle of a long text: a traceback begins and ends with what matters."""
+    """Cut the middle of a long text: the ends of a traceback matter most."""
     if len(text) <= MAX_TEXT:
         return text
     half = MAX_TEXT // 2

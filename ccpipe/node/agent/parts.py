@@ -1,7 +1,7 @@
-"""The collectors and translators that a publisher's configuration names.
+"""The collectors and translators of a publisher's configuration.
 
-After a reload, those whose options are the same are the same objects, so that they keep their
-state. Wrong configuration is fatal; a plug-in that is broken is off, with one line in the log.
+After a reload, parts with unchanged options are kept, with their state. Wrong configuration is
+fatal; a broken plug-in is disabled, with one line in the log.
 """
 
 import logging
@@ -13,27 +13,28 @@ from typing import Any
 import msgspec
 
 from ccpipe.config import Interval, Site, to_struct
+from ccpipe.entry_points import entry_points
 from ccpipe.errors import ConfigError
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.thread import Collector, CollectorGroup
 from ccpipe.pipeline import Translator
-from ccpipe.registry import build, construct, entry_points, find, options_of
+from ccpipe.registry import build, construct, find, options_of
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
 PORTABLE = "portable"
-"""The collector that stands in for the others on systems without ``/proc``."""
+"""The collector that replaces the others on systems without ``/proc``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentParts:
-    """What one configuration names."""
+    """The parts of one configuration."""
 
     site: Site
     collectors: dict[str, Any]
     intervals: dict[str, float]
-    """Of the collectors that have one of their own, in seconds."""
+    """Of collectors with an interval of their own, in seconds."""
     sonar: dict[str, Any]
     """The collectors of Sonar's envelopes."""
     translators: list[Translator]
@@ -42,7 +43,7 @@ class AgentParts:
     def of(
         cls, site: Site, path: Path | None, telemetry: Telemetry, before: "AgentParts | None" = None
     ) -> "AgentParts":
-        """Make the parts; those of `before` go on where their options are the same.
+        """Construct the parts; those of `before` are kept if their options are the same.
 
         Raises
         ------
@@ -106,7 +107,7 @@ class AgentParts:
 
 
 def collectors(site: Site, path: Path | None, before: AgentParts | None = None) -> dict[str, Any]:
-    """Make the installed collectors, without those that are disabled or broken.
+    """Construct the installed collectors, except those that are disabled or broken.
 
     Raises
     ------
@@ -145,7 +146,7 @@ def collectors(site: Site, path: Path | None, before: AgentParts | None = None) 
 def intervals(site: Site, path: Path | None, made: Mapping[str, Any]) -> dict[str, float]:
     """Return the intervals of the collectors that have one of their own.
 
-    It is that of the configuration, else the collector's attribute ``INTERVAL``.
+    It is taken from the configuration, else from the collector's attribute ``INTERVAL``.
 
     Raises
     ------
@@ -169,7 +170,7 @@ _COMMON = ("interval", "enabled")
 
 
 def is_enabled(site: Site, name: str, where: str) -> bool:
-    """Return whether a collector is enabled; raises ConfigError where that is no boolean."""
+    """Return whether a collector is enabled; raises ConfigError if that is no boolean."""
     default = name != PORTABLE or not proc.is_there()
     given = site.publish.collectors.get(name, {}).get("enabled", default)
     return to_struct(given, bool, where, f"publish.collectors.{name}.enabled")
@@ -193,9 +194,6 @@ def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> di
 
     They share a walk over all processes with the collector `processes`.
     """
-    from ccpipe.node.collectors.sonar.sample import SonarSample
-    from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
-
     if not proc.is_there():
         return {}
     options = site.publish.sonar
@@ -210,6 +208,8 @@ def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> di
     known = before.sonar if before else {}
     sonar: dict[str, Any] = {}
     if options.sample:
+        from ccpipe.node.collectors.sonar.sample import SonarSample
+
         table = getattr(made.get("processes"), "table", None)
         sample = known.get("sonar_sample")
         was = before.site.publish.sonar if before else None
@@ -219,6 +219,8 @@ def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> di
             sample.table = table
         sonar["sonar_sample"] = sample
     if options.sysinfo:
+        from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
+
         sonar["sonar_sysinfo"] = known.get("sonar_sysinfo") or SonarSysinfo(
             cluster=site.cluster, node=site.hostname
         )
@@ -251,7 +253,7 @@ def _translators(
 def translators(
     tables: list[dict[str, Any]], *, where: str, path: str, context: Mapping[str, Any]
 ) -> list[Translator]:
-    """Make the translators of a list of tables; `path` is the list's key path.
+    """Construct the translators of a list of tables; `path` is the list's key path.
 
     Raises
     ------

@@ -18,36 +18,36 @@ AVERAGED = (
     "smartmon_percent_used",
     "smartmon_avail_spare",
 )
-"""Metrics of sensors and disks whose sum says nothing."""
+"""Metrics of sensors and disks that cannot be summed."""
 
 DISKS = (
     "sd[a-z]", "sd[a-z][a-z]", "vd[a-z]", "xvd[a-z]", "hd[a-z]", "dasd[a-z]", "dasd[a-z][a-z]",
     "nvme*n[0-9]", "nvme*n[0-9][0-9]", "mmcblk[0-9]",
 )  # fmt: skip
-"""Whole disks: what their partitions and the volumes on them do would count twice."""
+"""Whole disks: the activity of partitions and volumes would count twice."""
 
 VIRTUAL_INTERFACES = (
     "lo", "bond*", "team*", "br[0-9]*", "br-*", "virbr*", "docker*", "podman*", "veth*", "cni*",
     "cali*", "flannel*", "vnet*", "tap*", "tun*", "dummy*", "*.*",
 )  # fmt: skip
-"""Interfaces whose traffic passes others that are counted, or stays on the node."""
+"""Interfaces whose traffic is counted on others already, or stays on the node."""
 
 _DEVICES = {"type": "node", "stype": "*"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublisherProfile:
-    """What a profile sets, where the site does not."""
+    """Settings of a profile, unless the site sets them."""
 
     precision: Literal["auto", "s", "ms", "us", "ns"]
     collectors: Mapping[str, Mapping[str, Any]]
     """Options of collectors."""
     translate: Sequence[Mapping[str, Any]]
-    """Rules that follow those of the site."""
+    """Rules applied after those of the site."""
 
 
-# cc-metric-store keys metrics of a node by name and host alone: what differs in stype only would
-# overwrite each other. bridges/clustercockpit.toml has the same rules.
+# cc-metric-store keys metrics of a node by name and host alone: series that differ in stype only
+# would overwrite each other. bridges/clustercockpit.toml has the same rules.
 CLUSTERCOCKPIT = PublisherProfile(
     precision="s",
     collectors={

@@ -1,18 +1,18 @@
-"""Control: what may be asked of this node and set on it; ``ask.py`` is the other side.
+"""Control requests to this node; ``bus/nats/control_requests.py`` is the client.
 
 A request is a control line on ``<cluster>.control.get`` or ``.put``; its answer is one log line
-with the request's name and tags, on the request's reply subject. The answer's tag ``level`` is INFO
-or ERROR, as cc-node-controller answers and its client wants; an ERROR has a tag ``reason`` too.
+with the request's name and tags, on the request's reply subject. The answer's tag ``level`` is
+INFO or ERROR, as cc-node-controller answers and its client wants; an ERROR has a tag ``reason``
+too.
 
-Every node receives every request and answers those that name it in the tag ``hostname``. A GET that
-names no node is answered by all of them; a PUT must name its node. Where subjects have a method,
-requests of the other method are refused there: the broker grants rights by subject.
+Every node receives every request and answers those that name it in the tag ``hostname``. A GET
+that names no node is answered by all of them; a PUT must name its node. Where subjects have a
+method, requests of the other method are refused there: the broker grants rights by subject.
 
 Source: ClusterCockpit specification, *Controls* and *Messaging subjects*; cc-node-controller.
 """
 
 import asyncio
-import difflib
 import functools
 import inspect
 import json
@@ -44,15 +44,15 @@ from ccpipe.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 64 * 2**10
-"""Of a request that is read."""
+"""Maximum size of a request."""
 MAX_LINES = 100
-"""Requests in one message that are answered."""
+"""Maximum number of requests answered per message."""
 MAX_WAITING = 64
-"""Messages that wait for their turn; beyond, the answer is that we are busy."""
+"""Maximum number of waiting messages; further ones are answered as busy."""
 ANSWER_SECONDS = 5.0
-"""How long one answer may take."""
+"""Time limit for one answer."""
 Reason = Literal["", "unknown", "invalid", "denied", "failed"]
-"""Why an answer is an ERROR: no such control or device, no such value, not allowed, broken."""
+"""Reasons of an ERROR: no such control or device, invalid value, not allowed, failed."""
 
 
 class Request(NamedTuple):
@@ -60,7 +60,7 @@ class Request(NamedTuple):
 
     message: Message
     problem: str = ""
-    """Why it is invalid; empty where it is valid."""
+    """Why it is invalid; empty if it is valid."""
 
     @property
     def method(self) -> str:
@@ -77,10 +77,10 @@ class Reply(NamedTuple):
 
 
 def read(payload: bytes, *, cluster: str, hostname: str, method: str = "") -> list[Request]:
-    """Read a message's requests to this node; any bytes give requests, perhaps with a problem.
+    """Parse a message's requests to this node; any bytes give requests, perhaps with a problem.
 
-    The list is empty where the message is for other nodes only. `method` is the only one that the
-    message's subject may carry; empty where it may carry both.
+    The list is empty if the message is for other nodes only. `method` is the only one that the
+    message's subject may carry; empty if it may carry both.
     """
     if len(payload) > MAX_BYTES:
         return [_unreadable(f"a request of {len(payload)} bytes is more than {MAX_BYTES}")]
@@ -117,8 +117,8 @@ def _unreadable(problem: str) -> Request:
 class Responder:
     """Answers the requests to this node, as an async context manager.
 
-    It subscribes once it is connected. Requests are answered one after the other, each in a thread,
-    so that nothing else in this process waits for them.
+    It subscribes once it is connected. Requests are answered one after the other, each in a
+    thread, so that they do not block the process.
     """
 
     def __init__(
@@ -128,14 +128,14 @@ class Responder:
         controls: Mapping[str, Control],
         telemetry: Telemetry | None = None,
     ) -> None:
-        """Answer over a connection that the caller opens and closes."""
+        """Answer over a connection opened and closed by the caller."""
         self.bus = bus
         self.telemetry = telemetry or Telemetry()
         self.site = site
         self.controls = controls
         """By name, such as ``interval`` or ``rapl.pkg_limit_1``; may be replaced at any time."""
         self.allowed: Collection[str] = site.publish.control.put
-        """What may be set: names, or the part before their dot; may be replaced at any time."""
+        """What may be set: full names, or the part before the dot; may be replaced at any time."""
         self._waiting: asyncio.Queue[tuple[list[Request], Delivery]] = asyncio.Queue(MAX_WAITING)
         self._threads: dict[str, threading.Thread] = {}
         self._refusals: set[asyncio.Task[None]] = set()
@@ -170,9 +170,9 @@ class Responder:
                 log.exception("control: a request could not be answered")
 
     def _receive(self, method: str, delivery: Delivery) -> None:
-        """Queue a request; where too many wait, refuse it at once.
+        """Queue a request; if too many are waiting, refuse it at once.
 
-        `method` is that of the subject; empty where it serves both.
+        `method` is that of the subject; empty if it serves both.
         """
         site = self.site
         requests = read(
@@ -191,7 +191,7 @@ class Responder:
             task.add_done_callback(self._refusals.discard)
 
     async def _answer(self, request: Request, delivery: Delivery) -> Reply:
-        """Answer one request; whatever goes wrong is an answer too."""
+        """Answer one request; any error becomes an answer."""
         by = delivery.headers.get(REQUESTED_BY, "unknown")
         try:
             if request.problem:
@@ -215,6 +215,8 @@ class Responder:
     def _find(self, name: str) -> Control:
         if name in self.controls:
             return self.controls[name]
+        import difflib  # for mistakes only
+
         close = difflib.get_close_matches(name, self.controls, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "GET controls lists them"
         raise UsageError(f"there is no control {name!r:.80} on this node; {hint}")
@@ -227,12 +229,12 @@ class Responder:
         before, after = await self._do(name, control.put, value, tags)
         kind = tags.get("type") or "node"
         where = kind if kind == "node" else f"{kind}:{tags.get('type-id', '')}"
-        # A warning, so that it is logged at every level but the highest.
+        # A warning, so that it is logged at every level except the highest.
         log.warning("control: %s of %s set from %s to %s by %.80r", name, where, before, after, by)
         return Reply(f"Set '{name}' for device '{where}': SUCCESS! It was {before}, it is {after}")
 
     async def _do(self, name: str, work: Callable[..., Any], *arguments: object) -> Any:
-        """Call `work` without blocking others, for ``ANSWER_SECONDS`` at most."""
+        """Run `work` without blocking others, for at most ``ANSWER_SECONDS``."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 if inspect.iscoroutinefunction(work):
@@ -244,7 +246,7 @@ class Responder:
     def _in_thread(
         self, name: str, work: Callable[..., Any], *arguments: object
     ) -> Awaitable[object]:
-        """Call `work` in a daemon thread: a read that hangs in the kernel cannot be ended."""
+        """Run `work` in a daemon thread: a read that hangs in the kernel cannot be cancelled."""
         if (last := self._threads.get(name)) and last.is_alive():
             raise UnavailableError(f"{name} still hangs with an earlier request")
         answer: Future[object] = Future()
@@ -253,7 +255,7 @@ class Responder:
         def run() -> None:
             try:
                 answer.set_result(work(*arguments))
-            except Exception as error:  # noqa: BLE001 - it is answered
+            except Exception as error:  # noqa: BLE001 - reported in the answer
                 answer.set_exception(error)
 
         self._threads[name] = threading.Thread(target=run, name=f"control {name}", daemon=True)
@@ -307,11 +309,11 @@ class Responder:
 
 
 _CLASSES = {"cpu_freq": "freq"}
-"""Control classes that LIKWID and cc-node-controller name otherwise."""
+"""Names of controls in LIKWID and cc-node-controller that differ from ours."""
 
 
 def _resolve(request: Request) -> tuple[str, str]:
-    """Return the name of the control that is meant, and the value to set.
+    """Return the name of the requested control, and the value to set.
 
     The specification names a class and has the rest as the request (``rapl``, then
     ``pkg_limit_1``, or ``pkg_limit_1=85`` to set it); cc-node-controller names the whole
@@ -340,7 +342,7 @@ def _reason(error: Exception) -> Reason:
 
 
 def _own_subjects(site: Site) -> list[tuple[str, str]]:
-    """Return what to subscribe to, each with the method that it may carry; empty for both.
+    """Return the subjects to subscribe to, each with the method that it may carry; empty for both.
 
     A template may have one subject for each node, and one for all.
     """

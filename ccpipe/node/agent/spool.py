@@ -1,14 +1,13 @@
-"""The spool: messages that the broker could not take, in order, in a bounded SQLite file.
+"""The spool: messages that the broker could not accept, in order, in a bounded SQLite file.
 
-Metrics are dropped, the oldest first, when the file is full or they are too old; events never
-are. What was dropped is counted. A message keeps its id, so that the broker recognises one that it
-had stored after all.
-
-The file is there only while it is needed: most publishers never lose their broker, and SQLite would
-be a twentieth of their memory.
+Metrics are dropped, the oldest first, when the file is full or they are too old; events never are.
+Dropped metrics are counted. A message keeps its id, so that the broker detects one that it had
+stored after all. The file exists only while it is needed: most publishers never lose their broker,
+and SQLite would take a twentieth of their memory.
 """
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -19,15 +18,18 @@ from typing import TYPE_CHECKING
 
 from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.node.agent.damaged_spool import is_damage, is_whole, read_damaged, set_aside
 
 if TYPE_CHECKING:
     import sqlite3
 
+log = logging.getLogger(__name__)
+
 VERSION = 1
-"""Of the file's layout."""
+"""Version of the file's layout."""
 
 OVERHEAD = 200
-"""Bytes of a message in the file besides its subject, payload and id, roughly."""
+"""Approximate overhead per message in the file, in bytes."""
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS message (
@@ -41,19 +43,33 @@ CREATE TABLE IF NOT EXISTS message (
 )
 """
 
+_INSERT = (
+    "INSERT INTO message (time, is_event, size, id, subject, payload) VALUES (?, ?, ?, ?, ?, ?)"
+)
+_RECOVER = (
+    "INSERT INTO message (number, time, is_event, size, id, subject, payload) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+"""With its number, which may be that of a message that is being published."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
     """A message in the spool."""
 
     number: int
-    """Its place in the order."""
+    """Its position in the order."""
     message: Outgoing
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is what was added: SQLite does not notice bytes that changed on the disk."""
+        return is_whole(self.message)
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Metrics that had to go."""
+    """Metrics that were dropped."""
 
     messages: int = 0
     lines: int = 0
@@ -71,22 +87,22 @@ class Spool:
         self.size = size
         self.age = age
         self.messages = 0
-        """Messages that it holds."""
+        """Number of messages."""
         self.bytes = 0
-        """Bytes that they take, roughly."""
+        """Their approximate size, in bytes."""
         self._file: sqlite3.Connection | None = None
         self._is_open = False
         self._busy = threading.Lock()
 
     def open(self) -> None:
-        """Open the file if there is one; ``append`` creates it.
+        """Open the file if it exists; ``append`` creates it.
 
-        One that is damaged is set aside under another name.
+        A damaged file is renamed and kept; messages that are still readable stay in the spool.
 
         Raises
         ------
         ConfigError
-            where it cannot be used, or another process uses it.
+            if it cannot be used, or another process uses it.
 
         """
         folder = self.path.parent
@@ -106,18 +122,46 @@ class Spool:
         try:
             try:
                 self._connect()
-            except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError):
+            except sqlite3.Error as error:
+                if not is_damage(error):
                     raise
-                self._close_file()
-                self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
-                for suffix in ("-wal", "-shm"):
-                    self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-                self._connect()
+                self._replace_damaged(error)
         except (OSError, sqlite3.Error) as error:
             self._close_file()
             reason = "another process uses it" if "locked" in str(error) else error
             raise ConfigError(f"spool: {self.path}: {reason}") from None
+
+    def _recover(self, error: "sqlite3.Error") -> None:
+        """Begin anew while open; where that fails, the next transaction tries again."""
+        import sqlite3
+
+        try:
+            self._replace_damaged(error)
+        except (OSError, sqlite3.Error) as failure:
+            log.warning("the spool %s cannot be made again: %s", self.path, failure)
+            self._close_file()
+
+    def _replace_damaged(self, error: "sqlite3.Error") -> None:
+        """Set the file aside and begin a new one with what can be read of it."""
+        self._close_file()
+        aside = set_aside(self.path)
+        self._connect()
+        assert self._file is not None
+        found = lost = 0
+        self._file.execute("BEGIN IMMEDIATE")
+        for row in read_damaged(aside):
+            if row is None:
+                lost += 1
+            else:
+                found += 1
+                self._file.execute(_RECOVER, row)
+        self._file.execute("COMMIT")
+        self._count()
+        log.error(
+            "the spool %s is damaged (%s): %d messages were recovered, %s; it is kept as %s",
+            self.path, error, found,
+            f"at most {lost} were lost" if found else "the others could not be read", aside,
+        )  # fmt: skip
 
     def _connect(self) -> None:
         import sqlite3
@@ -136,12 +180,16 @@ class Spool:
             raise ConfigError(f"spool: {self.path} is of version {version}, not {VERSION}")
         self._file.execute(_TABLE)
         self._file.execute(f"PRAGMA user_version = {VERSION}")
+        self._count()
+
+    def _count(self) -> None:
+        assert self._file is not None
         ((self.messages, self.bytes),) = self._file.execute(
             "SELECT count(*), coalesce(sum(size), 0) FROM message"
         )
 
     def close(self) -> None:
-        """Close the file; what it holds stays, and one that holds nothing is removed."""
+        """Close the file; an empty one is removed."""
         with self._busy:
             self._is_open = False
             if self._file is not None:
@@ -156,14 +204,14 @@ class Spool:
             self._file = None
 
     def append(self, messages: Sequence[tuple[Outgoing, bool]]) -> Dropped:
-        """Add messages, each with whether it is an event; they are on the disk then.
+        """Add messages, each with whether it is an event, durably.
 
-        Returns what had to go to make room.
+        Returns what was dropped to make room.
 
         Raises
         ------
         UnavailableError
-            where the disk fails or is full, or events alone fill the spool: nothing was added.
+            if the disk fails or is full, or events alone fill the spool: nothing was added.
 
         """
         now = time.time_ns()
@@ -172,11 +220,7 @@ class Spool:
             for message, event in messages
         ]
         with self._transaction() as file:
-            file.executemany(
-                "INSERT INTO message (time, is_event, size, id, subject, payload) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                rows,
-            )
+            file.executemany(_INSERT, rows)
             self.messages += len(rows)
             self.bytes += sum(row[2] for row in rows)
             dropped = self._drop_old(file, now) + self._drop_beyond_size(file)
@@ -209,7 +253,7 @@ class Spool:
 
         with self._busy, contextlib.suppress(sqlite3.Error):
             if self._file is not None:
-                # By execute() it would free a single page.
+                # execute() would free a single page only.
                 self._file.executescript("PRAGMA incremental_vacuum")
 
     def _drop_old(self, file: "sqlite3.Connection", now: int) -> Dropped:
@@ -248,7 +292,7 @@ class Spool:
 
     @contextlib.contextmanager
     def _transaction(self) -> "Iterator[sqlite3.Connection]":
-        """Run a transaction; where it fails, everything is as before."""
+        """Run a transaction, which is rolled back on failure."""
         import sqlite3
 
         with self._busy:
@@ -270,6 +314,8 @@ class Spool:
                 with contextlib.suppress(sqlite3.Error):
                     self._file.execute("ROLLBACK")
                 if isinstance(error, sqlite3.Error):
+                    if is_damage(error):
+                        self._recover(error)
                     raise UnavailableError(f"spool: {self.path}: {error}") from None
                 raise
 

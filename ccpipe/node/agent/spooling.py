@@ -1,4 +1,4 @@
-"""Publishing through the spool: straight to the broker while it answers, else to the disk."""
+"""Publishing through the spool: directly to the broker while it responds, else to disk."""
 
 import asyncio
 import contextlib
@@ -22,19 +22,19 @@ from ccpipe.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 DIRECT_SECONDS = 2.0
-"""How long the broker may take before a write goes to the disk instead."""
+"""Time limit for the broker, after which a write goes to disk instead."""
 RETRY_SECONDS = (0.5, 30.0)
-"""Shortest and longest pause between two tries of the replay."""
+"""Minimum and maximum pause between two attempts of the replay."""
 REPORT_SECONDS = 60.0
-"""What was dropped is logged at most so often."""
+"""Minimum interval between log lines about dropped messages."""
 
 
 async def open_replay(
     sink: NatsSink, path: Path, dead_letter_sink: DeadLetterSink, telemetry: Telemetry
 ) -> "SpoolReplay | None":
-    """Open the spool at `path`, as ``[publish.spool]`` says; None where it cannot be used.
+    """Open the spool at `path`, configured by ``[publish.spool]``; None if it cannot be used.
 
-    What it holds is replayed through the connection of `sink`.
+    Its messages are replayed through the connection of `sink`.
     """
     options = sink.site.publish.spool
     spool = Spool(path, size=options.size, age=options.age)
@@ -53,13 +53,13 @@ async def open_replay(
 
 
 class SpoolingSink(Sink):
-    """Publishes records; while the broker does not take them, they go to the spool.
+    """Publishes records; while the broker does not accept them, they go to the spool.
 
-    As long as the spool holds anything, everything goes through it, so that order is kept.
+    While the spool is not empty, everything goes through it, so that order is preserved.
     """
 
     def __init__(self, sink: NatsSink, replay: "SpoolReplay") -> None:
-        """Publish as `sink` does, else spool for `replay`."""
+        """Publish like `sink`, else spool for `replay`."""
         self.sink = sink
         self.replay = replay
         self.takes = sink.takes
@@ -86,9 +86,14 @@ class SpoolingSink(Sink):
         await self.replay.append([(message, self._is_event(message)) for message in messages])
 
     def _is_event(self, message: Outgoing) -> bool:
-        """Say whether a message may hold events; sites publish them on subjects of metrics too."""
+        """Return whether a message may hold events."""
         is_metric = any(matches(pattern, message.subject) for pattern in self._metrics)
         return not is_metric or b" event=" in message.payload
+
+
+def spooling(sink: NatsSink, replay: "SpoolReplay | None") -> Sink:
+    """Return what spools for `replay`; the sink itself where there is no spool."""
+    return sink if replay is None else SpoolingSink(sink, replay)
 
 
 class SpoolReplay:
@@ -103,7 +108,7 @@ class SpoolReplay:
         dead_letter_sink: DeadLetterSink,
         telemetry: Telemetry,
     ) -> None:
-        """Publish at most `rate` messages a second; what is refused becomes dead letters."""
+        """Publish at most `rate` messages per second; rejected ones become dead letters."""
         self.spool = spool
         self.publisher = publisher
         self.rate = rate
@@ -119,7 +124,7 @@ class SpoolReplay:
         self._measure()
 
     def report_begin(self, error: Exception) -> None:
-        """Log that messages go to the spool from now on."""
+        """Log that messages are spooled from now on."""
         reason = str(error) or "the broker does not answer"
         log.warning("%s; messages go to the spool %s", reason, self.spool.path)
 
@@ -164,6 +169,11 @@ class SpoolReplay:
         self._measure()
         self.publisher.bus.require_connected()
         batch = await asyncio.to_thread(self.spool.oldest, min(IN_FLIGHT, max(1, self.rate)))
+        if damaged := [each for each in batch if not each.is_whole]:
+            for each in damaged:
+                await self._write_dead_letter(each, "damaged in the spool")
+            await asyncio.to_thread(self.spool.remove, damaged)
+            return
         try:
             await self.publisher.publish([each.message for each in batch])
         except DataError:
@@ -175,14 +185,16 @@ class SpoolReplay:
         await asyncio.sleep(len(batch) / self.rate)
 
     async def _publish_one(self, spooled: Spooled) -> None:
-        """Publish one message; what the broker will never take becomes a dead letter."""
-        message = spooled.message
+        """Publish one message; one that the broker rejects permanently becomes a dead letter."""
         try:
-            await self.publisher.publish([message])
+            await self.publisher.publish([spooled.message])
         except DataError as error:
-            letter = DeadLetter(message.payload, str(error), message.subject)
-            await self.dead_letter_sink.write([letter])
-            self.telemetry.count(self.telemetry.dead, "spool")
+            await self._write_dead_letter(spooled, str(error))
+
+    async def _write_dead_letter(self, spooled: Spooled, reason: str) -> None:
+        message = spooled.message
+        await self.dead_letter_sink.write([DeadLetter(message.payload, reason, message.subject)])
+        self.telemetry.count(self.telemetry.dead, "spool")
 
     def _measure(self) -> None:
         self.telemetry.spooled_messages.set(self.spool.messages)

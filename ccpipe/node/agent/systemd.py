@@ -10,11 +10,11 @@ import time
 
 
 def notify(*lines: str) -> None:
-    """Send systemd lines such as ``READY=1``; never fails, also where nobody listens."""
+    """Send lines such as ``READY=1`` to systemd; never fails, even without systemd."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address[:1] not in ("/", "@"):
         return
-    if address.startswith("@"):  # abstract: without a file
+    if address.startswith("@"):  # an abstract socket
         address = "\0" + address[1:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
         sock.setblocking(False)

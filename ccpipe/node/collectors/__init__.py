@@ -1,1 +1,1 @@
-"""Collectors: one file for each thing that is measured on a node."""
+"""Collectors: one file for each thing measured on a node."""

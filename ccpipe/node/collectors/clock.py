@@ -46,9 +46,9 @@ class Clock:
         Raises
         ------
         OSError
-            where neither place has it.
+            if neither place has it.
         DataError
-            where a frequency is invalid.
+            if a frequency is invalid.
 
         """
         clocks = self._scaled() or self._reported()

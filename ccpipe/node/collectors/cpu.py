@@ -66,7 +66,7 @@ class Cpu:
         Raises
         ------
         OSError, DataError
-            where the file is missing or is no ``/proc/stat``.
+            if the file is missing or is no ``/proc/stat``.
 
         """
         before, now = self._before, ticks_of(self._path, proc.lines(self._path))
@@ -91,7 +91,7 @@ def ticks_of(path: Path, lines: Iterable[tuple[str, str]]) -> dict[str, list[int
     Raises
     ------
     DataError
-        where they are not what the kernel writes.
+        if they are not what the kernel writes.
 
     """
     ticks = {}

@@ -80,9 +80,9 @@ class InfiniBand:
         Raises
         ------
         OSError
-            where there is no InfiniBand device.
+            if there is no InfiniBand device.
         DataError
-            where a counter is invalid.
+            if a counter is invalid.
 
         """
         folders = dict(self._ports())

@@ -85,7 +85,7 @@ class Ipmi:
         Raises
         ------
         OSError
-            where no program is there, or it fails.
+            if no program is there, or it fails.
 
         """
         printed = run(self._command or _program(), timeout=self._timeout)

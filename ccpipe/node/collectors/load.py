@@ -45,7 +45,7 @@ class Load:
         Raises
         ------
         OSError, DataError
-            where the file is missing or is no ``/proc/loadavg``.
+            if the file is missing or is no ``/proc/loadavg``.
 
         """
         text = proc.text(self._path)

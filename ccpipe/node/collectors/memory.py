@@ -98,7 +98,7 @@ class Memory:
         Raises
         ------
         OSError, DataError
-            where a file is missing or is not what the kernel writes.
+            if a file is missing or is not what the kernel writes.
 
         """
         known = self._read(self._path, _NAMES)

@@ -67,7 +67,7 @@ class Network:
         Raises
         ------
         OSError, DataError
-            where the file is missing or is no ``/proc/net/dev``.
+            if the file is missing or is no ``/proc/net/dev``.
 
         """
         now = self._read()

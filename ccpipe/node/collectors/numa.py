@@ -47,7 +47,7 @@ class Numa:
         Raises
         ------
         OSError, DataError
-            where the kernel knows of no NUMA domains, or a file is not what it writes.
+            if the kernel knows of no NUMA domains, or a file is not what it writes.
 
         """
         nodes = proc.names(self._path, "node[0-9]*")

@@ -51,7 +51,7 @@ class Pressure:
         Raises
         ------
         OSError, DataError
-            where the kernel does not count, or a file is not what it writes.
+            if the kernel does not count, or a file is not what it writes.
 
         """
         now = self._read()
@@ -73,7 +73,7 @@ def read(path: Path, name: str) -> dict[str, int]:
     Raises
     ------
     OSError, DataError
-        where it cannot be read, or is not what the kernel writes.
+        if it cannot be read, or is not what the kernel writes.
 
     """
     found = {}

@@ -59,7 +59,7 @@ class Processes:
         Raises
         ------
         OSError, DataError
-            where a file is missing or is not what the kernel writes.
+            if a file is missing or is not what the kernel writes.
 
         """
         states, threads = self._count(time)

@@ -66,9 +66,9 @@ class Rapl:
         Raises
         ------
         OSError
-            where the processor does not count, or not for us.
+            if the processor does not count, or not for us.
         DataError
-            where a counter is invalid.
+            if a counter is invalid.
 
         """
         now = self._read()

@@ -45,7 +45,7 @@ class Schedstat:
         Raises
         ------
         OSError, DataError
-            where the kernel does not count, or the file is not what it writes.
+            if the kernel does not count, or the file is not what it writes.
 
         """
         now = {}

@@ -99,7 +99,7 @@ class SlurmCgroup:
         Raises
         ------
         OSError
-            where Slurm keeps no cgroups.
+            if Slurm keeps no cgroups.
 
         """
         now = self._read()

@@ -42,9 +42,9 @@ class Temperature:
         Raises
         ------
         OSError
-            where the kernel knows of no sensor.
+            if the kernel knows of no sensor.
         DataError
-            where a temperature is invalid.
+            if a temperature is invalid.
 
         """
         for chip in proc.names(self._path, "hwmon[0-9]*"):

@@ -1,1 +1,1 @@
-"""What of a node can be asked for and set over the bus."""
+"""Controls of a node, which can be read and set over the bus."""

@@ -1,4 +1,4 @@
-"""Controls: what of a node can be read and set over the bus by ``node/agent/responder.py``."""
+"""Controls: settings of a node, read and set over the bus by ``node/agent/responder.py``."""
 
 import contextlib
 import errno
@@ -14,7 +14,7 @@ from ccpipe.errors import DataError, UsageError
 from ccpipe.node.linux import proc
 
 Tags = Mapping[str, str]
-"""Those of a request: ``type`` and ``type-id`` say which device is meant."""
+"""Tags of a request that name the device: ``type`` and ``type-id``."""
 
 
 class ControlChange(NamedTuple):
@@ -26,14 +26,14 @@ class ControlChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """One thing that can be read and, perhaps, set.
+    """One setting that can be read and, perhaps, set.
 
     Both functions run in a thread and may block for a short time. They raise UsageError for an
-    unknown device, DataError for an invalid value, and OSError where the kernel refuses.
+    unknown device, DataError for an invalid value, and OSError if the kernel refuses.
     """
 
     about: str
-    """Description with its unit, for the list of controls."""
+    """Description with unit, for the list of controls."""
     get: Callable[[Tags], str]
     """Returns a text: one value, or JSON for several."""
     put: Callable[[str, Tags], ControlChange | Awaitable[ControlChange]] | None = None
@@ -43,12 +43,12 @@ class Control:
 
 
 def device(tags: Tags, kind: str, known: Mapping[str, object]) -> str | None:
-    """Return the id of the device that a request means; None where it means the whole node.
+    """Return the id of the requested device; None for the whole node.
 
     Raises
     ------
     UsageError
-        where it names a device of another kind, or one that is not among the `known`.
+        if it names a device of another kind, or one that is not among the `known`.
 
     """
     asked, name = tags.get("type") or "node", tags.get("type-id", "")
@@ -64,7 +64,7 @@ def device(tags: Tags, kind: str, known: Mapping[str, object]) -> str | None:
 
 
 def quantity(text: str, units: Mapping[str, float]) -> float:
-    """Read a number with one of `units`, or none, behind it; return it times that unit.
+    """Parse a number with one of `units`, or none; return it multiplied by that unit.
 
     Raises
     ------
@@ -83,7 +83,7 @@ _QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{0,15})?)\s*([A-Za-z]*)", re.ASCII)
 
 
 def reading(path: Path) -> int:
-    """Return the number in a file; raises OSError where it cannot be read, DataError."""
+    """Read a number from a file; raises OSError if it cannot be read, DataError."""
     return proc.counters(str(path), [proc.text(path).strip()], minimum=1)[0]
 
 
@@ -96,7 +96,7 @@ def set_files(wanted: Mapping[Path, str], tolerance: float = 0) -> None:
     Raises
     ------
     OSError
-        where a file cannot be written, or the kernel keeps another value; those that were written
+        if a file cannot be written, or the kernel keeps another value; those that were written
         by then have their old values again, as far as the kernel lets us.
 
     """
@@ -117,12 +117,12 @@ def set_files(wanted: Mapping[Path, str], tolerance: float = 0) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that is there, in one go, as the kernel wants it."""
+    """Write an existing file with a single call, as the kernel requires."""
     file = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
     try:
         os.write(file, text.encode())
     except OSError as error:
-        error.filename = str(path)  # a failed write names no file by itself
+        error.filename = str(path)  # an error of write() names no file
         raise
     finally:
         os.close(file)
@@ -138,7 +138,7 @@ def _is_kept(asked: str, kept: str, tolerance: float) -> bool:
 
 
 def joined(values: Mapping[str, str]) -> str:
-    """Write the values of several devices in short: one for all where they are the same."""
+    """Format the values of several devices: a single one if they are all the same."""
     if len(set(values.values())) == 1:
         return next(iter(values.values()))
     return ", ".join(f"{name}: {value}" for name, value in values.items())

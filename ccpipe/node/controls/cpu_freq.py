@@ -76,7 +76,7 @@ class CpuFreq:
         Raises
         ------
         OSError
-            where no driver scales the frequency, as in most virtual machines.
+            if no driver scales the frequency, as in most virtual machines.
 
         """
         wanted = self._chosen(tags)
@@ -106,9 +106,9 @@ class CpuFreq:
         Raises
         ------
         DataError
-            where a policy cannot take the value.
+            if a policy cannot take the value.
         OSError
-            where the kernel refuses it.
+            if the kernel refuses it.
 
         """
         folders = {threads: folder / file for threads, folder in self._chosen(tags).items()}

@@ -84,7 +84,7 @@ class NvmlLimits:
         Raises
         ------
         OSError
-            where the driver does not answer.
+            if the driver does not answer.
 
         """
         with self._cards(tags) as (nvml, cards):
@@ -112,9 +112,9 @@ class NvmlLimits:
         Raises
         ------
         DataError
-            where it is outside the limits of a card.
+            if it is outside the limits of a card.
         OSError
-            where the driver refuses it, or keeps what it had.
+            if the driver refuses it, or keeps what it had.
 
         """
         milliwatts = round(quantity(value, _WATTS) * _MILLI)

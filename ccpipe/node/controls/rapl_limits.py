@@ -93,7 +93,7 @@ class RaplLimits:
         Raises
         ------
         OSError
-            where the processor has no limits, or none that the kernel knows.
+            if the processor has no limits, or none that the kernel knows.
 
         """
         files = list(self._files())
@@ -121,9 +121,9 @@ class RaplLimits:
         Raises
         ------
         DataError
-            where it is outside the kernel's bounds.
+            if it is outside the kernel's bounds.
         OSError
-            where the kernel refuses it, or keeps what it had.
+            if the kernel refuses it, or keeps what it had.
 
         """
         watts = quantity(value, _WATTS)

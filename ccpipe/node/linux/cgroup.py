@@ -10,12 +10,12 @@ from ccpipe.node.linux import proc
 
 
 def keyed_counters(path: Path, keys: Sequence[str]) -> list[int]:
-    """Return the counters of some lines ``key counter``; nothing where none of them is there.
+    """Parse counters from lines ``key counter``; empty if none of them is present.
 
     Raises
     ------
     DataError
-        where only some of them are there, or one is not a counter
+        if only some of them are there, or one is not a counter
 
     """
     lines = (proc.word(path) or "").splitlines()
@@ -30,7 +30,7 @@ def folders_of(pid: int, root: str = "/") -> dict[str, Path]:
     Raises
     ------
     OSError
-        where the process ended
+        if the process ended
 
     """
     top = Path(root, "sys/fs/cgroup")

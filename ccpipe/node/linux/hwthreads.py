@@ -34,7 +34,7 @@ def hwthreads(root: str = "/") -> list[HwThread]:
     Raises
     ------
     DataError
-        where a file is not what the kernel writes.
+        if a file is not what the kernel writes.
 
     """
     folder = Path(root, "sys/devices/system/cpu")

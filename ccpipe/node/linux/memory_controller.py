@@ -47,7 +47,7 @@ def traffic(devices: Path, *, zen_3: bool) -> Iterator[Traffic]:
     Raises
     ------
     DataError
-        where a file is not what the kernel writes.
+        if a file is not what the kernel writes.
 
     """
     for device in sorted(devices.glob("amd_umc_*")):

@@ -28,7 +28,7 @@ def mounts(root: str = "/") -> tuple[Mount, ...]:
     Raises
     ------
     OSError
-        where the system does not list them.
+        if the system does not list them.
 
     """
     return _listed(proc.text(Path(root, "proc/self/mounts")))

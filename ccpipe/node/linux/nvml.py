@@ -9,7 +9,7 @@ from ccpipe.node.linux import proc
 
 
 class Driver:
-    """The driver's library, initialised with the first use, and again after it failed."""
+    """The driver's library, initialised on first use, and again after it failed."""
 
     def __init__(self, root: str) -> None:
         """Look for the driver below `root`; another than ``/`` is a captured tree."""
@@ -26,9 +26,9 @@ class Driver:
         Raises
         ------
         OSError
-            where there is no driver, or it does not answer.
+            if there is no driver, or it does not answer.
         MissingExtra
-            where there is a driver but no ``nvidia-ml-py``.
+            if there is a driver but no ``nvidia-ml-py``.
 
         """
         nvml = self._library()

@@ -1,8 +1,8 @@
-"""The processes of the node, for who walks over them often.
+"""The processes of the node, for repeated walks.
 
-Files stay open between walks, and lines are not parsed again while they are the same: that costs
-about half of what ``ProcessTable`` does. An open file belongs to its process: once that ended it
-cannot be read, whoever gets the number.
+Files stay open between walks, and unchanged lines are not parsed again: that costs about half as
+much as ``ProcessTable``. An open file is tied to its process: once that has ended it cannot be
+read, even if the pid is reused.
 """
 
 import os
@@ -12,20 +12,23 @@ from typing import Self
 from ccpipe.node.linux.process_files import parse_transferred
 from ccpipe.node.linux.process_table import Process, parse_process, read
 
-_WHOLE = 4096  # bytes: more than either file ever has
-_SPARE = 256  # files that others may open
+_WHOLE = 4096  # maximum size of either file, in bytes
+_SPARE = 256  # file descriptors left for others
 _CLOSED = -1
 
 
 class OpenProcess:
-    """One process: as long as it runs, each walk returns this very object."""
+    """One process: each walk returns the same object as long as it runs."""
 
     __slots__ = ("io_file", "io_text", "process", "stat_file", "stat_text", "transferred")
 
     def __init__(self, process: Process, text: bytes, stat: int) -> None:
         self.process = process
-        """As of the last walk; the same object while nothing in it changed. The rest is the
-        walker's own: files, what they held, and what that says."""
+        """As of the last walk; the same object while nothing in it changed.
+
+        The other attributes are the walker's cache: files, their content, and what was parsed from
+        it.
+        """
         self.stat_text, self.stat_file = text, stat
         self.io_file, self.io_text = _CLOSED, b""
         self.transferred: tuple[int, int] | None = None
@@ -62,7 +65,7 @@ class OpenProcesses:
         self.close()
 
     def close(self) -> None:
-        """Close all files and forget all processes."""
+        """Close all files and drop all processes."""
         self._known = {}
         self._open = 0
 
@@ -72,7 +75,7 @@ class OpenProcesses:
         Raises
         ------
         OSError
-            where there is no ``/proc``
+            if there is no ``/proc``
 
         """
         known, now = self._known, {}
@@ -85,7 +88,7 @@ class OpenProcesses:
                 try:
                     text = pread(one.stat_file, _WHOLE, 0)
                 except OSError:
-                    one = None  # it ended, and its number may be another's
+                    one = None  # it ended, and its pid may be reused
             elif not name.isdecimal():
                 continue
             if one is None or text != one.stat_text:
@@ -101,7 +104,7 @@ class OpenProcesses:
         return found
 
     def _renew(self, name: str, one: OpenProcess | None, text: bytes) -> OpenProcess | None:
-        """Return a process that is new, or whose line changed; None where there is none."""
+        """Return a process that is new, or whose line changed; None if it has ended."""
         path = f"{self._path}/{name}/stat"
         stat = _CLOSED
         if one is None and self._open < self._limit:
@@ -127,7 +130,7 @@ class OpenProcesses:
         return one
 
     def transferred(self, one: OpenProcess) -> tuple[int, int] | None:
-        """Return the bytes that a process read and wrote by calls; None where that is unknown."""
+        """Return the bytes read and written by a process's system calls; None if unknown."""
         text = b""
         try:
             if one.io_file == _CLOSED and self._open < self._limit:
@@ -138,7 +141,7 @@ class OpenProcesses:
                 text = read(f"{self._path}/{one.process.pid}/io")
             else:
                 text = os.pread(one.io_file, _WHOLE, 0)
-        except OSError:  # it ended, or runs another user's program now
+        except OSError:  # it ended, or now runs another user's program
             return None
         if text != one.io_text:
             one.io_text, one.transferred = text, parse_transferred(text)

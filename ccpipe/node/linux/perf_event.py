@@ -55,7 +55,7 @@ class EventGroup:
         Raises
         ------
         OSError
-            where the hardware has no such counters (ENOENT, EOPNOTSUPP, EINVAL), they are not
+            if the hardware has no such counters (ENOENT, EOPNOTSUPP, EINVAL), they are not
             for us (EACCES, EPERM), or the process may not open so many files (EMFILE).
 
         """
@@ -71,7 +71,7 @@ class EventGroup:
             raise
 
     def read(self) -> GroupReading:
-        """Return what was counted so far; raises OSError where the kernel does not report it."""
+        """Return what was counted so far; raises OSError if the kernel does not report it."""
         answer = os.read(self._files[0], self._answer.size)
         if len(answer) < self._answer.size:
             raise OSError(errno.EIO, "the kernel counts no more")

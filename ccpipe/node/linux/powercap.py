@@ -31,9 +31,9 @@ def zones(root: str) -> Iterator[Zone]:
     Raises
     ------
     OSError
-        where there are none.
+        if there are none.
     DataError
-        where one belongs to no socket.
+        if one belongs to no socket.
 
     """
     path = Path(root, "sys/class/powercap")

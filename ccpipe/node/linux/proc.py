@@ -63,7 +63,7 @@ def pairs(path: Path) -> dict[str, str]:
 
 
 def word(path: Path | str) -> str | None:
-    """Return the content of a file of one word; None where it cannot be read now.
+    """Return the content of a file of one word; None if it cannot be read now.
 
     One of many files that a device may or may not have, or that fails now and then (a sensor
     that sleeps says EIO), costs its own metric only. Use ``text`` where the file must be there.
@@ -75,12 +75,12 @@ def word(path: Path | str) -> str | None:
 
 
 def number(path: Path | str) -> int | None:
-    """Return the content of a file of one number; None where it cannot be read now.
+    """Return the content of a file of one number; None if it cannot be read now.
 
     Raises
     ------
     DataError
-        where the file holds something else.
+        if the file holds something else.
 
     """
     found = word(path)
@@ -97,7 +97,7 @@ def index(path: Path | str) -> int:
     Raises
     ------
     DataError
-        where the file holds something else.
+        if the file holds something else.
 
     """
     found = number(path)
@@ -105,12 +105,12 @@ def index(path: Path | str) -> int:
 
 
 def counter(path: Path | str) -> int | None:
-    """Return a counter of 64 bits, the only thing in a file; None where it cannot be read now.
+    """Return a counter of 64 bits, the only thing in a file; None if it cannot be read now.
 
     Raises
     ------
     DataError
-        where the file holds something else.
+        if the file holds something else.
 
     """
     found = word(path)
@@ -123,7 +123,7 @@ def names(folder: Path, pattern: str = "*") -> list[str]:
     Raises
     ------
     OSError
-        where there is no such folder, or it holds none that fits.
+        if there is no such folder, or it holds none that fits.
 
     """
     found = [name for name in os.listdir(folder) if fnmatchcase(name, pattern)]  # noqa: PTH208
@@ -167,7 +167,7 @@ def listed(place: str, text: str) -> list[int]:
     Raises
     ------
     DataError
-        where it is invalid. An empty list is valid: a NUMA domain may have memory only.
+        if it is invalid. An empty list is valid: a NUMA domain may have memory only.
 
     """
     found: list[int] = []

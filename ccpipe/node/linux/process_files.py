@@ -1,6 +1,6 @@
 """Files of one process that say what it read, wrote and holds in memory.
 
-Each function returns None where the process ended, may not be read, or has no such file.
+Each function returns None if the process ended, may not be read, or has no such file.
 Source: Linux, ``Documentation/filesystems/proc.rst``.
 """
 

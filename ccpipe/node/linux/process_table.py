@@ -26,7 +26,7 @@ class Process(NamedTuple):
     state: str
     """One letter: ``R`` runs, ``T`` is stopped, ``Z`` is a zombie, ``X`` is being removed."""
     ppid: int
-    """The parent process; 0 where there is none."""
+    """The parent process; 0 if there is none."""
     group: int
     """The process group; 0 for threads of the kernel."""
     own: int
@@ -84,7 +84,7 @@ class ProcessTable:
         Raises
         ------
         OSError
-            where there is no ``/proc``.
+            if there is no ``/proc``.
 
         """
         with self._lock:
@@ -109,7 +109,7 @@ class ProcessTable:
 
 
 def find_process(pid: int, root: str = "/") -> Process | None:
-    """Return one process; None where it ended."""
+    """Return one process; None if it ended."""
     text = read(os.path.join(root, f"proc/{pid}/stat"))  # noqa: PTH118 - as above
     try:
         return parse_process(text)
@@ -118,7 +118,7 @@ def find_process(pid: int, root: str = "/") -> Process | None:
 
 
 def start_time(pid: int, root: str = "/") -> float | None:
-    """Return when a process started, in seconds since the boot; None where it ended."""
+    """Return when a process started, in seconds since the boot; None if it ended."""
     found = find_process(pid, root)
     return None if found is None else found.start / _TICKS
 

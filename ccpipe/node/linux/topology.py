@@ -49,7 +49,7 @@ def topology(root: str = "/") -> Topology:
     Raises
     ------
     OSError, DataError
-        where a file is missing or is not what the kernel writes.
+        if a file is missing or is not what the kernel writes.
 
     """
     top = Path(root)
@@ -65,7 +65,7 @@ def topology(root: str = "/") -> Topology:
 
 
 def system(root: str = "/") -> OperatingSystem:
-    """Return what ``uname`` says; raises OSError, DataError where ``/proc`` has no such file."""
+    """Return what ``uname`` says; raises OSError, DataError if ``/proc`` has no such file."""
     kernel = Path(root, "proc/sys/kernel")
     return OperatingSystem(
         name=_word(kernel / "ostype"),

@@ -23,7 +23,7 @@ def topology_map(root: str = "/") -> list[dict[str, str]]:
     Raises
     ------
     DataError
-        where a file is not what the kernel writes.
+        if a file is not what the kernel writes.
 
     """
     threads = [_thread(root, thread) for thread in hwthreads(root) if thread.socket_id >= 0]

@@ -5,8 +5,9 @@
 
 import contextlib
 import importlib
-from importlib import metadata
 from typing import NamedTuple
+
+from ccpipe.entry_points import entry_points
 
 
 class Metric(NamedTuple):
@@ -21,14 +22,14 @@ class Metric(NamedTuple):
     types: tuple[str, ...] = ("node",)
     """Values of the tag ``type``."""
     stype: str = ""
-    """Value of the tag ``stype``; empty where there is none."""
+    """Value of the tag ``stype``; empty if there is none."""
     part: str = ""
     """The same for parts of the device, where these are reported too; else empty."""
 
 
 def declared() -> list[Metric]:
     """Return what all collectors declare that they send, plug-ins' too."""
-    modules = {entry.module for entry in metadata.entry_points(group="ccpipe.collectors")}
+    modules = {entry.module for entry in entry_points("collectors").values()}
     rows: list[Metric] = []
     for name in sorted(modules):
         with contextlib.suppress(Exception):  # a broken plug-in is reported where it is constructed

@@ -20,7 +20,6 @@ from typing import Any, Literal, NamedTuple
 
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.formats.sonar import Envelope
 from ccpipe.message import Message
 from ccpipe.node.sampling.soft_errors import SoftErrors
 from ccpipe.node.sampling.thread import Answer, Collector, CollectorReader, ReaderThreads
@@ -101,6 +100,7 @@ class Sampler(Source):
         timeout: float | None = None,
         units: Mapping[str, str] | None = None,
         gives: RecordType = Messages,
+        record: type[Any] = Message,
         make_error: MakeError | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
@@ -132,6 +132,8 @@ class Sampler(Source):
             Values of the tag ``unit`` by metric; see ``metrics.units``. Others carry none.
         gives
             What the collectors give; see ``check_fit``.
+        record
+            The class of each record that they give.
         make_error
             Makes a record of a collector's failure, which takes the place of its records. None:
             failures are only logged.
@@ -141,10 +143,11 @@ class Sampler(Source):
         Raises
         ------
         ConfigError
-            where an interval is below a millisecond, or the jitter is not below every interval.
+            if an interval is below a millisecond, or the jitter is not below every interval.
 
         """
         self.gives = gives
+        self._record = record
         self.armed = asyncio.Event()
         """Set as soon as the first slot is waited for."""
         self.expected = math.inf
@@ -389,7 +392,7 @@ class Sampler(Source):
                 self._note(turn, slot, error)
                 continue
             try:
-                records += _tagged(_checked(answer.result(), self.gives), tags, units)
+                records += _tagged(_checked(answer.result(), self._record), tags, units)
             except WrongRecordError as wrong:
                 self._note(turn, slot, wrong)
                 continue
@@ -438,9 +441,8 @@ class WrongRecordError(TypeError):
     """A collector returned something else than it must."""
 
 
-def _checked(records: list[Any], gives: RecordType) -> list[Any]:
-    """Return a collector's records; raises WrongRecordError where one is something else."""
-    wanted = Message if gives.name == "lines" else Envelope
+def _checked(records: list[Any], wanted: type[Any]) -> list[Any]:
+    """Return a collector's records; raises WrongRecordError if one is something else."""
     for record in records:
         if not isinstance(record, wanted):
             raise WrongRecordError(f"expected {wanted.__name__}, got {record!r:.80}")

@@ -33,7 +33,7 @@ class Collector(Protocol):
         Raises
         ------
         OSError, MissingExtra
-            where this machine has no such thing: it is not read again for a minute.
+            if this machine has no such thing: it is not read again for a minute.
 
         """
         ...
@@ -99,7 +99,7 @@ class _Reading:
     def __init__(self, reader: CollectorReader, time: int, answer: Answer | None = None) -> None:
         self.reader = reader
         self.time = time
-        self.answer = answer  # None where the records are dropped
+        self.answer = answer  # None if the records are dropped
         self.records: list[Any] = []
         self.error: BaseException | None = None
         self.is_done = False

@@ -1,4 +1,4 @@
-"""Records in a file that grows, is rotated, and is kept for as long as a site wants."""
+"""Records in a file that is rotated, with retention of closed files."""
 
 from ccpipe.sinks.file.sink import FileSink
 

@@ -1,4 +1,4 @@
-"""When a file is closed and a new one begun, what closed ones are called, and which are kept."""
+"""When a file is rotated, how closed files are named, and which are kept."""
 
 import contextlib
 import gzip
@@ -18,12 +18,12 @@ _BLOCK = 2**20
 
 
 class Closed(NamedTuple):
-    """A file that was closed; they sort by their age."""
+    """A closed file; sorts by age."""
 
     stamp: str
     """The time of its last write, in UTC."""
     number: int
-    """Counts those of one second."""
+    """Distinguishes files of the same second."""
     path: Path
 
     @property
@@ -36,10 +36,10 @@ class Rotation:
     """The files beside the one that is written: ``<stem>-<time of the last write><suffix>``."""
 
     def __init__(self, path: Path, *, size: int, every: float) -> None:
-        """Close the file at `path` before it exceeds `size` bytes, and where a period has ended.
+        """Close the file at `path` before it exceeds `size` bytes, and at the end of each period.
 
-        Periods of `every` seconds are counted from the epoch, so that days end at midnight in UTC.
-        0 means never.
+        Periods of `every` seconds are counted from the epoch, so that days end at midnight UTC. 0
+        disables each limit.
         """
         self.path = path
         self.size = size
@@ -49,7 +49,7 @@ class Rotation:
         )
 
     def is_due(self, file: os.stat_result, adding: int) -> bool:
-        """Return whether to begin a new file before so many bytes are added."""
+        """Return whether to start a new file before adding some bytes."""
         if not file.st_size:
             return False
         if self.size and file.st_size + adding > self.size:
@@ -57,7 +57,7 @@ class Rotation:
         return bool(self.every) and file.st_mtime // self.every < time.time() // self.every
 
     def rotate(self, file: os.stat_result) -> None:
-        """Give the file the name of a closed one, durably; raises OSError."""
+        """Rename the file to that of a closed one, durably; raises OSError."""
         stamp = f"{datetime.fromtimestamp(file.st_mtime, UTC):{STAMP}}"
         same = [closed.number for closed in self.closed() if closed.stamp == stamp]
         number = f"_{max(same) + 1:03}" if same else ""
@@ -71,7 +71,7 @@ class Rotation:
         return sorted(Closed(name[1], int(name[2] or 0), path) for path, name in found if name)
 
     def remove_old(self, *, keep: int, retention: float) -> None:
-        """Remove all but the last `keep`, and those older than so many seconds; 0 keeps all."""
+        """Remove all but the last `keep`, and those older than a number of seconds; 0 keeps all."""
         closed = self.closed()
         excess = max(0, len(closed) - keep) if keep else 0
         oldest = time.time() - retention if retention else float("-inf")
@@ -81,7 +81,7 @@ class Rotation:
                     file.path.unlink()
 
     def compress(self, stopped: threading.Event) -> None:
-        """Compress what is closed and is not yet; leave one unfinished where `stopped` is set."""
+        """Compress closed files that are not compressed yet; abandon one if `stopped` is set."""
         for file in self.closed():
             if file.path.suffix != ".gz" and not stopped.is_set():
                 _compress(file.path, stopped)

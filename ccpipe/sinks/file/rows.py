@@ -1,4 +1,4 @@
-"""A file of rows in which nothing may stand that is no row: JSON lines and CSV."""
+"""A file that must contain complete rows only: JSON lines and CSV."""
 
 import logging
 import os
@@ -12,16 +12,16 @@ _PIECE = 2**20
 
 
 class RowFile(AppendFile):
-    """Removes a row that a crash cut off, for readers of JSON and CSV stop at what is none."""
+    """Removes a row torn by a crash, as readers of JSON and CSV stop at an invalid row."""
 
     def __init__(self, path: Path, *, quote: bytes = b"") -> None:
-        """Append to the file at `path`; between two `quote` a line end is part of a row."""
+        """Append to the file at `path`; a line end between two `quote` bytes is part of a row."""
         super().__init__(path)
         self.quote = quote
-        self._checked = -1  # the inode of the file that was looked through
+        self._checked = -1  # inode of the file that was checked
 
     def mend(self, file: int) -> None:
-        """Cut the file behind its last whole row; called with the file locked."""
+        """Truncate the file after its last complete row; called with the file locked."""
         status = os.fstat(file)
         is_checked, self._checked = status.st_ino == self._checked, status.st_ino
         is_ended = not status.st_size or os.pread(file, 1, status.st_size - 1) == b"\n"
@@ -34,7 +34,7 @@ class RowFile(AppendFile):
             os.ftruncate(file, size)
 
     def _whole(self, file: int) -> int:
-        """Return the size of the file without a row that is cut off."""
+        """Return the size of the file without an incomplete last row."""
         size = place = quotes = 0
         with os.fdopen(os.dup(file), "rb") as reader:
             reader.seek(0)

@@ -23,7 +23,7 @@ from ccpipe.sinks.file.rows import RowFile
 log = logging.getLogger(__name__)
 
 RETENTION_SECONDS = 3600.0
-"""How often closed files are looked for that are too old."""
+"""Interval at which closed files are checked for age."""
 
 
 class FileSink(Sink):
@@ -37,7 +37,7 @@ class FileSink(Sink):
         self,
         *,
         path: str,
-        format: Literal["line", "json", "csv"] = "line",  # noqa: A002 - the word of the recipe
+        format: Literal["line", "json", "csv"] = "line",  # noqa: A002 - the key in recipes
         precision: Precision | Literal["auto"] = "auto",
         fsync: Literal["always", "interval", "never"] = "always",
         fsync_interval: Interval = Interval(1),  # noqa: B008 - immutable
@@ -78,7 +78,7 @@ class FileSink(Sink):
         Raises
         ------
         ConfigError
-            where `keep` is negative.
+            if `keep` is negative.
 
         """
         if keep < 0:
@@ -109,7 +109,7 @@ class FileSink(Sink):
         Raises
         ------
         ConfigError, DeniedError
-            where it cannot be written.
+            if it cannot be written.
 
         """
         check_folder(self.path.parent)
@@ -130,7 +130,7 @@ class FileSink(Sink):
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Close the file; what is being compressed is left for the next start."""
+        """Close the file; unfinished compression resumes at the next start."""
         self._stopped.set()
         for task in self._tasks:
             task.cancel()
@@ -152,9 +152,9 @@ class FileSink(Sink):
         Raises
         ------
         UnavailableError
-            where the disk is full or broken.
+            if the disk is full or fails.
         EncodeError
-            where the format cannot carry a record.
+            if the format cannot carry a record.
 
         """
         try:
@@ -165,13 +165,13 @@ class FileSink(Sink):
             self._rotated.set()
 
     def _append(self, payload: bytes) -> bool:
-        """Append to the file, or to a new one where it is time; return whether it was."""
+        """Append to the file, or to a new one if a rotation is due; return whether it rotated."""
         with self._busy:
             file = self.path.stat() if self.path.exists() else None
             is_due = file is not None and self._rotation.is_due(file, len(payload))
             if file is not None and is_due:
                 if self.fsync == "interval":
-                    self._file.sync()  # later it is no longer ours
+                    self._file.sync()  # later the lock may belong to another process
                 self._rotation.rotate(file)
             if self.format == "csv" and (file is None or is_due or not file.st_size):
                 payload = csvlines.HEADER + payload
@@ -179,7 +179,7 @@ class FileSink(Sink):
             return is_due
 
     def _encode(self, records: Sequence[Message]) -> bytes:
-        """Return the bytes to append: those that were received, if they are valid in the file."""
+        """Return the bytes to append: the received bytes, if they are valid in the file."""
         if self.format == "json":
             return jsonlines.encode(records)
         if self.format == "csv":
@@ -203,7 +203,7 @@ class FileSink(Sink):
             log.error("%s: what was written may be lost: %s", self.path, reason)  # noqa: TRY400
 
     async def _keep_closed_files(self) -> None:
-        """Compress and remove closed files, at the start, after a rotation and once an hour."""
+        """Compress and remove closed files: at the start, after each rotation and every hour."""
         while True:
             self._rotated.clear()
             try:

@@ -1,11 +1,11 @@
-"""Parquet files: complete, each row once, few and large."""
+"""Parquet files: complete, without duplicate rows, few and large."""
 
 import os
 
 from ccpipe.errors import MissingExtra
 
-# Arrow's own pool holds some 50 MB that it does not use; ``pyarrow.set_memory_pool`` comes too late
-# for the writer. NumPy, which pyarrow loads, would start threads that we never use.
+# Arrow's own memory pool keeps some 50 MB unused; ``pyarrow.set_memory_pool`` would come too late
+# for the writer. NumPy, which pyarrow loads, would start threads that are never used.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

@@ -15,23 +15,13 @@ from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from ccpipe.formats.lineprotocol.kernel.scan cimport Row, Seed
+
 import array as arrays
 import os
 
 
 cdef extern from "batch.hpp" namespace "ccpipe" nogil:
-    struct Seed:
-        uint64_t a
-        uint64_t b
-    struct Row:
-        int64_t start
-        int64_t end
-        int64_t time
-        int64_t exact
-        double number
-        int32_t series
-        int32_t field
-        uint8_t type
     enum:
         CLUSTER
     cdef cppclass Names:

@@ -1,4 +1,4 @@
-"""Files of one folder: their names, what their metadata says of messages, and locks."""
+"""Files of one folder: names, message ids in their metadata, and locks."""
 
 import contextlib
 import errno
@@ -18,46 +18,46 @@ from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import MessageRange
 
 MESSAGES = b"ccpipe.messages"
-"""In a file's metadata: the messages whose rows of its cluster and day are in it, as runs."""
+"""Metadata key of the messages whose rows of its cluster and day the file contains, as runs."""
 
 REPLACES = b"ccpipe.replaces"
-"""In a file's metadata: the names of the files whose rows it has now."""
+"""Metadata key of the names of the files whose rows this file now contains."""
 
 JOINED_SUFFIX = "-joined.parquet"
-"""Ends the names of files that replace others."""
+"""Suffix of files that replace others."""
 
 LATEST = 256
-"""Files of a folder that are asked for their messages: those that were written last."""
+"""Number of most recent files of a folder whose messages are read."""
 
 MAX_RUNS = 100_000
-"""Runs that are remembered of each folder."""
+"""Number of runs remembered per folder."""
 
 LOCK_SECONDS = 5.0
 
 
 def new_name() -> str:
-    """Return a name that no other file has; the names of later files come after it."""
+    """Return a unique file name; later names sort after it."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{secrets.token_hex(4)}"
 
 
 def metadata(runs: Sequence[MessageRange], replaces: Sequence[str] = ()) -> dict[bytes, bytes]:
-    """Return what a file's metadata says of its messages."""
+    """Return a file's metadata for its messages."""
     said = {MESSAGES: msgspec.json.encode(runs)} if runs else {}
     return said | ({REPLACES: msgspec.json.encode(replaces)} if replaces else {})
 
 
 def read_metadata(path: Path) -> tuple[list[MessageRange], list[str]]:
-    """Return messages and names of replaced files; none of what is no file of ours."""
+    """Return messages and names of replaced files; none for a foreign file."""
     try:
         said = pq.read_metadata(path).metadata or {}
         runs = msgspec.json.decode(said.get(MESSAGES, b"[]"), type=list[MessageRange])
         return runs, msgspec.json.decode(said.get(REPLACES, b"[]"), type=list[str])
-    except (OSError, pa.ArrowException, msgspec.DecodeError):  # removed, or somebody else's
+    except (OSError, pa.ArrowException, msgspec.DecodeError):  # removed, or not ours
         return [], []
 
 
 def joined(runs: Iterable[MessageRange]) -> list[MessageRange]:
-    """Join runs that follow one another."""
+    """Merge runs that follow each other."""
     found: list[MessageRange] = []
     for run in sorted(runs):
         before = found[-1] if found else None
@@ -79,25 +79,25 @@ def _follows(before: MessageRange, run: MessageRange) -> bool:
 
 
 def parquet_files(folder: Path) -> list[str]:
-    """Return the names of a folder's finished files, the latest one last."""
+    """Return the names of a folder's finished files, the latest last."""
     try:
-        names = os.listdir(folder)  # noqa: PTH208 - each write looks twice: paths take far longer
+        names = os.listdir(folder)  # noqa: PTH208 - twice per write; Path is far slower
     except FileNotFoundError:
         return []
     return sorted(name for name in names if name.endswith(".parquet") and name[0] != ".")
 
 
 class StoredMessages:
-    """Which messages the latest files of a folder have, those of other bridges included."""
+    """The messages stored in the latest files of a folder, including those of other bridges."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin without having looked."""
+        """Start without having read any file."""
         self.folder = folder
         self._seen: set[str] = set()
         self._runs: list[MessageRange] = []
 
     def look(self) -> list[MessageRange]:
-        """Look for files that came since the last time; return the messages of all."""
+        """Read files added since the last call; return the messages of all."""
         names = parquet_files(self.folder)
         new = [name for name in names if name not in self._seen]
         for name in new[-LATEST:]:
@@ -110,13 +110,13 @@ class StoredMessages:
         return self._runs
 
     def add(self, name: str, runs: Sequence[MessageRange]) -> None:
-        """Note a file that is ours."""
+        """Add a file of our own."""
         self._seen.add(name)
         self._runs = joined([*self._runs, *runs])[-MAX_RUNS:]
 
 
 def remove(folder: Path, names: Sequence[str]) -> None:
-    """Remove files whose rows another one has now: their remover may have been killed."""
+    """Remove files whose rows another file now contains: their remover may have been killed."""
     for name in names:
         if name == Path(name).name and name.endswith(".parquet"):
             with contextlib.suppress(FileNotFoundError):
@@ -125,12 +125,12 @@ def remove(folder: Path, names: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Hold a folder's lock, where its file system has locks.
+    """Hold a folder's lock, if its file system supports locks.
 
     Raises
     ------
     UnavailableError
-        where somebody else holds it for so long.
+        if another process holds it for too long.
 
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -149,7 +149,7 @@ def _is_locked(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        # NFS locks no folders: there two bridges of one durable name may, after one stood still,
-        # both write what was delivered again.
+        # NFS does not lock folders: there two bridges of one durable name may, if one stalled,
+        # both write redelivered messages.
         return error.errno not in (errno.EWOULDBLOCK, errno.EINTR)
     return True

@@ -1,4 +1,4 @@
-"""What happens to files later: small ones are joined to larger ones, old days are removed."""
+"""Compaction of small files, and removal of old days."""
 
 import asyncio
 import contextlib
@@ -32,33 +32,33 @@ from ccpipe.sinks.parquet.writer import GROUP_BYTES, GROUP_ROWS, write_groups
 log = logging.getLogger(__name__)
 
 JOINED = 32
-"""Files of about one size that are joined. So each row is written again only a few times."""
+"""Files of similar size merged at once, so that each row is rewritten only a few times."""
 
 _BITS = JOINED.bit_length() - 1
 
 LARGE = 64 * 2**20
-"""Bytes from which a file is joined no more."""
+"""Size in bytes from which a file is no longer merged."""
 
 MANY_ROWS = 50_000
 BUSY_SECONDS = 5.0
-"""For so long after a batch of so many rows nothing is joined: more are probably waiting."""
+"""No compaction for some time after a batch of many rows: more are probably waiting."""
 
 LEFTOVER_AGE = 600.0
-"""Seconds after which an unfinished file has no writer any more.
+"""Age in seconds at which an unfinished file counts as abandoned.
 
-Other bridges may be writing to the same folder, on other machines too. Should this take the file
-of a very slow one, its write fails and is tried again: nothing is lost.
+Other bridges may be writing to the same folder, on other machines too. If a file of a very slow
+one is removed, its write fails and is retried: nothing is lost.
 """
 
 RECENT_SECONDS = 7 * 86_400.0
-"""For how long a joined file is looked at for files that it replaces and that are still there."""
+"""How long a merged file is checked for replaced files that still exist."""
 
 RETENTION_SECONDS = 3600.0
-"""How often days are looked for that are too old."""
+"""Interval at which days are checked for age."""
 
 
 def clean_up(folder: Path) -> None:
-    """Remove what killed writers left: unfinished files, and those whose rows another one has."""
+    """Remove leftovers of killed writers: unfinished files, and replaced ones."""
     for leftover in folder.glob("cluster=*/date=*/.*.tmp"):
         with contextlib.suppress(OSError):
             if time.time() - leftover.stat().st_mtime > LEFTOVER_AGE:
@@ -70,10 +70,10 @@ def clean_up(folder: Path) -> None:
 
 
 class Housekeeping:
-    """Works beside the writes of one sink, in one thread at a time."""
+    """Runs beside the writes of one sink, in one thread at a time."""
 
     def __init__(self, folder: Path, compression: str, retention: float, *, compact: bool) -> None:
-        """Look after the files below `folder`; keep days for `retention` seconds, 0 is for ever."""
+        """Maintain the files below `folder`; keep days for `retention` seconds, 0 is forever."""
         self.folder = folder
         self.compression = compression
         self.retention = retention
@@ -86,7 +86,7 @@ class Housekeeping:
         self._busy_until = 0.0
 
     def look_after(self, folders: Iterable[Path], rows: int) -> None:
-        """Note that folders were written to, so many rows; work as soon as there is time."""
+        """Report folders that were written to, with the number of rows; work starts when idle."""
         self._written.update(folders)
         if rows >= MANY_ROWS:
             self._busy_until = time.monotonic() + BUSY_SECONDS
@@ -94,7 +94,7 @@ class Housekeeping:
             self._task = asyncio.create_task(self._work(), name="ccpipe-housekeeping")
 
     async def close(self) -> None:
-        """Let go of what is not finished."""
+        """Abandon unfinished work."""
         self._stopped.set()
         self._closing.set()
         if self._task is not None:
@@ -126,17 +126,17 @@ class Housekeeping:
 def join_files(
     root: Path, folder: Path, compression: str, stopped: threading.Event | None = None
 ) -> bool:
-    """Join some small files of a folder to one; false where there are too few.
+    """Merge small files of a folder into one; false if there are too few.
 
-    The new file gets its name before the others go. Its metadata names them, so that they go
-    later where this process is killed in between.
+    The new file gets its name before the others are removed. Its metadata names them, so that they
+    are removed later if this process is killed in between.
     """
     if len(parquet_files(folder)) < JOINED:
         return False
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(locked(folder, 0))
-        except UnavailableError:  # another bridge is at it
+        except UnavailableError:  # another bridge is compacting it
             return False
         names = _of_one_size(folder)
         if not names:
@@ -148,7 +148,7 @@ def join_files(
         try:
             said = metadata(joined(runs), names)
             write_groups(path, _row_groups(folder, names, stopped), compression, said)
-            with locked(root):  # nobody looks for messages between the two
+            with locked(root):  # message ids between the two are not needed
                 path.rename(folder / f"{name}{JOINED_SUFFIX}")
                 sync_folder(folder)
                 remove(folder, names)
@@ -164,7 +164,7 @@ class _StoppedError(Exception):
 
 
 def _of_one_size(folder: Path) -> list[str]:
-    """Return enough files whose sizes are about the same, the oldest ones; none where there are."""
+    """Return enough files of similar size, the oldest ones; empty if there are not enough."""
     classes: dict[int, list[str]] = {}
     for name in parquet_files(folder):
         size = (folder / name).stat().st_size
@@ -179,7 +179,7 @@ def _of_one_size(folder: Path) -> list[str]:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether a file has the columns of today."""
+    """Return whether a file has the current columns."""
     schema = pq.read_schema(path)
     return bool(schema.remove_metadata().equals(SCHEMA))
 
@@ -206,7 +206,7 @@ def _row_groups(
 
 
 def _as_one(tables: Sequence[pa.Table]) -> pa.Table:
-    """Join tables, each name once in a dictionary."""
+    """Concatenate tables, with unified dictionaries."""
     if len(tables) == 1:
         return tables[0]
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()

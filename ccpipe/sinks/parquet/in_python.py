@@ -1,4 +1,4 @@
-"""``Lines`` as tables by Arrow's own arithmetic: the twin of the compiled kernel of ``table``."""
+"""Conversion of ``Lines`` to tables with Arrow: the twin of the compiled kernel of ``table``."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,13 @@ class LineColumns:
     """The columns of some lines."""
 
     def __init__(self, lines: Lines) -> None:
-        """Look each series up once."""
+        """Process each series once."""
         size = len(lines)
         encoded = _column(lines.series, pa.int32(), size).dictionary_encode()
         self.lines = lines
         self.used = [lines.table.series[code] for code in encoded.dictionary.to_pylist()]
         self.codes = encoded.indices
-        """Of each row its place in ``used``."""
+        """Index of each row in ``used``."""
         self.times = _column(lines.times, pa.int64(), size)
 
     def groups(self) -> Iterator[Group]:
@@ -49,7 +49,7 @@ class LineColumns:
             )
 
     def table(self, rows: Sequence[int] | None) -> pa.Table:
-        """Build a table of ``SCHEMA`` of some rows."""
+        """Build a table of ``SCHEMA`` from some rows."""
         whole = _table(self.lines, self.used, self.codes, self.times)
         return whole if rows is None else _own_dictionaries(whole.take(pa.array(rows, pa.int64())))
 
@@ -61,7 +61,7 @@ def _table(lines: Lines, used: Sequence[Series], codes: pa.Array, times: pa.Arra
     exact = _column(lines.exact, pa.int64(), size)
 
     def of(kind: ValueType, values: pa.Array) -> pa.Array:
-        """Return the values of one type, null elsewhere."""
+        """Return the values of one type, null for other rows."""
         if kind not in kinds:
             return pa.nulls(size, values.type)
         return values if len(kinds) == 1 else _where(pc.equal(types, kind), values)
@@ -94,8 +94,8 @@ def _times(times: pa.Array) -> dict[str, pa.Array]:
 
 
 def _floor(numbers: pa.Array, by: int) -> pa.Array:
-    """Divide towards minus infinity, as times before the epoch need it."""
-    whole = pc.divide(numbers, by)  # towards zero
+    """Divide rounding down, as required for times before the epoch."""
+    whole = pc.divide(numbers, by)  # rounds towards zero
     too_large = pc.less(pc.subtract(numbers, pc.multiply(whole, by)), 0)
     return pc.subtract(whole, too_large.cast(pa.int64()))
 
@@ -120,7 +120,7 @@ def _series_columns(used: Sequence[Series], codes: pa.Array) -> dict[str, pa.Arr
 
 
 def _names(values: "Sequence[str | None]", codes: pa.Array) -> pa.Array:
-    """Return a column of names; `codes` are the places of the rows' names among `values`."""
+    """Return a dictionary column of names; `codes` are the rows' indices into `values`."""
     names = pa.array(values, pa.string()).dictionary_encode()
     return pa.DictionaryArray.from_arrays(names.indices.take(codes), names.dictionary)
 

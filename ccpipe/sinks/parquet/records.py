@@ -1,4 +1,4 @@
-"""Lines of several payloads as one sequence, joined nowhere: what a batch of the sink is."""
+"""Lines of several payloads as one sequence, without concatenation: a batch of the sink."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,23 +10,23 @@ from ccpipe.message import Message
 
 
 class Payloads(Sequence[Message]):
-    """``Lines`` one after another, each as it was decoded."""
+    """A sequence of ``Lines``, each as it was decoded."""
 
     name: ClassVar[str] = Messages.name
 
     def __init__(self, parts: Sequence[Lines]) -> None:
-        """Hold some."""
+        """Take the parts."""
         self.parts = parts
         self._ends = list(accumulate(map(len, parts)))
 
     @classmethod
     def of(cls, records: Iterable[Message]) -> "Payloads | Lines | Messages":
-        """Return records of which we know how to make columns."""
+        """Wrap records from which columns can be built."""
         return records if isinstance(records, cls) else Messages.of(records)
 
     @classmethod
     def concat(cls, parts: Sequence[Sequence[Message]]) -> "Payloads | Lines | Messages":
-        """Put records one after another; only those that are no ``Lines`` are joined."""
+        """Concatenate records; only those that are not ``Lines`` are copied."""
         lines = [part for part in parts if isinstance(part, Lines)]
         return cls(lines) if len(parts) == len(lines) > 1 else Messages.concat(parts)
 
@@ -54,23 +54,23 @@ class Payloads(Sequence[Message]):
         return part[row]
 
     def _place(self, index: int) -> tuple[Lines, int]:
-        """Return the part that has a row, and its place there."""
+        """Return the part that contains a row, and the row's index in it."""
         index = range(len(self))[index]
         place = bisect_right(self._ends, index)
         return self.parts[place], index - (self._ends[place - 1] if place else 0)
 
     @property
     def size(self) -> int:
-        """Bytes that the rows take in memory, roughly."""
+        """Approximate size of the rows in memory, in bytes."""
         return sum(part.size for part in self.parts)
 
     @property
     def rejected(self) -> list[Any]:
-        """What of the payloads could not be read."""
+        """Lines of the payloads that could not be read."""
         return [each for part in self.parts for each in part.rejected]
 
     def original(self, index: int) -> bytes:
-        """Return one row as a line without its end; see ``Lines.original``."""
+        """Return one row as a line without its line end; see ``Lines.original``."""
         part, row = self._place(index)
         return part.original(row)
 
@@ -81,7 +81,7 @@ def payloads_of(records: Sequence[Message]) -> Sequence[Lines]:
     Raises
     ------
     EncodeError
-        where a message could not be written as a line either.
+        if a message cannot be encoded as a line.
 
     """
     return records.parts if isinstance(records, Payloads) else [to_lines(records)]

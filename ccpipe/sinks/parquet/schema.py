@@ -3,10 +3,10 @@
 import pyarrow as pa
 
 TAG_COLUMNS = ("hostname", "type", "type-id", "stype", "stype-id")
-"""Tags with a column each, named with ``_`` for ``-``; the others share the column ``tags``."""
+"""Tags with a column of their own, with ``_`` for ``-``; the others are in the column ``tags``."""
 
 NAME = pa.dictionary(pa.int32(), pa.string())
-"""The type of names and tags."""
+"""Arrow type of names and tags."""
 
 SCHEMA = pa.schema(
     [
@@ -31,13 +31,13 @@ SCHEMA = pa.schema(
 """
 
 PATH_COLUMNS = pa.schema([("cluster", pa.string()), ("date", pa.date32())])
-"""What the path says: the cluster and the day in UTC."""
+"""Columns from the path: the cluster and the day in UTC."""
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""In a path, what a row does not have: a tag ``cluster`` or a time."""
+"""Stands in a path for a missing tag ``cluster`` or timestamp."""
 
 MAX_NAME = 255
-"""Bytes that Linux's file systems allow for the name of a folder."""
+"""Maximum length of a folder's name on Linux, in bytes."""
 
 DAY = 86_400 * 10**9
-"""Nanoseconds."""
+"""A day in nanoseconds."""

@@ -42,16 +42,16 @@ from ccpipe.sinks.parquet.table import DayRows, DaySplitter
 from ccpipe.sinks.parquet.writer import write_file
 
 FOLDERS = 64
-"""Folders whose messages are remembered: those that were written to last."""
+"""Number of folders whose messages are remembered: the last ones written to."""
 
 
 class ParquetSink(Sink):
     """Writes each batch as one file per cluster and day; several bridges may share a folder.
 
-    A file appears under its name when it is complete and safe on the disk, and only then does
-    ``write()`` return. Its metadata names the messages whose rows it has, so that what is
-    delivered again, after a crash between the files of a batch too, is not written again. Small
-    files are joined later: see ``Housekeeping``.
+    A file gets its final name when it is complete and synced to disk, and only then does
+    ``write()`` return. Its metadata lists the messages whose rows it contains, so that redelivered
+    messages are not written again, even after a crash between the files of a batch. Small files
+    are merged later: see ``Housekeeping``.
     """
 
     takes = Payloads
@@ -63,7 +63,7 @@ class ParquetSink(Sink):
     def __init__(
         self,
         *,
-        dir: str,  # noqa: A002 - the word of the recipe
+        dir: str,  # noqa: A002 - the key in recipes
         compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd",
         retention: Duration = Duration(0),
         compact: bool = True,
@@ -84,7 +84,7 @@ class ParquetSink(Sink):
         Raises
         ------
         ConfigError
-            where pyarrow was built without that compression.
+            if pyarrow was built without that compression.
 
         """
         if compression != "none" and not pa.Codec.is_available(compression):
@@ -104,7 +104,7 @@ class ParquetSink(Sink):
         Raises
         ------
         ConfigError, DeniedError
-            where it cannot.
+            if it is not.
 
         """
         check_folder(self.folder)
@@ -115,7 +115,7 @@ class ParquetSink(Sink):
         Raises
         ------
         DeniedError, UnavailableError
-            where that cannot be.
+            if that fails.
 
         """
         try:
@@ -127,7 +127,7 @@ class ParquetSink(Sink):
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Wait for a file that is being joined; no other stays open between writes."""
+        """Wait for a running compaction; no other file stays open between writes."""
         await self._housekeeping.close()
 
     async def write(self, records: Sequence[Message]) -> None:
@@ -136,17 +136,17 @@ class ParquetSink(Sink):
         Raises
         ------
         UnavailableError
-            where the disk is full or fails; no file of this batch stays then.
+            if the disk is full or fails; no file of this batch is kept.
         RejectedError
-            where a cluster's name is too long for a folder.
+            if a cluster's name is too long for a folder.
         EncodeError
-            where a message could not be written as a line either.
+            if a message cannot be encoded as a line.
 
         """
         await self._write(records, None)
 
     async def write_once(self, records: Sequence[Message], ids: MessageIds) -> None:
-        """Write those records whose messages no file has yet; raises as ``write``."""
+        """Write the records of messages that no file contains yet; raises as ``write``."""
         await self._write(records, ids)
 
     async def _write(self, records: Sequence[Message], ids: MessageIds | None) -> None:
@@ -168,7 +168,7 @@ class ParquetSink(Sink):
             files = [self._prepared(part, ids, undo) for part in self._splitter.parts(payloads)]
             with locked(self.folder):
                 for place, file in enumerate(files):
-                    # Another bridge may have written the same messages while we wrote ours.
+                    # Another bridge may have written the same messages concurrently.
                     stored = self._messages(file.folder).look() if ids else ()
                     if any(old.overlaps(run) for old in stored for run in file.runs):
                         files[place] = self._prepared(file.part, ids, undo)
@@ -182,7 +182,7 @@ class ParquetSink(Sink):
     def _prepared(
         self, part: DayRows, ids: MessageIds | None, undo: contextlib.ExitStack
     ) -> "_File":
-        """Write the rows of a part that are not stored yet to a file that no reader takes."""
+        """Write a part's rows that are not stored yet to a file that readers ignore."""
         folder, name, table = self.folder / part.path, new_name(), part.table
         make_folder(folder)
         runs: list[MessageRange] = []
@@ -192,17 +192,17 @@ class ParquetSink(Sink):
                 table = table.filter(pa.array(map(bool, keep), pa.bool_()))
             if not len(table):
                 return _File(part, folder, name, None, [])
-        # DuckDB's *.parquet matches names that begin with a dot too.
+        # DuckDB's *.parquet also matches names that begin with a dot.
         path = folder / f".{name}.tmp"
         undo.callback(_remove, path)
         write_file(path, table, self.compression, metadata(runs))
         return _File(part, folder, name, path, runs)
 
     def _rename(self, files: Sequence["_File"], undo: contextlib.ExitStack, *, keep: bool) -> None:
-        """Give files their names, durably.
+        """Rename files to their final names, durably.
 
-        Where that fails they go again, unless their messages are known: then those that have their
-        names stay, for another bridge may have seen them.
+        On failure they are removed again, unless their messages are known: then renamed files
+        stay, as another bridge may have seen them.
         """
         for file in files:
             assert file.path is not None
@@ -214,7 +214,7 @@ class ParquetSink(Sink):
             sync_folder(folder)
 
     def _messages(self, folder: Path) -> StoredMessages:
-        """Return what is known of a folder; what is known of others is forgotten in time."""
+        """Return the known messages of a folder; those of the least recent folders are dropped."""
         known = self._stored.setdefault(folder, StoredMessages(folder))
         self._stored.move_to_end(folder)
         if len(self._stored) > FOLDERS:
@@ -223,7 +223,7 @@ class ParquetSink(Sink):
 
 
 class _File(NamedTuple):
-    """A file that is written and has no name yet; without a path where there was nothing new."""
+    """A written file before it is renamed; without a path if there were no new rows."""
 
     part: DayRows
     folder: Path

@@ -16,17 +16,16 @@ from ccpipe.sinks.parquet.schema import MAX_NAME, NAME, NULL, SCHEMA
 KERNEL = load_kernel(__package__)
 
 MAX_KNOWN = 2**18
-"""Series that are remembered between batches."""
+"""Maximum number of series remembered between batches."""
 
 Rows: TypeAlias = "array[int] | None"
-"""Numbers of rows, in ascending order; None for all."""
+"""Row indices, in ascending order; None for all."""
 Texts: TypeAlias = tuple[Any, bytes]
-"""Where each text begins and the last one ends, and the bytes of all."""
+"""Offsets of each text and of the end of the last one, and the bytes of all."""
 Values: TypeAlias = tuple[Any, bytearray | None, int]
-"""A buffer, or two for texts; a bit for each row that has a value, or None; and how many have none.
-"""
+"""Data (two buffers for texts), validity bits or None, and the number of nulls."""
 Names: TypeAlias = tuple[Any, bytearray | None, int, Texts]
-"""The same for numbers, and the texts that they number."""
+"""The same for dictionary indices, with the dictionary's texts."""
 
 
 class Buffers(NamedTuple):
@@ -36,7 +35,7 @@ class Buffers(NamedTuple):
     ns: Values
     fields: tuple[Any, list[str]]
     names: list[Names | None]
-    """Of the measurement and of ``TAG_COLUMNS``."""
+    """For the measurement and ``TAG_COLUMNS``."""
     tags: tuple[Any, Texts, Texts]
     value: Values
     int: Values | None
@@ -49,27 +48,27 @@ class DayRows(NamedTuple):
     """The rows of one cluster and day."""
 
     path: str
-    """Of their folder."""
+    """Of the folder's name."""
     table: pa.Table
-    """Of ``SCHEMA``."""
+    """A table of ``SCHEMA``."""
     rows: Rows
-    """Their places among all rows, in ascending order; None for all of them."""
+    """Row indices in the batch, in ascending order; None for all rows."""
 
 
 class DaySplitter:
-    """Splits lines by cluster and day, and remembers their series."""
+    """Splits lines by cluster and day; caches their series."""
 
     def __init__(self) -> None:
-        """Begin without any."""
-        self._known: Any = None  # the kernel's, of the table of the lines that came last
+        """Start with an empty cache."""
+        self._known: Any = None  # of the kernel, for the table of the latest lines
 
     def parts(self, payloads: Sequence[Lines]) -> Iterator[DayRows]:
-        """Return the tables of the lines of some payloads.
+        """Return the tables for the lines of some payloads.
 
         Raises
         ------
         RejectedError
-            naming the rows whose cluster's name is too long for a folder.
+            for rows whose cluster's name is too long for a folder.
 
         """
         payloads = [lines for lines in payloads if len(lines)]
@@ -86,7 +85,7 @@ class DaySplitter:
 
     def _columns(self, payloads: Sequence[Lines]) -> Any:
         if KERNEL is None:
-            # It needs pyarrow.compute: 9 MB, and 60 ms at the start, that the kernel saves.
+            # Needs pyarrow.compute: 9 MB, and 60 ms at startup, which the kernel avoids.
             from ccpipe.sinks.parquet.in_python import LineColumns
 
             return LineColumns(Lines.concat(payloads))
@@ -95,7 +94,7 @@ class DaySplitter:
             payloads = [Lines.concat(payloads)]
             table = payloads[0].table
         if self._known is None or self._known.table is not table or len(self._known) > MAX_KNOWN:
-            self._known = None  # frees its memory before the next one takes some
+            self._known = None  # free its memory before the next one
             self._known = KERNEL.Known(table)
         return KERNEL.Columns(payloads, self._known)
 

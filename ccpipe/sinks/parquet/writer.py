@@ -1,4 +1,4 @@
-"""Tables to complete files."""
+"""Writing tables to complete files."""
 
 import inspect
 import os
@@ -13,23 +13,23 @@ from ccpipe.sinks.parquet.schema import SCHEMA
 
 GROUP_ROWS = 150_000
 GROUP_BYTES = 16 * 2**20
-"""Rows and bytes of a row group at most: what a reader or writer holds at once."""
+"""Maximum rows and bytes of a row group: the memory that a reader or writer needs."""
 
 _PAGE_ROWS = 20 * 1024
 
 _OPTIONS: dict[str, Any] = {
-    # A dictionary of doubles is built, grows too large, and is thrown away.
+    # A dictionary of doubles would be built, grow too large, and be discarded.
     "use_dictionary": [
         field.name for field in SCHEMA if pa.types.is_dictionary(field.type) or field.name == "ns"
     ],
-    # What readers skip row groups by: all nodes and metrics are in each.
+    # Readers skip row groups by these columns; all nodes and metrics are in each.
     "write_statistics": ["time"],
-    # Doubles of 20 000 rows, which zstd compresses best; the other columns need few bytes a row.
+    # 20 000 doubles, which zstd compresses best; the other columns need few bytes per row.
     "data_page_size": 8 * _PAGE_ROWS,
     "write_batch_size": _PAGE_ROWS,
 }
 if "max_rows_per_page" in inspect.signature(pq.ParquetWriter).parameters:
-    # Newer ones end a page after 20 000 rows, and each page costs a compressor.
+    # Newer versions end a page after 20 000 rows, and each page costs a compressor.
     _OPTIONS["max_rows_per_page"] = GROUP_ROWS
 
 

@@ -1,9 +1,9 @@
-"""PostgreSQL: rows once, by binary COPY."""
+"""PostgreSQL: each row once, by binary COPY."""
 
 from ccpipe.errors import MissingExtra
 
 try:
-    import asyncpg  # noqa: F401 - what is below needs it
+    import asyncpg  # noqa: F401 - needed by the modules below
 except ImportError:
     raise MissingExtra("asyncpg", "postgres") from None
 

@@ -1,4 +1,4 @@
-"""The connection to a database: opened when it is needed, its errors told in ccpipe's words."""
+"""The connection to a database: opened on demand, with errors translated to ccpipe's."""
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 
 from ccpipe.config import read_secret
+from ccpipe.config.dump import mask
 from ccpipe.errors import (
     CcpipeError,
     ConfigError,
@@ -15,6 +16,7 @@ from ccpipe.errors import (
     RejectedError,
     TimedOutError,
     UnavailableError,
+    system_reason,
 )
 from ccpipe.sinks.postgres.migrations import may_write, migrate
 
@@ -22,7 +24,7 @@ FAILURES = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
-    OSError,  # TimeoutError too
+    OSError,  # including TimeoutError
 )
 
 
@@ -30,17 +32,17 @@ class Database:
     """One database, and at most one connection to it."""
 
     def __init__(self, url: str, password_file: str, timeout: float, tables: Sequence[str]) -> None:
-        """Take an address; raises ConfigError where it is none, or holds a password.
+        """Check the address; raises ConfigError if it is invalid or contains a password.
 
         `tables` are those that are written to.
         """
         try:
             address = urlsplit(url)
             is_address = address.scheme in ("postgresql", "postgres") and address.port != 0
-        except ValueError:  # a port that is no number
+        except ValueError:  # the port is not a number
             is_address = False
         if not is_address:
-            raise ConfigError(f"url: {url!r} is not a postgresql:// address")
+            raise ConfigError(f"url: {mask(url, 'url')!r} is not a postgresql:// address")
         if address.password or "password" in parse_qs(address.query):
             raise ConfigError("url: must not contain a password; use password_file")
         self.url = url
@@ -50,7 +52,7 @@ class Database:
         self.tables = tables
         self.connection: Any = None
         self.openings = 0
-        """How often it was connected to: another server may answer each time."""
+        """Number of connections made so far: each may have reached a different server."""
 
     async def check(self) -> None:
         """Check that the tables can be written, without writing.
@@ -58,11 +60,11 @@ class Database:
         Raises
         ------
         UnavailableError
-            where it does not answer.
+            if it does not answer.
         ConfigError
-            where the password cannot be read or there is no such database.
+            if the password cannot be read or the database does not exist.
         DeniedError
-            where the server refuses us.
+            if the server refuses us.
 
         """
         try:
@@ -78,9 +80,9 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def using(self) -> AsyncIterator[Any]:
-        """Yield a connection to a database whose tables are there; raises as ``check()`` does.
+        """Yield a connection to a database in which the tables exist; raises as ``check()`` does.
 
-        It stays open for the next time, unless something failed that leaves it in doubt.
+        It is kept open for the next use, unless an error left it in doubt.
         """
         try:
             if self.connection is None:
@@ -90,12 +92,12 @@ class Database:
             yield self.connection
         except FAILURES as error:
             reported = self._reported(error)
-            if not isinstance(reported, RejectedError):  # then the connection is as good as before
+            if not isinstance(reported, RejectedError):  # then the connection is still usable
                 self._drop()
             raise reported from None
         except (RejectedError, GeneratorExit):
             raise
-        except BaseException:  # cancelled half-way
+        except BaseException:  # cancelled midway
             self._drop()
             raise
 
@@ -122,28 +124,30 @@ class Database:
                 command_timeout=self.timeout,
                 server_settings={
                     "application_name": "ccpipe",
-                    # The server must time out too, or it might commit later what we send again,
-                    # and hold back others while we stand still in a transaction.
+                    # The server must time out too, or it might commit later what is sent again,
+                    # and block others while this process is stalled in a transaction.
                     "statement_timeout": milliseconds,
                     "idle_in_transaction_session_timeout": milliseconds,
                 },
             )
-        except ValueError as error:  # an option in the address that the library does not know
+        except ValueError as error:  # an option in the URL that the library does not know
             raise ConfigError(f"url: {error}") from None
 
     def _reported(self, error: Exception) -> CcpipeError:
         """Translate an error of the library.
 
-        Only a state that speaks of the rows condemns them. What may pass is tried again.
+        Only an error state about the rows rejects them; other errors are retried if they may be
+        temporary.
         """
         state = getattr(error, "sqlstate", None) or ""
-        reason = f"{self.place}: {str(error) or type(error).__name__}"
+        text = system_reason(error) if isinstance(error, OSError) else str(error)
+        reason = f"{self.place}: {text or type(error).__name__}"
         if state.startswith("28") or state == "42501":  # authorization, privileges
             return DeniedError(reason)
-        # characters that the database's encoding does not have, times that a hypertable does not
+        # not representable in the database's encoding, or times outside a hypertable's range
         if state in {"22021", "22P05", "22008"}:
             return RejectedError(reason)
-        # no such database, no such schema, tables of somebody else in our place
+        # no such database or schema, or foreign tables with our names
         if state in {"3D000", "3F000", "42P07"}:
             return ConfigError(f"url: {reason}")
         if isinstance(error, TimeoutError | asyncpg.QueryCanceledError):

@@ -1,4 +1,4 @@
-"""Which messages are stored: noted in the transaction that stores their rows."""
+"""Ids of stored messages, recorded in the transaction that stores their rows."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
@@ -8,10 +8,10 @@ from ccpipe.pipeline import MessageIds, MessageRange
 from ccpipe.sinks.postgres.database import FAILURES
 
 MAX_RUNS = 100_000
-"""Runs of messages that are remembered: about 20 MB. The oldest go first."""
+"""Maximum number of recorded runs, about 20 MB; the oldest are removed first."""
 
 _LOCK = 0x63637071
-"""Any number that all bridges take: who notes messages, from then to the end of its transaction."""
+"""Key of the advisory lock for recording messages, shared by all bridges and held until commit."""
 
 _OVERLAPPING = """
     SELECT consumer, first, last, since, until FROM delivered
@@ -34,7 +34,7 @@ _FORGET = "DELETE FROM delivered WHERE id <= (SELECT max(id) FROM delivered) - $
 
 
 async def overlapping(connection: Any, runs: Sequence[MessageRange]) -> list[MessageRange]:
-    """Return what is stored and may have messages of `runs`."""
+    """Return stored runs that may overlap with `runs`."""
     first, last = min(run.first for run in runs), max(run.last for run in runs)
     consumers = sorted({run.consumer for run in runs})
     rows = await connection.fetch(_OVERLAPPING, consumers, first, last)
@@ -42,9 +42,9 @@ async def overlapping(connection: Any, runs: Sequence[MessageRange]) -> list[Mes
 
 
 async def is_noted(connection: Any, runs: Sequence[MessageRange]) -> bool:
-    """Note runs as stored; false where another bridge has stored some of them meanwhile.
+    """Record runs as stored; false if another bridge has stored some of them meanwhile.
 
-    Who notes waits for others who do, and sees what they have committed: of two transactions with
+    Recording is serialised by a lock and sees what others have committed: of two transactions with
     the same message one gets false, and must be rolled back.
     """
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
@@ -53,24 +53,24 @@ async def is_noted(connection: Any, runs: Sequence[MessageRange]) -> bool:
 
 
 Write = Callable[[bytearray | None], Awaitable[bool]]
-"""Writes the records with a 1, or all for None; false where that must begin anew."""
+"""Writes the records marked 1, or all for None; false if it must start over."""
 
 
 class Once:
-    """Writes records and notes their messages in one transaction."""
+    """Writes records and records their messages in one transaction."""
 
     def __init__(self) -> None:
-        """Begin with removing."""
+        """Start with pruning due."""
         self._noted = MAX_RUNS
 
     async def prune(self, connection: Any) -> None:
-        """Remove the oldest runs where a hundredth is new."""
+        """Remove the oldest runs, after every hundredth of the maximum."""
         if self._noted >= MAX_RUNS // 100:
             await connection.execute(_FORGET, MAX_RUNS)
             self._noted = 0
 
     async def is_written(self, connection: Any, ids: MessageIds | None, write: Write) -> bool:
-        """Write what is not stored; false where nothing was and it must begin anew."""
+        """Write what is not stored; false if nothing was written and it must start over."""
         transaction = connection.transaction(isolation="read_committed")
         await transaction.start()
         try:

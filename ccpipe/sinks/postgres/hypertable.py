@@ -1,6 +1,6 @@
-"""``samples`` as a hypertable of TimescaleDB, where its extension is there.
+"""``samples`` as a hypertable of TimescaleDB, if its extension is installed.
 
-Of TimescaleDB only what its Apache edition has is used.
+Only features of TimescaleDB's Apache edition are used.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ IS_AVAILABLE = """
                    WHERE proname = 'create_hypertable' AND pg_function_is_visible(oid))
 """
 
-# A table that is partitioned cannot become one.
+# A partitioned table cannot become a hypertable.
 CREATE = """
     CREATE TABLE samples_plain (LIKE samples);
     DROP VIEW messages;
@@ -28,12 +28,12 @@ CREATE = """
                value, "int", uint, bool, text
         FROM samples JOIN series ON series.id = samples.series;
 """
-"""Of the empty table of the migrations."""
+"""Applied to the empty table of the migrations."""
 
 DROP_CHUNKS = """
     SELECT drop_chunks('samples', older_than => now() - $1::float * interval '1 second')
 """
-"""Those all of whose rows are older than so many seconds."""
+"""Chunks whose rows are all older than a number of seconds."""
 
 _IS_ONE = """
     SELECT EXISTS (
@@ -45,13 +45,13 @@ _IS_ONE = """
 
 
 async def is_hypertable(connection: Any) -> bool:
-    """Say whether `samples` is one."""
+    """Return whether `samples` is a hypertable."""
     view = "SELECT to_regclass('timescaledb_information.hypertables') IS NOT NULL"
     return bool(await connection.fetchval(view) and await connection.fetchval(_IS_ONE))
 
 
 def refuse_no_time(times: Sequence[int]) -> None:
-    """Raise RejectedError naming the rows without a time: a hypertable has no place for them."""
+    """Raise RejectedError for rows without a time, which a hypertable cannot store."""
     if NO_TIME in times:
         raise RejectedError(
             "TimescaleDB cannot store a line without a time",

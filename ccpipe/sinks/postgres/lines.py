@@ -40,7 +40,7 @@ from ccpipe.sinks.postgres.store import PostgresStore
 
 
 class PostgresSink(PostgresStore):
-    """Writes each batch as one COPY, and finds its rows again by the view ``messages``."""
+    """Writes each batch with one COPY; the view ``messages`` joins its tables for reading."""
 
     takes = Messages
 
@@ -71,7 +71,7 @@ class PostgresSink(PostgresStore):
         return lines
 
     async def begin(self, connection: Any) -> None:
-        """Forget what was known over another connection, and drop partitions that are too old."""
+        """Reset what was cached over another connection, and drop old partitions."""
         if self._opening != self.database.openings:
             self._forget()
             self._opening = self.database.openings
@@ -84,7 +84,7 @@ class PostgresSink(PostgresStore):
         self._partitions.forget()
 
     async def prepare(self, connection: Any, records: Lines) -> None:
-        """See that series and partitions of some lines are there."""
+        """Ensure that series and partitions of some lines exist."""
         if self._partitions.is_hypertable:
             refuse_no_time(records.times)
         await self._partitions.make(connection, days(records))
@@ -95,7 +95,7 @@ class PostgresSink(PostgresStore):
                 await self._ids.ask(connection, records, pairs[: 2 * MAX_ASKED])
 
     async def _ensure_generation(self, connection: Any) -> bool:
-        """Return whether the tables are those that we know; forget what we know of others."""
+        """Return whether the tables are those seen before; reset the caches if not."""
         found = await generation(connection)
         if found == self._generation:
             return True
@@ -104,7 +104,7 @@ class PostgresSink(PostgresStore):
         return False
 
     async def copy(self, connection: Any, records: Lines, keep: bytearray | None) -> bool:
-        """Copy lines; false where series have other numbers by now."""
+        """Copy lines; false if series have different ids by now."""
         if not await self._ensure_generation(connection):
             return False
         lines = records if keep is None else records.take(keep)
@@ -120,7 +120,7 @@ class PostgresSink(PostgresStore):
 
 
 def refuse_nul(lines: Lines) -> None:
-    """Raise RejectedError naming the rows whose text holds NUL."""
+    """Raise RejectedError for rows whose text contains NUL."""
     bad = [
         row
         for row in compress(range(len(lines)), map(ValueType.TEXT.__eq__, lines.types))

@@ -1,4 +1,4 @@
-"""A partition of ``samples`` for each day: made when its first row comes, dropped when old."""
+"""One partition of ``samples`` per day: created with its first row, dropped when old."""
 
 import logging
 import re
@@ -15,13 +15,13 @@ from ccpipe.sinks.postgres.migrations import LOCK
 log = logging.getLogger(__name__)
 
 DAYS_BACK, DAYS_AHEAD = 3660, 2
-"""Days from today that get partitions; rows of other days share the partition `samples_other`.
+"""Maximum distance from today in days for a separate partition; other rows share `samples_other`.
 
-So a clock that is wrong, or hostile, does not make a table for each day of a millennium.
+So a wrong or malicious clock does not create a table for each day of a millennium.
 """
 
 RETENTION_SECONDS = 3600.0
-"""How often partitions are looked for that are too old."""
+"""Interval at which partitions are checked for age."""
 
 _PARTITIONS = """
     SELECT inhrelid::regclass::text FROM pg_inherits
@@ -30,22 +30,22 @@ _PARTITIONS = """
 
 
 class Partitions:
-    """Which partitions are there, as far as one bridge knows."""
+    """The existing partitions, as far as one bridge knows."""
 
     def __init__(self, retention: float) -> None:
-        """Keep days for `retention` seconds; 0 is for ever."""
+        """Keep days for `retention` seconds; 0 is forever."""
         self.retention = retention
         self.is_hypertable = False
-        """Whether TimescaleDB makes and names them."""
+        """Whether TimescaleDB creates and names them."""
         self._known: set[int] = set()
         self._next = 0.0
 
     def forget(self) -> None:
-        """Forget what is there: the table is another one now."""
+        """Reset: the table has been replaced."""
         self._known.clear()
 
     async def make(self, connection: Any, days: Iterable[int]) -> None:
-        """Make the partitions of some days, counted from the epoch, where they are missing."""
+        """Create missing partitions for some days, counted from the epoch."""
         if self.is_hypertable:
             return
         today = int(time.time() // 86_400)
@@ -62,20 +62,20 @@ class Partitions:
                 if await connection.fetchval(
                     "SELECT relkind <> 'p' FROM pg_class WHERE oid = to_regclass('samples')"
                 ):
-                    return  # a table of the site's own making
+                    return  # a table created by the site
                 await connection.execute(
                     f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF samples "
                     f"FOR VALUES FROM ('{day} 00:00Z') TO ('{day + timedelta(1)} 00:00Z')"
                 )
         except (
-            asyncpg.CheckViolationError,  # `samples_other` has rows of that day
-            asyncpg.InvalidObjectDefinitionError,  # another partition has that day
+            asyncpg.CheckViolationError,  # `samples_other` contains rows of that day
+            asyncpg.InvalidObjectDefinitionError,  # another partition covers that day
             asyncpg.InsufficientPrivilegeError,
         ) as error:
             log.info("no partition %s, so its rows go to another one: %s", name, error)
 
     async def drop_old(self, connection: Any) -> None:
-        """Drop the partitions whose last row is older than the retention."""
+        """Drop partitions whose last row is older than the retention."""
         if not self.retention or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + RETENTION_SECONDS
@@ -93,7 +93,7 @@ class Partitions:
             async with connection.transaction():
                 await connection.execute("SET LOCAL lock_timeout = '1s'")
                 await connection.execute(statement, *values)
-        except asyncpg.PostgresError as error:  # a long query reads it: next time
+        except asyncpg.PostgresError as error:  # in use by a long query: next time
             log.warning("%s is older than the retention, but stays for now: %s", name, error)
         else:
             self.forget()

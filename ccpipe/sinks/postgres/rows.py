@@ -1,4 +1,4 @@
-"""Rows as PostgreSQL's binary COPY wants them, in pure Python: the twin of the compiled kernel."""
+"""Rows in PostgreSQL's binary COPY format, in pure Python: the twin of the compiled kernel."""
 
 import struct
 import sys
@@ -14,13 +14,13 @@ from ccpipe.formats.lineprotocol.precision import INT64_MIN, NO_TIME
 KERNEL = load_kernel(__package__)
 
 COLUMNS = ("time", "value", "series", "ns", "int", "uint", "bool", "text")
-"""Of ``samples``, in the order of its rows."""
+"""Columns of ``samples``, in row order."""
 
 Ids = Mapping[int, "array[int]"]
-"""Of each field by its code: the number of each series by its code, 0 for unknown."""
+"""For each field code, the id of each series by its code; 0 if unknown."""
 
 DAY = 86_400 * 10**9
-"""Nanoseconds."""
+"""A day in nanoseconds."""
 
 
 def days(lines: Lines) -> set[int]:
@@ -32,7 +32,7 @@ def days(lines: Lines) -> set[int]:
 
 
 def rows(lines: Lines, ids: Ids) -> bytearray:
-    """Write lines as rows of ``COLUMNS``."""
+    """Encode lines as rows of ``COLUMNS``."""
     texts = []
     if ValueType.TEXT in lines.types.tobytes():
         found = compress(lines.exact, map(ValueType.TEXT.__eq__, lines.types))
@@ -44,7 +44,7 @@ def rows(lines: Lines, ids: Ids) -> bytearray:
 
 
 def rows_in_python(lines: Lines, ids: Ids, texts: Sequence[bytes]) -> bytearray:
-    """Write rows without the kernel, those of one value type together."""
+    """Encode rows without the kernel, grouped by value type."""
     parts: list[bytes | bytearray] = [b"PGCOPY\n\xff\r\n\0", bytes(8)]
     series = _ids_by_row(lines, ids)
     kinds = lines.types.tobytes()
@@ -71,14 +71,14 @@ def rows_in_python(lines: Lines, ids: Ids, texts: Sequence[bytes]) -> bytearray:
 
 def _ids_by_row(lines: Lines, ids: Ids) -> "array[int]":
     fields = set(lines.fields)
-    if len(fields) == 1:  # as of metrics: a third of the time
+    if len(fields) == 1:  # the common case for metrics: a third of the time
         return array("i", list(map(ids[fields.pop()].__getitem__, lines.series)))
     pairs = zip(lines.series, lines.fields, strict=True)
     return array("i", [ids[field][code] for code, field in pairs])
 
 
 def _chooser(kinds: bytes, kind: int) -> "Callable[[array[Any]], array[Any]]":
-    """Return what takes the rows of one value type out of a column."""
+    """Return a function that selects the rows of one value type from a column."""
     if kinds.count(kind) == len(kinds):
         return lambda column: column
     mask = kinds.translate(bytes(code == kind for code in range(256)))
@@ -86,11 +86,11 @@ def _chooser(kinds: bytes, kind: int) -> "Callable[[array[Any]], array[Any]]":
 
 
 _YEAR_2000 = 946_684_800 * 10**6
-"""When PostgreSQL's time begins, in microseconds since the epoch."""
+"""PostgreSQL's epoch, in microseconds since the Unix epoch."""
 
 
 def _moments(times: "array[int]") -> tuple[bytes, bytes]:
-    """Return microseconds and the nanoseconds beyond; in a payload they come in long runs."""
+    """Return microseconds and remaining nanoseconds; times in a payload come in long runs."""
     micros, beyond = [], []
     for time, run in groupby(times):
         count = len(list(run))
@@ -104,11 +104,13 @@ def _moments(times: "array[int]") -> tuple[bytes, bytes]:
 
 
 def _numeric(exact: "array[int]") -> bytes:
-    """Write unsigned integers of 64 bits as ``numeric``: five digits to the base 10 000."""
+    """Encode unsigned 64-bit integers as ``numeric``: five digits to the base 10 000."""
     cells = array("H")
     for bits in exact:
         value = bits % 2**64
-        cells.extend((5, 4, 0, 0))  # digits, weight of the first, sign, decimals to show
+        cells.extend(
+            (5, 4, 0, 0)
+        )  # number of digits, weight of the first, sign, displayed decimals
         cells.extend(value // 10**power % 10**4 for power in (16, 12, 8, 4, 0))
     return _big_endian(cells)
 
@@ -124,9 +126,9 @@ _NULL = struct.pack(">i", -1)
 
 
 def _interleave(count: int, columns: Sequence[bytes | None]) -> bytearray:
-    """Write rows whose cells have one width in each column; None is a column of nulls.
+    """Encode rows whose columns have fixed widths; None is a column of nulls.
 
-    A row is copied as often as there are rows, and each byte of each column put in by one slice:
+    A row template is repeated, and each byte of each column filled in by one slice assignment:
     about ten times as fast as row by row.
     """
     row = bytearray(struct.pack(">h", len(COLUMNS)))
@@ -146,7 +148,7 @@ def _interleave(count: int, columns: Sequence[bytes | None]) -> bytearray:
 
 
 def _ended(begun: bytearray, texts: Sequence[bytes]) -> list[bytearray]:
-    """Put a text after each row that was begun."""
+    """Append a text to each row."""
     width = len(begun) // len(texts)
     return [
         begun[row * width : (row + 1) * width] + struct.pack(">i", len(text)) + text

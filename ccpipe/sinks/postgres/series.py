@@ -1,4 +1,4 @@
-"""The numbers by which ``samples`` names its series: asked for once, and remembered."""
+"""Ids of series in ``samples``: queried once, then cached."""
 
 import sys
 from array import array
@@ -14,7 +14,7 @@ from ccpipe.sinks.postgres.series_rows import (
     unknown_pairs,
 )
 
-# All keys in one parameter and all numbers in one answer: the library takes long for lists.
+# All keys in one parameter and all ids in one result: the library is slow with long lists.
 FOUND = """
     SELECT string_agg(int4send(coalesce(id, 0)), '' ORDER BY place)
     FROM (SELECT place, substring($1::bytea FROM 16 * place + 1 FOR 16) AS key
@@ -29,7 +29,7 @@ TEMPORARY = """
     ) ON COMMIT DELETE ROWS
 """
 
-# In one order everywhere: no deadlocks.
+# The same order everywhere prevents deadlocks.
 NEW_SERIES = """
     WITH made AS (
         INSERT INTO series
@@ -43,48 +43,48 @@ NEW_SERIES = """
     FROM ccpipe_new_series LEFT JOIN made USING (key)
 """
 
-# Reading from the table keeps it from being truncated or renamed until the transaction ends.
+# Reading from the table prevents truncating or renaming it until the transaction ends.
 GENERATION = """
     SELECT to_regclass('series')::oid::bigint, pg_relation_filenode(to_regclass('series'))::bigint,
            to_regclass('samples')::oid::bigint
     FROM (SELECT count(*) FROM (SELECT FROM series LIMIT 0) AS nothing) AS locked
 """
-"""What changes when one of the tables is another one, or was emptied."""
+"""Changes when one of the tables is replaced or truncated."""
 
 Generation = tuple[int, int, int]
 
 
 async def generation(connection: Any) -> Generation:
-    """Return which tables these are; they stay so until the end of the transaction."""
+    """Return the identity of the tables, which stays valid until the end of the transaction."""
     series, filenode, samples = await connection.fetchrow(GENERATION)
     return series, filenode, samples
 
 
 MAX_ASKED = 20_000
-"""Series that are asked for at once: a slow server makes so many well within the time limit."""
+"""Series per query: even a slow server creates this many well within the time limit."""
 
 _MANY = 64
 
 
 class SeriesIds:
-    """Numbers of the series of one ``SeriesTable``, which lives across payloads.
+    """Ids of the series of one ``SeriesTable``, which lives across payloads.
 
-    So there is one number for each series and field that came: no more than the table has.
+    It stores one id per series and field seen: no more than the table has.
     """
 
     def __init__(self) -> None:
-        """Know nothing."""
+        """Start empty."""
         self.table: SeriesTable | None = None
         self.by_field: dict[int, array[int]] = {}
-        """Of each field by its code: the number of each series by its code, 0 for unknown."""
+        """For each field code, the id of each series by its code; 0 if unknown."""
 
     def forget(self) -> None:
-        """Forget all: the tables are others now."""
+        """Reset: the tables have been replaced."""
         self.table = None
         self.by_field.clear()
 
     def prepare(self, lines: Lines) -> Pairs:
-        """Make room for the series of some lines; return those whose number is not known."""
+        """Make room for the series of some lines; return those without an id."""
         if lines.table is not self.table:
             self.forget()
             self.table = lines.table
@@ -92,20 +92,20 @@ class SeriesIds:
         fields = len(lines.table.fields)
         for field in range(fields) if fields < _MANY else set(lines.fields):
             ids = self.by_field.setdefault(field, array("i"))
-            if len(ids) < size:  # twice as long each time, so that new ones are cheap
+            if len(ids) < size:  # doubled each time, so that growth is cheap
                 ids.frombytes(bytes(ids.itemsize * max(size - len(ids), len(ids))))
         return unknown_pairs(lines, self.by_field)
 
     async def ask(self, connection: Any, lines: Lines, pairs: Pairs) -> None:
-        """Get the numbers of some series, making those that are new.
+        """Query the ids of some series, creating new ones.
 
-        That is a transaction of its own, and a short one: bridges that meet the same new series
-        wait for each other only for it, and a number that is remembered is one that stays.
+        This is a separate, short transaction: bridges that create the same series block each other
+        only for its duration, and a cached id is always a committed one.
 
         Raises
         ------
         RejectedError
-            naming the records of a series with the character NUL, which PostgreSQL keeps nowhere.
+            for records of a series containing NUL, which PostgreSQL cannot store.
 
         """
         keys = keys_of(lines, pairs)
@@ -121,13 +121,13 @@ class SeriesIds:
             )
             made = iter(_numbers(await connection.fetchval(NEW_SERIES)))
             ids = array("i", [id_ or next(made) for id_ in ids])
-            if 0 in ids:  # another bridge was first with some
+            if 0 in ids:  # another bridge created some first
                 ids = _numbers(await connection.fetchval(FOUND, known_by))
         store_ids(self.by_field, pairs, ids)
 
 
 def _numbers(answer: bytes) -> "array[int]":
-    """Return the numbers of an answer, 0 for series that there are not."""
+    """Return the ids of a result; 0 for series that do not exist."""
     numbers = array("i", answer)
     if sys.byteorder == "little":
         numbers.byteswap()

@@ -1,4 +1,4 @@
-"""New series: which they are, what they are known by, and their rows as binary COPY wants them.
+"""New series: detecting them, their digests, and their rows in binary COPY format.
 
 Each function has a compiled twin in ``_kernel.pyx``.
 """
@@ -16,17 +16,17 @@ from ccpipe.formats.lineprotocol import Lines, SeriesTable
 from ccpipe.sinks.postgres.rows import KERNEL, Ids
 
 TAG_COLUMNS = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
-"""Tags that have a column of their own, named with ``_`` for ``-``; the others share ``tags``."""
+"""Tags with a column of their own, with ``_`` for ``-``; the others share ``tags``."""
 
 DIGEST = 16
-"""Bytes that a series and field is known by in the database."""
+"""Bytes of the digest that identifies a series and field in the database."""
 
 Pairs: TypeAlias = "array[int]"
-"""Codes of series and of fields in turn, in the table that lines came with."""
+"""Alternating codes of series and fields, in the table of the lines."""
 
 
 def unknown_pairs(lines: Lines, ids: Ids) -> Pairs:
-    """Return each series and field of some lines once whose number is not known."""
+    """Return each series and field of some lines without an id, once."""
     if KERNEL is not None:
         found: Pairs = KERNEL.unknown_pairs(lines, ids)
         return found
@@ -40,8 +40,8 @@ def keys_of(lines: Lines, pairs: Pairs) -> list[bytes]:
     Raises
     ------
     RejectedError
-        naming the rows of series with the character NUL, as plain Influx line protocol allows and
-        PostgreSQL keeps nowhere.
+        for rows of series containing NUL, which Influx line protocol allows and PostgreSQL
+        cannot store.
 
     """
     key_of = lines.table.codes.key
@@ -61,7 +61,7 @@ def keys_of(lines: Lines, pairs: Pairs) -> list[bytes]:
 
 
 def digests(keys: list[bytes], fields: Sequence[str], pairs: Pairs) -> bytes:
-    """Return the digest of each series and field, one after the other."""
+    """Return the concatenated digests of each series and field."""
     if KERNEL is not None:
         written: bytes = KERNEL.digests(keys, fields, pairs)
         return written
@@ -70,7 +70,7 @@ def digests(keys: list[bytes], fields: Sequence[str], pairs: Pairs) -> bytes:
 
 def digests_in_python(keys: list[bytes], fields: Sequence[str], pairs: Pairs) -> bytes:
     """Compute digests without the kernel."""
-    # A space in the key is escaped, so this is the only one that is not.
+    # Spaces in the key are escaped, so this separator is unambiguous.
     endings = [b" " + name.encode() for name in fields]
     return b"".join(
         hashlib.blake2b(key + endings[field], digest_size=DIGEST).digest()
@@ -81,7 +81,7 @@ def digests_in_python(keys: list[bytes], fields: Sequence[str], pairs: Pairs) ->
 def series_rows(
     table: SeriesTable, keys: list[bytes], pairs: Pairs, digests: bytes, ids: "array[int]"
 ) -> bytearray:
-    """Write a row for each series and field whose number is 0, with its place and digest."""
+    """Encode a row for each series and field whose id is 0, with its index and digest."""
     if KERNEL is not None:
         written: bytearray = KERNEL.series_rows(table, keys, pairs, digests, ids)
         return written
@@ -91,7 +91,7 @@ def series_rows(
 def series_rows_in_python(
     table: SeriesTable, pairs: Pairs, digests: bytes, ids: "array[int]"
 ) -> bytearray:
-    """Write rows without the kernel."""
+    """Encode rows without the kernel."""
     parts = [b"PGCOPY\n\xff\r\n\0", bytes(8)]
     for place in (place for place, id_ in enumerate(ids) if not id_):
         name, tags, _ = table.series[pairs[2 * place]]
@@ -113,7 +113,7 @@ _NULL = struct.pack(">i", -1)
 
 
 def store_ids(ids: Ids, pairs: Pairs, numbers: "array[int]") -> None:
-    """Note the numbers of series and fields."""
+    """Record the ids of series and fields."""
     if KERNEL is not None:
         KERNEL.store_ids(ids, pairs, numbers)
         return

@@ -49,7 +49,7 @@ class PostgresSonarSink(PostgresStore):
         return True
 
     async def begin(self, connection: Any) -> None:
-        """Remove rows that are too old, once an hour."""
+        """Remove old rows, once an hour."""
         if not self.retention or time.monotonic() < self._next:
             return
         for table in COLUMNS:

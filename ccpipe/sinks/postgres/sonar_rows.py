@@ -1,4 +1,4 @@
-"""Sonar's envelopes as rows of tables, named and typed as in its specification."""
+"""Sonar's envelopes as rows of tables, with names and types of its specification."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UT
 
 
 def _names(type_: type[msgspec.Struct], *others: str) -> tuple[str, ...]:
-    """Return the fields of a type but for others, which have tables or columns of their own."""
+    """Return the fields of a type, except some that have separate tables or columns."""
     return tuple(name for name in type_.__struct_fields__ if name not in others)
 
 
@@ -44,7 +44,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "sonar_nodes": _names(ClusterNodes),
     "sonar_errors": ("detail",),
 }
-"""Of each table the columns that are fields of one type."""
+"""For each table, the columns that are fields of one type."""
 
 _NODE = ("time", "cluster", "node")
 _JOB = (*_NODE, "job", "epoch", "user")
@@ -58,7 +58,7 @@ _BEFORE = {
 }
 
 COLUMNS = {table: (*_BEFORE.get(table, _NODE), *names) for table, names in FIELDS.items()}
-"""Of each table all columns, in the order of its rows."""
+"""All columns of each table, in row order."""
 
 Row = tuple[Any, ...]
 
@@ -74,7 +74,7 @@ def rows(envelopes: Iterable[Envelope]) -> dict[str, list[Row]]:
 
 
 def _parts(envelope: Envelope) -> Iterator[tuple[str, Row, Any]]:
-    """Yield tables, what their rows begin with, and what their other cells are fields of."""
+    """Yield table, leading cells, and the object whose fields are the other cells."""
     for error in envelope.errors:
         yield "sonar_errors", (_time(error.time), error.cluster, error.node), error
     if envelope.data is None:
@@ -132,9 +132,11 @@ def _cell(name: str, value: Any) -> Any:
 
 
 def _time(text: str) -> datetime:
-    """Return a time; one that is missing is the epoch, so that its row is kept."""
+    """Return a time; the epoch for a missing one, so that its row is kept."""
     nanoseconds = timestamp.parse(text) or 0
     try:
         return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
-    except OverflowError:  # the first or last hours that there are, with an offset beyond them
+    except (
+        OverflowError
+    ):  # the first or last hours that can be represented, with an offset beyond them
         return _FIRST if nanoseconds < 0 else _LAST

@@ -1,4 +1,4 @@
-"""What both sinks of PostgreSQL share: a connection, and batches stored whole and once."""
+"""Shared by both PostgreSQL sinks: the connection, and storing each batch completely and once."""
 
 import contextlib
 import functools
@@ -13,20 +13,20 @@ from ccpipe.sinks.postgres.database import Database
 from ccpipe.sinks.postgres.delivered import Once
 
 TRIES = 5
-"""How often a write begins anew at once because another bridge, or a truncation, came between."""
+"""Immediate retries of a write after interference by another bridge or a truncation."""
 
 
 class PostgresStore(Sink):
     """Writes each batch as one transaction; several bridges may share a database.
 
-    All of a batch is kept or nothing. The ids of its messages are kept with it, so that what is
-    delivered again, in whatever batch, is not stored again.
+    A batch is stored completely or not at all. The ids of its messages are stored with it, so that
+    redelivered messages, in whatever batch, are not stored again.
     """
 
     stores_once = True
 
     tables: ClassVar[Sequence[str]]
-    """Those that are written to."""
+    """Tables that are written to."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class PostgresStore(Sink):
         Raises
         ------
         ConfigError
-            where the address is none, or holds a password.
+            if the address is none, or holds a password.
 
         """
         self.database = Database(url, password_file, float(timeout), self.tables)
@@ -58,27 +58,27 @@ class PostgresStore(Sink):
 
     @abstractmethod
     async def begin(self, connection: Any) -> None:
-        """Do what is due before a batch, such as removing what is too old."""
+        """Perform periodic work before a batch, such as removing old rows."""
 
     @abstractmethod
     async def copy(self, connection: Any, records: Any, keep: bytearray | None) -> bool:
-        """Copy records, or those to `keep`, in a transaction; false to begin the batch anew."""
+        """Copy records, or those in `keep`, in a transaction; false to start the batch over."""
 
     def checked(self, records: Any) -> Any:
         """Return records as ``copy`` takes them; raises RejectedError or EncodeError."""
         return records
 
     async def prepare(self, connection: Any, records: Any) -> None:
-        """See that what the records need is there, before their transaction."""
+        """Create what the records need, before their transaction."""
 
     async def check(self) -> None:
         """Check that the tables can be written, without writing; raises as ``Database.check``."""
         await self.database.check()
 
     async def __aenter__(self) -> Self:
-        """Connect and create the tables; raises as ``check()``, but not where the server is down.
+        """Connect and create the tables; raises as ``check()``, but not if the server is down.
 
-        A server that is only down now is asked again by ``write()``.
+        ``write()`` retries if the server is only down now.
         """
         with contextlib.suppress(UnavailableError):
             async with self.database.using():
@@ -95,25 +95,25 @@ class PostgresStore(Sink):
         Raises
         ------
         UnavailableError
-            where the server does not answer, has no space or is read-only.
+            if the server does not answer, has no space or is read-only.
         RejectedError
-            for records with the character NUL, which PostgreSQL keeps in no text.
+            for records containing NUL, which PostgreSQL cannot store.
         DeniedError
-            where the server refuses us.
+            if the server refuses us.
         EncodeError
-            where a message could not be written as a line either.
+            if a message cannot be encoded as a line.
 
         """
         await self._write(records, None)
 
     async def write_once(self, records: Any, ids: MessageIds) -> None:
-        """Copy those records whose messages are not stored yet; raises as ``write``."""
+        """Copy the records of messages that are not stored yet; raises as ``write``."""
         await self._write(records, ids)
 
     async def _write(self, records: Any, ids: MessageIds | None) -> None:
         records = self.checked(records)
         async with self.database.using() as connection:
-            # First: what fails after a commit would have it written again.
+            # First: a failure after the commit would repeat the write.
             await self._once.prune(connection)
             await self.begin(connection)
             for _ in range(TRIES):

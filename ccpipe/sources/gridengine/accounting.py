@@ -97,9 +97,9 @@ class AccountingFile(Source):
         self.command_line = command_line
         self.once = once
         self._followers: dict[str, Follower] = {}
-        self._reached: dict[str, int] = {}  # the latest time in a path's lines
+        self._reached: dict[str, int] = {}  # latest time in a path's lines
         self._stopped = asyncio.Event()
-        self._is_unsaved = False  # the checkpoint, for want of space
+        self._is_unsaved = False  # of the checkpoint, if the disk is full
 
     async def check(self) -> None:
         """Check that the files' folders exist, for ``ccpipe validate``."""
@@ -153,7 +153,7 @@ class AccountingFile(Source):
                 await wait_for_event(self._stopped, self.poll)
 
     def _save(self) -> None:
-        """Write the checkpoint, or try again with the next poll: a full disk ends nothing."""
+        """Write the checkpoint; on failure, such as a full disk, retry with the next poll."""
         try:
             self.checkpoint.save()
         except UnavailableError as error:

@@ -1,9 +1,9 @@
-"""Running jobs and nodes' states of Grid Engine, from ``qstat`` or ``qhost``.
+"""Running jobs and node states of Grid Engine, from ``qstat`` or ``qhost``.
 
-Accounting knows only ends. This source runs ``qstat -u '*' -g t -xml`` regularly and sends a start
-for each job that was not there before. A job shorter than the interval may be missed: its start
-then comes with its end, from ``accounting_jobs`` with ``live = true``. From ``qhost -j -q -xml``
-it also sends the states of all nodes.
+Accounting reports only ends. This source runs ``qstat -u '*' -g t -xml`` regularly and sends a
+start for each new job. A job shorter than the interval may be missed: its start is then sent along
+with its end, by ``accounting_jobs`` with ``live = true``. From ``qhost -j -q -xml`` it also sends
+the states of all nodes.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Qstat(Source):
-    """Sends ``start_job`` for each new job, and ``nodestate`` where the command lists hosts."""
+    """Sends ``start_job`` for each new job, and ``nodestate`` if the command lists hosts."""
 
     gives = Messages
 
@@ -56,7 +56,7 @@ class Qstat(Source):
         Raises
         ------
         ConfigError
-            where there is no command.
+            if there is no command.
 
         """
         if not command:
@@ -74,7 +74,7 @@ class Qstat(Source):
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
-        """End after the run of the command that is under way."""
+        """End after the current run of the command."""
         self._stopped.set()
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
@@ -94,7 +94,7 @@ class Qstat(Source):
             await wait_for_event(self._stopped, self.poll)
 
     def _new_starts(self, jobs: list[RunningJob]) -> list[Message]:
-        """Return the starts of jobs that are new, and forget those that are gone."""
+        """Return the starts of new jobs, and forget those that are gone."""
         there = {(job.job_number, job.task_number, job.start_time): job for job in jobs}
         new = [job for key, job in there.items() if key not in self._known]
         self._known = set(there)
@@ -125,7 +125,7 @@ class Qstat(Source):
         return NodeState(name, states, cpusAllocated=used, jobsRunning=host.jobs_running)
 
     async def _run(self) -> bytes:
-        """Run the command; raises DataError where it fails, TimeoutError where it takes long."""
+        """Run the command; raises DataError if it fails, TimeoutError if it takes too long."""
         process = await asyncio.create_subprocess_exec(
             *self.command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )

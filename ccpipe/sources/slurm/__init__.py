@@ -1,1 +1,1 @@
-"""What Slurm's own commands report, polled."""
+"""Polling of Slurm's own commands."""

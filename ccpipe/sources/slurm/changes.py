@@ -1,8 +1,8 @@
-"""What was sent of each job, so that only what has changed is sent again.
+"""What was sent of each job, so that only changes are sent again.
 
-A record is known by its job, step and submission, since a job that is queued again is submitted
-again. What is remembered of it becomes durable when it is safe downstream. A job that slurmctld
-forgot before sacct reported its end keeps the window of sacct open.
+A record is identified by its job, step and submission, since a requeued job is submitted again.
+What was sent becomes durable once it is stored downstream. A job that slurmctld forgot before
+sacct reported its end keeps the window of sacct open.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,16 +18,18 @@ from ccpipe.sources.slurm.poll import Poll
 from ccpipe.translate.slurm.to_sonar import Detail, job_of_live, job_of_row
 
 MAX_RECORDS = 500_000
-"""Records that are remembered; those that were sent least recently are forgotten."""
+"""Maximum number of records remembered; least recently sent ones are dropped first."""
 MISSING = 86400 * 10**9
-"""Nanoseconds for which the end of a job is waited for that slurmctld forgot."""
+"""How long to wait for the end of a job that slurmctld forgot, in nanoseconds."""
 
 UNNAMED = "allocation"
-"""What slurmdbd calls a job of which it has heard the end and not yet the start: slurmctld reports
-starts together, every few seconds."""
+"""slurmdbd's name for a job whose end it received before its start.
+
+slurmctld reports starts in groups, every few seconds.
+"""
 
 Key = tuple[int, str, int, int]
-"""Job, step, submission in seconds, and task: ``squeue -r`` gives pending tasks one number."""
+"""Job, step, submission in seconds, and task: ``squeue -r`` shows pending tasks with one number."""
 
 
 class SentRecord(msgspec.Struct, frozen=True, gc=False):
@@ -35,7 +37,7 @@ class SentRecord(msgspec.Struct, frozen=True, gc=False):
 
     digest: bytes
     start: int
-    """Seconds since the epoch, as `end`; 0 for none."""
+    """Seconds since the epoch, like `end`; 0 for none."""
     end: int
     is_final: bool
     is_accounted: bool
@@ -43,10 +45,10 @@ class SentRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class Changes:
-    """Chooses the records of each poll that are to be sent."""
+    """Selects the records of each poll that must be sent."""
 
     def __init__(self, path: str) -> None:
-        """Remember what was sent in a file; ``open()`` opens it."""
+        """Store the state in a file; ``open()`` opens it."""
         self._state = StateStore(path)
         self._sent: StateTable[Key, SentRecord] = self._state.table(
             "sent", tuple[int, str, int, int], SentRecord, maximum=MAX_RECORDS
@@ -54,23 +56,23 @@ class Changes:
         self._progress = self._state.table("progress", str, int, maximum=8)
         self._given: dict[Key, SentRecord] = {}
         self._missing: dict[int, int] = {}
-        """Jobs that are no longer listed and have not ended, and when they were listed last."""
+        """When jobs that have not ended but are no longer listed were last listed."""
         self._last_poll = 0
         self._unnamed: dict[tuple[int, int | None], SacctRow] = {}
-        """Rows of jobs that slurmdbd knows the end of only, by number and submission."""
+        """Rows of jobs of which slurmdbd knows only the end, by number and submission."""
 
     def open(self) -> None:
-        """Read the file; raises ConfigError where it cannot be used."""
+        """Read the file; raises ConfigError if it cannot be used."""
         self._state.open()
         self._last_poll = self._progress.get("poll") or 0
 
     @property
     def complete_until(self) -> int | None:
-        """Until when all ends were reported, in nanoseconds; None where that is not known."""
+        """Time until which all ends were reported, in nanoseconds; None if unknown."""
         return self._progress.get("complete")
 
     def forget(self) -> None:
-        """Have everything sent again."""
+        """Send everything again."""
         for key in list(self._sent):
             self._sent.pop(key)
         self._given.clear()
@@ -78,7 +80,7 @@ class Changes:
     def changed(
         self, poll: Poll, *, everything: bool = False
     ) -> Iterator[tuple[SlurmJob, tuple[Key, SentRecord]]]:
-        """Yield the records that have changed, each with what ``acknowledge`` takes."""
+        """Yield the changed records, each with the argument for ``acknowledge``."""
         for row in self._rows(poll):
             job = job_of_row(row, poll.allocation(row))
             yield from self._if_changed(job, is_accounted=True, everything=everything)
@@ -91,7 +93,7 @@ class Changes:
             yield from self._if_changed(job, is_accounted=False, everything=everything)
 
     def _rows(self, poll: Poll) -> Iterator[SacctRow]:
-        """Yield the rows that say more of their job than squeue does."""
+        """Yield the rows that say more about their job than squeue does."""
         held, self._unnamed = self._unnamed, {}
         for row in poll.rows:
             held.pop((row.id.job, row.submit), None)
@@ -100,7 +102,7 @@ class Changes:
             if row.is_step or not is_listed:
                 yield row
             elif row.end is not None:
-                if row.job_name == UNNAMED:  # most of it is missing; squeue has it meanwhile
+                if row.job_name == UNNAMED:  # mostly empty; squeue lists it meanwhile
                     self._unnamed[row.id.job, row.submit] = row
                 else:
                     yield row
@@ -119,7 +121,7 @@ class Changes:
             yield job, (key, sent)
 
     def note_listed(self, poll: Poll) -> None:
-        """Note which jobs have vanished before their ends were reported."""
+        """Record which jobs have vanished before their ends were reported."""
         if poll.listed is None:
             return
         latest = dict(self._sent.items()) | self._given
@@ -138,11 +140,11 @@ class Changes:
         self._last_poll = poll.time
 
     def complete(self, time: int) -> int:
-        """Return until when all ends are known, where sacct was asked at `time`."""
+        """Return the time until which all ends are known, if sacct was queried at `time`."""
         return min([time, *self._missing.values()])
 
     def acknowledge(self, sent: Iterable[tuple[Key, SentRecord]]) -> None:
-        """Make it durable that these were sent."""
+        """Record durably that these were sent."""
         for key, value in sent:
             self._sent.put(key, value)
             if self._given.get(key) is value:
@@ -150,7 +152,7 @@ class Changes:
         self._state.commit(is_durable=True)
 
     def acknowledge_poll(self, poll: Poll, complete: int | None, horizon: int) -> None:
-        """Make it durable how far the ends are known, and forget those before `horizon`."""
+        """Record durably until when ends are known; forget records before `horizon`."""
         for key, sent in list(self._sent.items()):
             is_gone = poll.listed is not None and key[0] not in poll.listed
             if is_gone and key[0] not in self._missing and sent.end * 10**9 < horizon:
@@ -163,7 +165,7 @@ class Changes:
 
 
 def record_digest(job: SlurmJob) -> bytes:
-    """Return what two equal records share; priority, which changes with age, does not count."""
+    """Return a digest of a record without its priority, which changes with age."""
     steady = msgspec.structs.replace(job, priority=UNSET)
     return blake2b(msgspec.msgpack.encode(steady, enc_hook=_wire), digest_size=12).digest()
 
@@ -173,7 +175,7 @@ def _wire(number: ExtendedUint) -> int:
 
 
 def is_final_run(job: SlurmJob) -> bool:
-    """Return whether a record is of a run that ended, for good or to be queued again."""
+    """Return whether a record describes a finished run, whether final or requeued."""
     return bool(job.end_time) and (is_final(job.job_state.lower()) or job.job_state in _REQUEUED)
 
 

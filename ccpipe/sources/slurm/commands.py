@@ -1,9 +1,9 @@
-"""Slurm's commands as they are run: one bulk query each, with a timeout and bounded output.
+"""Slurm's commands: one bulk query each, with a timeout and bounded output.
 
-Their text is the same from Slurm 20.11 to today, while their JSON has several dialects, is five to
-seven times larger and, from sacct of 22.05, without exit codes. Times are printed in UTC
-(``TZ=UTC``), so that no hour comes twice. Fields are separated by 0x1F and jobs of squeue ended by
-0x1E, which no name holds.
+Their text output is the same from Slurm 20.11 to today, while their JSON has several dialects, is
+five to seven times larger and, from sacct of 22.05, lacks exit codes. Times are printed in UTC
+(``TZ=UTC``), so that no hour occurs twice. Fields are separated by 0x1F and squeue's jobs
+terminated by 0x1E, which no name contains.
 
 Source: sacct(1), squeue(1), sinfo(1), scontrol(1).
 """
@@ -18,13 +18,13 @@ from ccpipe.process import child
 
 SEPARATOR, END = "\x1f", "\x1e"
 MAX_OUTPUT = 2**30
-"""Bytes that a command may print."""
+"""Maximum output of a command, in bytes."""
 
 FINAL_STATES = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
     "PREEMPTED", "REQUEUED", "REVOKED", "TIMEOUT",
 )  # fmt: skip
-"""In which a run of a job ends."""
+"""States in which a run of a job ends."""
 
 SACCT_COLUMNS = (
     "JobIDRaw", "JobID", "User", "UID", "Account", "State", "Submit", "Start", "End", "Suspended",
@@ -33,8 +33,10 @@ SACCT_COLUMNS = (
     "AveDiskWrite", "TRESUsageInAve", "TRESUsageOutAve", "AveRSS", "AveVMSize", "SystemCPU",
     "UserCPU", "MaxRSS", "MaxVMSize", "JobName", "DBIndex",
 )  # fmt: skip
-"""Without what changes while a job runs, so that a row that has not changed looks the same. The
-last one is a number, so that a row with newlines in its name ends where it ends."""
+"""Without columns that change while a job runs, so that an unchanged row stays identical.
+
+The last one is a number, so that the end of a row is clear even if its name contains newlines.
+"""
 
 _SQUEUE = {
     "%Q": "priority", "%i": "jobid", "%A": "jobid", "%T": "state", "%u": "user", "%U": "uid",
@@ -43,14 +45,14 @@ _SQUEUE = {
     "%v": "reservation", "%j": "name", "%h": "over_subscribe",
 }  # fmt: skip
 SQUEUE_COLUMNS = tuple(_SQUEUE.values())
-"""The first one, the priority, changes as jobs wait."""
+"""The first one, the priority, changes while jobs wait."""
 
 
 class Commands:
-    """Runs sacct, squeue, scontrol and sinfo; each raises UnavailableError where it fails."""
+    """Runs sacct, squeue, scontrol and sinfo; each raises UnavailableError if it fails."""
 
     def __init__(self, *, folder: str, timeout: float) -> None:
-        """Find the programs in a folder, or on the ``PATH`` where it is empty."""
+        """Find the programs in a folder, or on the ``PATH`` if it is empty."""
         self.folder = folder
         self.timeout = timeout
 
@@ -64,7 +66,7 @@ class Commands:
         ])  # fmt: skip
 
     def squeue(self) -> bytes:
-        """Return every job that slurmctld knows."""
+        """Return all jobs known to slurmctld."""
         form = SEPARATOR.join(_SQUEUE) + END
         return self._run(["squeue", "--all", "--noheader", "--states", "all", "--format", form])
 
@@ -78,7 +80,7 @@ class Commands:
         return self._run(["sinfo", "--all", "--noheader", "--exact", "--Format", form])
 
     def version(self) -> str:
-        """Return what squeue calls itself, such as ``slurm-wlm 22.05.8``."""
+        """Return squeue's version, such as ``slurm-wlm 22.05.8``."""
         return self._run(["squeue", "--version"]).decode(errors="replace").strip()
 
     def _run(self, words: Sequence[str]) -> bytes:

@@ -1,4 +1,4 @@
-"""What one round of Slurm's commands reports."""
+"""One round of Slurm's commands, and what is new in it."""
 
 import logging
 import re
@@ -27,25 +27,25 @@ SINFO_COLUMNS = ("partition", "nodelist", "statecomplete", "")
 _SEPARATOR = SEPARATOR.encode()
 _PENDING = frozenset(state.encode() for state in PENDING)
 _PART = 1000
-"""Jobs that are read at once."""
+"""Jobs parsed at once."""
 _JOB = re.compile(rb"^JobId=([0-9]{1,10}) ", re.MULTILINE)
 
 
 @dataclass(slots=True)
 class Poll:
-    """What was read at one time; without what has not changed since the poll before."""
+    """What was read at one time, without records unchanged since the previous poll."""
 
     time: int
     """Nanoseconds since the epoch."""
     rows: list[SacctRow] = field(default_factory=list)
     jobs: Iterable[LiveJob] = ()
-    """To be read once."""
+    """An iterator: to be read once."""
     listed: frozenset[int] | None = None
-    """Numbers of all jobs that slurmctld knows; None where it could not be asked."""
+    """Numbers of all jobs known to slurmctld; None if it did not answer."""
     details: dict[int, Detail] = field(default_factory=dict)
     cluster: Cluster | None = None
     has_accounting: bool = True
-    """Whether the rows are complete: sacct was asked and answered."""
+    """Whether the rows are complete: sacct was called and succeeded."""
     rejected: list[RejectedRecord] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -56,14 +56,14 @@ class Poll:
 
 
 class Poller:
-    """Runs the commands and reads what is new of their output.
+    """Runs the commands and parses what is new in their output.
 
-    sacct comes before squeue, which so lists every job that sacct has running; scontrol is asked
-    only when squeue lists a started job whose allocation is not known.
+    sacct comes before squeue, which therefore lists every job that is running according to sacct;
+    scontrol is called only if squeue lists a started job with an unknown allocation.
     """
 
     def __init__(self, commands: Commands, *, accounting: bool, uncompleted: bool) -> None:
-        """Ask sacct only where there is `accounting`; for all jobs where `uncompleted`."""
+        """Call sacct only with `accounting`; for all jobs if `uncompleted`."""
         self.commands = commands
         self.accounting = accounting
         self.uncompleted = uncompleted
@@ -74,11 +74,11 @@ class Poller:
         """Of the jobs that scontrol was asked for, when they started."""
 
     def forget(self) -> None:
-        """Read everything anew with the next poll."""
+        """Parse everything again in the next poll."""
         self._rows, self._jobs = _Unchanged(), _Unchanged()
 
     def accounted(self, since: int, until: int) -> Poll:
-        """Read what sacct has of jobs that ended between two times."""
+        """Return sacct's rows of jobs that ended between two times."""
         poll = Poll(time.time_ns(), has_accounting=False)
         if self.accounting and (output := self._try(poll, lambda: self._sacct(since, until))):
             poll.has_accounting = True
@@ -90,7 +90,7 @@ class Poller:
         return poll
 
     def poll(self, since: int, until: int, *, with_nodes: bool) -> Poll:
-        """Run all commands; sinfo only where nodes are asked for."""
+        """Run all commands; sinfo only if nodes are requested."""
         poll = self.accounted(since, until)
         self._live(poll)
         if with_nodes and (output := self._try(poll, self.commands.sinfo)):
@@ -99,7 +99,7 @@ class Poller:
         return poll
 
     def _live(self, poll: Poll) -> None:
-        """Add what squeue and, where needed, scontrol have of the jobs that slurmctld knows."""
+        """Add jobs known to slurmctld from squeue and, where needed, scontrol."""
         output = self._try(poll, self.commands.squeue)
         if output is None:
             return
@@ -128,20 +128,20 @@ class Poller:
 
 
 class _Unchanged:
-    """Which records the output before had."""
+    """Records of the previous output."""
 
     def __init__(self) -> None:
         self._known: frozenset[int] = frozenset()
 
     def new(self, records: Iterable[bytes], key: Callable[[bytes], bytes]) -> list[bytes]:
-        """Return the records whose keys the output before had not."""
+        """Return the records that are not in the previous output."""
         hashes = {hash(key(record)): record for record in records}
         known, self._known = self._known, frozenset(hashes)
         return [record for number, record in hashes.items() if number not in known]
 
 
 def sacct_records(output: bytes) -> Iterator[bytes]:
-    """Split at the newlines that end a row; a name may hold others."""
+    """Split at the newlines that end a row; names may contain others."""
     begun = b""
     for line in output.split(b"\n"):
         record = begun + line
@@ -155,7 +155,7 @@ def sacct_records(output: bytes) -> Iterator[bytes]:
 
 
 def _read_jobs(poll: Poll, records: Sequence[bytes]) -> Iterator[LiveJob]:
-    """Yield the jobs of squeue, a part at a time, since there may be very many."""
+    """Yield the jobs of squeue in parts, since there may be very many."""
     reader = SqueueReader(columns=SQUEUE_COLUMNS, delimiter=SEPARATOR, zone=UTC)
     for at in range(0, len(records), _PART):
         reading = reader.feed(b"\n".join(records[at : at + _PART]) + b"\n")
@@ -167,7 +167,7 @@ def _read_jobs(poll: Poll, records: Sequence[bytes]) -> Iterator[LiveJob]:
 
 
 def _started(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the jobs of squeue that have nodes, each with its start as it is printed."""
+    """Yield the jobs of squeue that have nodes, with their start as printed."""
     number, state, start, nodes = map(
         SQUEUE_COLUMNS.index, ("jobid", "state", "start_time", "nodelist")
     )
@@ -187,7 +187,7 @@ def _numbers(records: Sequence[bytes]) -> Iterator[int]:
 
 
 def read_details(output: bytes, jobs: set[int]) -> dict[int, Detail]:
-    """Read some of the jobs that ``scontrol -d show job`` printed, by their numbers."""
+    """Parse some of the jobs printed by ``scontrol -d show job``, by their numbers."""
     found = list(_JOB.finditer(output))
     ends = [match.start() for match in found[1:]] + [len(output)]
     wanted = b"".join(

@@ -1,9 +1,9 @@
-"""A folder of captured outputs, read as if the commands were run again.
+"""A folder of captured outputs, replayed as if the commands were run again.
 
-A file is named for its command and its time in seconds since the epoch: ``sacct.1795170834.txt``,
-``squeue_all.1795170834.txt``, ``sinfo_N.1795170834.txt``, ``scontrol.1795170834.txt``; what stands
-between command and time does not matter. Those of one time are one poll. Text must begin with
-the line of names (scontrol has none) and have times in UTC; JSON may have either dialect.
+A file is named by its command and time in seconds since the epoch: ``sacct.1795170834.txt``,
+``squeue_all.1795170834.txt``, ``sinfo_N.1795170834.txt``, ``scontrol.1795170834.txt``; anything
+between command and time is ignored. Files with the same time form one poll. Text must begin with
+the header line (scontrol has none) and contain times in UTC; JSON may be in either dialect.
 """
 
 import re
@@ -29,7 +29,7 @@ _NAME = re.compile(r"(sacct|squeue|sinfo|scontrol)[^.]*\.([0-9]{1,11})\.(?:txt|j
 
 
 class PollReplay:
-    """The polls of a folder, in the order of their times."""
+    """The polls of a folder, in order of time."""
 
     def __init__(self, folder: str) -> None:
         """Find the files.
@@ -37,7 +37,7 @@ class PollReplay:
         Raises
         ------
         ConfigError
-            where there is none.
+            if there is none.
 
         """
         self._files: dict[int, list[tuple[str, Path]]] = {}
@@ -48,7 +48,7 @@ class PollReplay:
             raise ConfigError(f"replay: {folder} holds no files such as sacct.1795170834.txt")
 
     def __iter__(self) -> Iterator[Poll]:
-        """Yield the polls; a file that cannot be read is a problem of its poll."""
+        """Yield the polls; a file that cannot be read is reported as a problem of its poll."""
         for time in sorted(self._files):
             poll = Poll(time, has_accounting=False)
             for command, path in self._files[time]:

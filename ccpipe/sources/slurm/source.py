@@ -1,7 +1,7 @@
 """Slurm's jobs, partitions and node states as Sonar's envelopes, from Slurm's own commands.
 
-What sacct reports is asked again from some time before the last complete answer, so that neither
-a restart nor an outage of slurmctld or slurmdbd loses the end of a job.
+sacct is queried again from some time before its last complete answer, so that neither a restart
+nor an outage of slurmctld or slurmdbd loses the end of a job.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ log = logging.getLogger(__name__)
 
 SECOND = 10**9
 SPAN = 86400 * SECOND
-"""Nanoseconds of accounting that are asked for at once."""
+"""Time range of one sacct query, in nanoseconds."""
 MARGIN = 60 * SECOND
-"""By how much slurmdbd's clock may be ahead."""
+"""Maximum lead of slurmdbd's clock."""
 MAX_TEXT = 500
-"""Characters of an error that is reported."""
+"""Maximum length of a reported error."""
 
 
 class Slurm(Source):
-    """Polls sacct, squeue, scontrol and sinfo, or replays what they printed once."""
+    """Polls sacct, squeue, scontrol and sinfo, or replays captured output."""
 
     gives = Envelopes
 
@@ -105,7 +105,7 @@ class Slurm(Source):
         Raises
         ------
         ConfigError
-            where a number makes no sense, or there is nothing to replay.
+            if a number makes no sense, or there is nothing to replay.
 
         """
         if batch_size < 1 or speed < 0:
@@ -138,7 +138,7 @@ class Slurm(Source):
             await asyncio.to_thread(self._commands.version)
 
     def stop(self) -> None:
-        """End after the poll that is under way."""
+        """End after the current poll."""
         self._stopped.set()
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
@@ -186,7 +186,7 @@ class Slurm(Source):
         with_nodes = time.monotonic() >= self._next_nodes
         if with_nodes:
             self._next_nodes = time.monotonic() + self.nodes
-        # Threads get no more than the poller: the state file is used in this one only.
+        # Threads get only the poller: the state file is used in this thread only.
         poll = await asyncio.to_thread(
             self._poller.poll, since, until + MARGIN, with_nodes=with_nodes
         )
@@ -203,7 +203,7 @@ class Slurm(Source):
         return is_requested or is_due
 
     async def _batches(self, poll: Poll, until: int, *, everything: bool) -> AsyncIterator[Batch]:
-        """Yield what a poll has to send; the last batch tells how far the ends are known."""
+        """Yield what a poll has to send; the last batch records until when ends are known."""
         found = self._changes.changed(poll, everything=everything)
         while part := list(itertools.islice(found, 10 * self.batch_size)):
             await asyncio.sleep(0)
@@ -226,7 +226,7 @@ class Slurm(Source):
         yield Batch(self._about_cluster(poll), functools.partial(_acknowledge, note), "slurm")
 
     def _about_cluster(self, poll: Poll) -> Envelopes:
-        """Return the cluster, and what went wrong where it did not before."""
+        """Return the cluster, with errors that are new."""
         name, envelopes = self.site.cluster, list[Envelope]()
         if poll.cluster is not None:
             envelopes.append(cluster_envelope(poll.cluster, name=name, time=poll.time))

@@ -1,1 +1,1 @@
-"""What stores have: the sources of ``ccpipe backfill`` and the tables of ``ccpipe query``."""
+"""Reading from stores: the sources of ``ccpipe backfill``, the tables of ``ccpipe query``."""

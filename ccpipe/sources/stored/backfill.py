@@ -1,4 +1,4 @@
-"""What a store has as a source, in the order of its times, window by window."""
+"""The content of a store as a source, in time order, window by window."""
 
 import asyncio
 import contextlib
@@ -6,18 +6,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
 from ccpipe.config import read_secret
-from ccpipe.errors import MissingExtra, UnavailableError
+from ccpipe.errors import DeniedError, MissingExtra, UnavailableError, system_reason
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message, Uint, Value
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.sources.stored.checkpoint import BackfillCheckpoint, BackfillSelection
 
 WINDOW = 60 * 10**9
-"""Nanoseconds that are read at once; also how much is written again after a crash."""
+"""Nanoseconds read at once; also how much is written again after a crash."""
 
 BATCH = 10_000
 """Records handed over at once."""
@@ -25,15 +26,15 @@ BATCH = 10_000
 TAGS = ("cluster", "hostname", "type", "type_id", "stype", "stype_id")
 
 COLUMNS = 'name, field, {tags}, tags, {time}, value, "int", uint, bool, text'
-"""Of a stored row, as ``message_of`` takes them."""
+"""Columns of a stored row, as ``message_of`` takes them."""
 
 
 Reader = Callable[[int, int], AsyncIterator[Sequence[Message]]]
-"""Yields the messages from one time up to another."""
+"""Yields the messages of a time range."""
 
 
 class StoredRange(NamedTuple):
-    """What can be read."""
+    """A store that can be read by time range."""
 
     read: Reader
     first: int
@@ -42,7 +43,7 @@ class StoredRange(NamedTuple):
 
 
 def message_of(row: Sequence[Any]) -> Message:
-    """Return a stored row as the message that it was."""
+    """Return a stored row as the original message."""
     name, field, *own, tags, time, value, exact, unsigned, boolean, text = row
     named = {
         tag.replace("_id", "-id"): said
@@ -63,7 +64,7 @@ def message_of(row: Sequence[Any]) -> Message:
 
 
 class BackfillSource(Source):
-    """Yields stored messages window by window; what was acknowledged is noted in a file."""
+    """Yields stored messages window by window; acknowledged ones are recorded in a file."""
 
     gives = Messages
 
@@ -77,14 +78,14 @@ class BackfillSource(Source):
         rate: int = 0,
         on_progress: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Read what is selected, `rate` records a second at most; 0 is without a limit.
+        """Read a selection, at most `rate` records per second; 0 means no limit.
 
-        `name` says what is read; `on_progress` is told what is written.
+        `name` identifies what is read; `on_progress` is called with what is written.
 
         Raises
         ------
         ConfigError
-            where the checkpoint is of another backfill.
+            if the checkpoint is of another backfill.
 
         """
         self.reader = reader
@@ -95,11 +96,11 @@ class BackfillSource(Source):
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
-        """End after the batch in hand."""
+        """End after the current batch."""
         self._stopped.set()
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
-        """Yield the messages, and after each window an empty batch that notes it."""
+        """Yield the messages, and after each window an empty batch that records it."""
         for begin in range(self._checkpoint.state.done, self.selection.end, WINDOW):
             end = min(begin + WINDOW, self.selection.end)
             async for messages in self.reader(begin, end):
@@ -111,7 +112,7 @@ class BackfillSource(Source):
             yield Batch(Messages(), self._noting(end), self._checkpoint.state.source)
 
     async def _nothing(self) -> None:
-        """Acknowledge what the end of its window notes."""
+        """Do nothing: the end of the window is recorded instead."""
 
     def _noting(self, done: int) -> Any:
         async def note() -> None:
@@ -126,12 +127,12 @@ class BackfillSource(Source):
 
 @contextlib.asynccontextmanager
 async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[StoredRange]:
-    """Yield what reads a folder of Parquet files.
+    """Yield a reader for a folder of Parquet files.
 
     Raises
     ------
     UnavailableError
-        where files went while they were read, since a bridge joined them: begin again.
+        if files were removed while being read, by a bridge's compaction: start again.
 
     """
     import duckdb
@@ -167,12 +168,14 @@ async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[St
 async def from_postgres(
     url: str, password_file: str, nodes: frozenset[str]
 ) -> AsyncGenerator[StoredRange]:
-    """Yield what reads the view ``messages`` of a database, all of it as it is now.
+    """Yield a reader for the view ``messages`` of a database, as one snapshot.
 
     Raises
     ------
     UnavailableError
-        where the database cannot be read.
+        if the database cannot be read.
+    DeniedError
+        if the server refuses us.
 
     """
     try:
@@ -182,7 +185,7 @@ async def from_postgres(
     time = "((extract(epoch FROM time) * 1000000)::bigint::numeric * 1000 + ns)"
     columns = COLUMNS.format(tags=", ".join(TAGS), time=f"{time}::bigint")
     chosen = " AND hostname = ANY($3)" if nodes else ""
-    # The index is on `time`, which has microseconds; what is beyond is compared exactly.
+    # The index is on `time`, in microseconds; nanoseconds are compared exactly.
     sql = (
         f"SELECT {columns} FROM messages WHERE time >= to_timestamp($1::bigint / 1000000000)"  # noqa: S608
         f" AND time <= to_timestamp($2::bigint / 1000000000 + 1) AND isfinite(time)"
@@ -212,7 +215,13 @@ async def from_postgres(
         finally:
             await connection.close()
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-        raise UnavailableError(str(error) or type(error).__name__) from None
+        address = urlsplit(url)
+        reason = system_reason(error) if isinstance(error, OSError) else str(error)
+        is_denied = isinstance(error, asyncpg.InvalidAuthorizationSpecificationError)
+        denied_or_down = DeniedError if is_denied else UnavailableError
+        raise denied_or_down(
+            f"{address.hostname or 'postgresql'}{address.path}: {reason or type(error).__name__}"
+        ) from None
 
 
 def _day(nanoseconds: int) -> str:

@@ -1,4 +1,4 @@
-"""What a backfill reads, and the file that says up to where everything was written."""
+"""The selection of a backfill, and the file that records its progress."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.sources.synced_file import replace_content
 
 EARLIEST, LATEST = -(2**63), 2**63 - 1
-"""Of a selection without an end on that side; a line without a time is the earliest."""
+"""Bounds of an open selection; a line without a time is the earliest."""
 
 
 @dataclass(frozen=True)
@@ -19,16 +19,16 @@ class BackfillSelection:
     start: int
     """Nanoseconds since the epoch."""
     end: int
-    """The first time that is not read."""
+    """End of the range, exclusive."""
     nodes: frozenset[str] = frozenset()
-    """Empty for all, and for what belongs to no node."""
+    """Empty for all, including records of no node."""
 
 
 class BackfillState(msgspec.Struct, forbid_unknown_fields=True):
-    """How far a backfill is."""
+    """Progress of a backfill."""
 
     source: str
-    """What is read and written, as the user said it."""
+    """Source and destination, as the user named them."""
     start: int
     end: int
     nodes: list[str]
@@ -37,17 +37,17 @@ class BackfillState(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class BackfillCheckpoint:
-    """The state of a backfill, in a file where there is one."""
+    """The state of a backfill, in a file if there is one."""
 
     def __init__(
         self, path: Path | None, name: str, selection: BackfillSelection, done: int
     ) -> None:
-        """Take up what the file at `path` says; without one begin at `done`.
+        """Load the file at `path`; without one start at `done`.
 
         Raises
         ------
         ConfigError
-            where it is the checkpoint of another backfill.
+            if it is the checkpoint of another backfill.
 
         """
         self.path = path
@@ -64,10 +64,10 @@ class BackfillCheckpoint:
             raise ConfigError(f"{path}: {error}") from None
         if (found.source, found.nodes) != (self.state.source, self.state.nodes):
             raise ConfigError(f"{path} is the checkpoint of another backfill; remove it, or name")
-        self.state.done = found.done  # while `end` moves on where a bridge writes to the store
+        self.state.done = found.done  # while `end` advances if a bridge writes to the store
 
     def write(self) -> None:
-        """Write the state to the file, whole and synced; raises UnavailableError."""
+        """Write the state to the file atomically, synced; raises UnavailableError."""
         if self.path is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""Files as a source that goes on where it was."""
+"""Files as a source that resumes where it stopped."""
 
 import asyncio
 import time
@@ -14,13 +14,13 @@ from ccpipe.sources.file import FileSource, Format, Records
 from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, BackfillCheckpoint, BackfillSelection
 
 NOTE_SECONDS = 1.0
-"""How often the checkpoint is written; so much is written again after a crash."""
+"""Interval between writes of the checkpoint; so much is written again after a crash."""
 
 _ALL = BackfillSelection(EARLIEST, LATEST)
 
 
 class FilesSource(FileSource):
-    """Yields the selected lines of files in their order; what was acknowledged is noted in a file.
+    """Yields the selected lines of files in order; acknowledged ones are recorded in a file.
 
     The checkpoint counts lines, valid or not, over all files together.
     """
@@ -31,21 +31,21 @@ class FilesSource(FileSource):
         selection: BackfillSelection = _ALL,
         *,
         name: str,
-        format: Format | Literal["auto"] = "auto",  # noqa: A002 - as the sink calls it
+        format: Format | Literal["auto"] = "auto",  # noqa: A002 - as in the sink
         checkpoint: Path | None = None,
         rate: int = 0,
         on_progress: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Read what is selected, `rate` lines a second at most; 0 is without a limit.
+        """Read a selection, at most `rate` lines per second; 0 means no limit.
 
-        `name` says what is read; `on_progress` is told what is written.
+        `name` identifies what is read; `on_progress` is called with what is written.
 
         Raises
         ------
         MissingInputError
-            where a file is not there.
+            if a file does not exist.
         ConfigError
-            where the checkpoint is of another backfill.
+            if the checkpoint is of another backfill.
 
         """
         super().__init__(paths=[str(path) for path in paths], format=format, rate=rate)
@@ -58,7 +58,7 @@ class FilesSource(FileSource):
         self._noted = time.monotonic()
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Note what was written in the last second."""
+        """Record what was written in the last second."""
         await asyncio.to_thread(self._checkpoint.write)
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
@@ -75,7 +75,7 @@ class FilesSource(FileSource):
                 return
 
     def _selected(self, lines: Records) -> Records:
-        """Return the lines of the times and nodes; one without a time where all times are."""
+        """Return the lines of the selected times and nodes; without a timestamp only if all are."""
         start, end, nodes = self.selection.start, self.selection.end, self.selection.nodes
         if self.selection == _ALL:
             return lines

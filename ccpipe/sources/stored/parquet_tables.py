@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from ccpipe.errors import CcpipeError, MissingExtra
+from ccpipe.errors import MissingExtra, MissingInputError
 
 try:
     import duckdb
-    import pytz as _  # noqa: F401 - DuckDB needs it to hand times over, and does not ask for it
+    import pytz as _  # noqa: F401 - DuckDB needs it for timestamps without requiring it
 except ImportError as missing:
     raise MissingExtra(missing.name or "duckdb", "query") from None
 
 TRIES = 5
-"""How often a query begins anew where files were joined while it read them."""
+"""Number of attempts of a query if files are merged while it reads them."""
 
 _SAMPLES = """
     CREATE OR REPLACE VIEW samples AS
@@ -63,7 +63,7 @@ _VIEWS = """
     GROUP BY ALL;
 """
 
-# Of files that were joined while this runs, or whose writer was killed then, rows are there twice.
+# Of files merged meanwhile, or whose writer was killed, rows may be in two files.
 _REPLACED = """
     SELECT parse_path(file_name)[:-2], unnest(from_json(decode(value), '["VARCHAR"]'))
     FROM parquet_kv_metadata({joined}) WHERE decode(key) = 'ccpipe.replaces'
@@ -72,19 +72,13 @@ _REPLACED = """
 Answer = TypeVar("Answer")
 
 
-class NoFilesError(CcpipeError):
-    """There is no Parquet file below a folder."""
-
-    exit_code = 66
-
-
 def run_query(folder: Path, work: Callable[[duckdb.DuckDBPyConnection], Answer]) -> Answer:
-    """Call `work` with a connection that has the tables; again where files went meanwhile.
+    """Call `work` with a connection that has the tables; again if files were removed meanwhile.
 
     Raises
     ------
-    NoFilesError
-        where there are none.
+    MissingInputError
+        if there are no files.
 
     """
     for trial in range(TRIES):
@@ -94,12 +88,12 @@ def run_query(folder: Path, work: Callable[[duckdb.DuckDBPyConnection], Answer])
         except duckdb.IOException:
             if trial == TRIES - 1:
                 raise
-    raise AssertionError  # the last try returns or raises
+    raise AssertionError  # the last attempt returns or raises
 
 
 @contextlib.contextmanager
 def tables(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield a connection that has the tables, of the files that are there now."""
+    """Yield a connection that has the tables, of the files that exist now."""
     with duckdb.connect() as connection:
         _make_tables(connection, folder)
         yield connection
@@ -109,10 +103,7 @@ def _make_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
     files = {str(path) for path in folder.glob("cluster=*/date=*/*.parquet")}
     joined = sorted(path for path in files if path.endswith("-joined.parquet"))
     if not files:
-        raise NoFilesError(
-            f"{folder}: no Parquet files yet; `ccpipe up` completes one every minute, "
-            "--dir names another folder"
-        )
+        raise MissingInputError(f"{folder}: no Parquet files")
     if joined:
         replaced = connection.execute(_REPLACED.format(joined=_list(joined))).fetchall()
         files -= {"/".join([*parts, name]).replace("//", "/", 1) for parts, name in replaced}

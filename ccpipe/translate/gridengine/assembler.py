@@ -1,6 +1,6 @@
 """Accounting records to jobs: the records of one job, put together.
 
-docs/gridengine.md says what a job's records give; the rules are here:
+docs/gridengine/jobs.md says what a job's records give; the rules are here:
 
 - The key is (job number, array task): every task of an array is a job.
 - Records of PE tasks wait for the record of their master, which usually comes last. One that
@@ -35,17 +35,17 @@ log = logging.getLogger(__name__)
 
 DAY = 86400 * 10**9
 SETTLE = 600 * 10**9
-"""Nanoseconds within which the last records of a deleted job may still come."""
+"""Time in nanoseconds within which the last records of a deleted job may still arrive."""
 
 Key = tuple[int, int]
-"""Job number and array task; 0 where there is no array."""
+"""Job number and array task; 0 if there is no array."""
 
 
 class JobRecords(msgspec.Struct, frozen=True):
     """The records of one job, or of one task of an array, that has ended."""
 
     last: Accounting
-    """The record with which it ended: that of the master where it was parallel."""
+    """The record with which it ended; the master's if it was parallel."""
     tasks: tuple[Accounting, ...] = ()
     """Records of the PE tasks of its last run."""
     earlier: tuple[Accounting, ...] = ()
@@ -53,12 +53,12 @@ class JobRecords(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> Key:
-        """Job number and array task; 0 where there is no array."""
+        """Job number and array task; 0 if there is no array."""
         return self.last.job_number, self.last.task_number
 
     @property
     def start(self) -> int | None:
-        """When its first run started; None where none did."""
+        """When its first run started; None if none did."""
         starts = [record.start_time for record in (*self.earlier, self.last) if record.start_time]
         return min(starts, default=None)
 
@@ -92,7 +92,7 @@ class JobRecords(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Waiting:
-    """What is known of a job that has not ended."""
+    """A job that has not ended."""
 
     runs: list[Accounting] = field(default_factory=list)
     tasks: list[Accounting] = field(default_factory=list)
@@ -115,11 +115,11 @@ class _Waiting:
             self.tasks.append(record)
         else:
             self.runs.append(record)
-            self.tasks.clear()  # they were this run's; the next one has its own
+            self.tasks.clear()  # they belonged to this run; the next one has its own
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """A record that waits, stored as the event that it came as."""
+    """A waiting record, stored as the original event."""
 
     record: Accounting
     seen: int
@@ -180,7 +180,7 @@ class Assembler:
         """The latest time of any record, in nanoseconds."""
 
     def recall(self) -> None:
-        """Continue from what the state holds."""
+        """Continue from the stored state."""
         for place, held in self._records.items():
             waiting = self._waiting.setdefault(place[:2], _Waiting())
             self._waiting.move_to_end(place[:2])
@@ -192,7 +192,7 @@ class Assembler:
         self._reach(max((end for _, end in self._ended.items()), default=0))
 
     def feed(self, records: Iterable[Accounting]) -> Iterator[JobRecords]:
-        """Take records in the order of the file; yield the jobs that have ended."""
+        """Process records in the order of the file; yield the jobs that have ended."""
         for record in records:
             if not self.is_repeated(record.origin):
                 yield from self.add(record)
@@ -215,7 +215,7 @@ class Assembler:
         return False
 
     def add(self, record: Accounting) -> Iterator[JobRecords]:
-        """Take a record that is not repeated; yield the jobs that have ended."""
+        """Add a record that is not repeated; yield the jobs that have ended."""
         if not record.is_intermediate:
             yield from self._add(record)
             self._reach(record.end_time)
@@ -230,7 +230,7 @@ class Assembler:
         yield from self._let_go()
 
     def first_start(self, key: Key, submitted: int | None) -> int | None:
-        """Return when the first run of a waiting job started; None where that is not known."""
+        """Return when the first run of a waiting job started; None if that is not known."""
         waiting = self._waiting.get(key)
         if waiting is None or not is_same_job(waiting.submitted, submitted):
             return None
@@ -271,7 +271,7 @@ class Assembler:
         self._records.put(place, _Held(record, waiting.seen))
 
     def _let_go(self) -> Iterator[JobRecords]:
-        """Yield the jobs that waited too long or are too many."""
+        """Yield jobs that waited too long or exceed the maximum."""
         while self._waiting:
             key, oldest = next(iter(self._waiting.items()))
             if len(self._waiting) <= self.maximum and self.latest - oldest.seen < self.quiet:
@@ -294,7 +294,7 @@ class Assembler:
         return waiting
 
     def _as_it_is(self, key: Key) -> Iterator[JobRecords]:
-        """Yield a job with the records that it has."""
+        """Yield a job with the records received so far."""
         waiting = self._forget(key)
         if waiting.runs:
             yield JobRecords(waiting.runs[-1], tuple(waiting.tasks), tuple(waiting.runs[:-1]))

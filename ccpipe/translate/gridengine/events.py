@@ -1,6 +1,6 @@
 """Grid Engine's jobs as neutral jobs, job events and metrics.
 
-docs/gridengine.md says which field becomes what.
+docs/gridengine/jobs.md says which field becomes what.
 """
 
 import math
@@ -35,7 +35,7 @@ STATES = {
 
 
 class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a site decides about its jobs."""
+    """A site's choices for its jobs."""
 
     cluster: str
     sub_cluster: str = ""
@@ -60,7 +60,7 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return job_number * self.array_factor + task_number if task_number else job_number
 
     def node(self, hostname: str) -> str:
-        """Return the name that ClusterCockpit knows a host by."""
+        """Return ClusterCockpit's name of a host."""
         return hostname.partition(".")[0] if self.short_hostnames else hostname
 
     def nodes(self, hosts: tuple[str, ...]) -> tuple[JobNode, ...]:
@@ -69,7 +69,7 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return tuple(JobNode(name) for name in names if name)
 
     def project_of(self, record: Accounting | JobLog) -> str:
-        """Return the project, or what replaces it."""
+        """Return the project, or its replacement."""
         return record.project or (
             "" if self.project == "project" else str(getattr(record, self.project))
         )
@@ -169,7 +169,7 @@ def state_of(record: Accounting) -> str:
 
 
 def _metadata(job: JobRecords, mapping: Mapping) -> dict[str, str]:
-    """Return what no key of the event holds."""
+    """Return metadata that is not in other keys of the event."""
     last = job.last
     return {
         "jobName": last.job_name,
@@ -194,7 +194,7 @@ def _seconds(time: int | None) -> str:
 
 
 def clean(text: str) -> str:
-    """Replace bytes that are not UTF-8 by U+FFFD: no JSON can hold them."""
+    """Replace invalid UTF-8 with U+FFFD, which JSON requires."""
     return _SURROGATE.sub("\ufffd", text)
 
 

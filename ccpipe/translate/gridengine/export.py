@@ -27,7 +27,7 @@ protocol, of jobs that ended; ``sonar`` is one envelope for each block of the fi
 
 
 class Writer(Protocol):
-    """Writes records in one format to its target."""
+    """Writes records in one format to a file object."""
 
     def write(self, records: Sequence[Accounting]) -> None:
         """Write records; raises EncodeError before writing any if one cannot be encoded."""

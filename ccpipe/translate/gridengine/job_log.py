@@ -33,7 +33,7 @@ class LoggedEvent(msgspec.Struct, frozen=True):
 def read(
     payload: bytes, *, file: str, offset: int, line: int
 ) -> tuple[list[LoggedEvent], list[RejectedAccountingLine]]:
-    """Read the starts and deletions in a payload, and what of it is broken.
+    """Parse the starts and deletions in a payload; return them and broken lines.
 
     The payload begins at `offset` of a file with its line `line`.
     """
@@ -74,14 +74,14 @@ def from_event(message: Message) -> LoggedEvent:
     Raises
     ------
     DataError
-        where its payload holds no line.
+        if its payload holds no line.
 
     """
     try:
         content = str(message.value).encode()
         log = msgspec.json.decode(content, type=JobLog)
         return LoggedEvent(log, msgspec.json.decode(content, type=_Place).origin)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise DataError(f"an event without a job_log line: {error}") from None
 
 

@@ -1,6 +1,6 @@
 """Grid Engine's jobs as Sonar's ``job`` envelopes.
 
-docs/gridengine.md says what becomes what, and what has no place there.
+docs/gridengine/jobs.md says what becomes what, and what has no place there.
 """
 
 import math

@@ -40,7 +40,7 @@ class AccountingJobs(Translator):
     """Puts accounting records together and reports which jobs started and stopped.
 
     A job's start is sent with its stop, unless a ``job_log`` line or another source reported it
-    while the job ran. What is no accounting event passes through as it is.
+    while the job ran. Other events pass through unchanged.
     """
 
     takes = gives = Messages
@@ -125,7 +125,7 @@ class AccountingJobs(Translator):
         return self._outbox.oldest_held
 
     def feed(self, records: Sequence[Message]) -> Sequence[Message]:
-        """Return the events of jobs that started or ended, and what is no accounting."""
+        """Return the events of jobs that started or ended, and other events unchanged."""
         self._open()
         passed: list[Message] = []
         made: list[Message] = []
@@ -151,7 +151,7 @@ class AccountingJobs(Translator):
         return found + self._outbox.flush()
 
     def commit(self, feed: int) -> None:
-        """Forget what was returned up to a feed: it is safe downstream; see ``Translator``."""
+        """Forget the output up to a feed: it is stored downstream; see ``Translator``."""
         self._outbox.commit(feed)
 
     def _open(self) -> None:
@@ -161,7 +161,7 @@ class AccountingJobs(Translator):
             self._is_open = True
 
     def _put(self, made: list[Message]) -> list[Message]:
-        """End a feed; return what it made that is to be sent now."""
+        """End a feed; return its output that is to be sent now."""
         events = [
             (job_message(event.function, event.job), event.not_before)
             for event in self._lifecycle.take()
@@ -170,7 +170,7 @@ class AccountingJobs(Translator):
         return self._outbox.put([*((message, 0) for message in made), *events])
 
     def _accounting(self, message: Message) -> list[Message]:
-        """Take an accounting event; return it and the metrics of the jobs that it ends."""
+        """Process an accounting event; return it and the metrics of the jobs that it ends."""
         try:
             found = self._record(message) if is_event(message) else self._log(message)
         except DataError as error:
@@ -191,14 +191,14 @@ class AccountingJobs(Translator):
         return msgspec.structs.replace(message, time=latest)
 
     def _record(self, message: Message) -> list[Message] | None:
-        """Take a record; None where it came before."""
+        """Process a record; None if it is repeated."""
         record = from_event(message)
         if self.assembler.is_repeated(record.origin):
             return None
         return self._ended(self.assembler.add(record))
 
     def _log(self, message: Message) -> list[Message] | None:
-        """Take a ``job_log`` line; None where it came before."""
+        """Process a ``job_log`` line; None if it is repeated."""
         reported = job_log.from_event(message)
         if self.assembler.is_repeated(reported.origin):
             return None
@@ -208,7 +208,7 @@ class AccountingJobs(Translator):
         return []
 
     def _start(self, reported: job_log.LoggedEvent) -> None:
-        """Add the start that a line reports, unless it is a later run of a job that started."""
+        """Add a start reported by a line, unless it is a later run of a started job."""
         line = reported.log
         submitted = line.submission_time or None
         if self._started(self.mapping.job_id(*reported.key), submitted) is not None:
@@ -254,7 +254,7 @@ class AccountingJobs(Translator):
             return
         try:
             start = msgspec.json.decode(str(message.value), type=_Start)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return  # whoever is to store it reports it
         if start.cluster == self.mapping.cluster:
             at = start.startTime * SECOND

@@ -31,11 +31,11 @@ _Point = tuple[bytes, int | None]
 
 _MAX_REPORTED = 1000
 _MAX_HELD = 1 << 16
-"""Number of aggregates that wait for parts; the oldest are sent early beyond it."""
+"""Maximum number of incomplete aggregates; beyond it the oldest are sent early."""
 
 
 class _Member(NamedTuple):
-    """What a part belongs to, and its own identity."""
+    """The whole that a part belongs to, and the part's identity."""
 
     whole: Series
     part: tuple[object, ...]
@@ -43,14 +43,14 @@ class _Member(NamedTuple):
 
 @dataclass(slots=True)
 class _Group:
-    """The parts of one whole at one time that were seen so far."""
+    """The parts of one whole at one time, as received so far."""
 
     whole: Series
     feed: int
-    """Number of the feed that brought the first of them."""
+    """Number of the feed of the first one."""
     opened: float
     values: dict[tuple[object, ...], float] = field(default_factory=dict)
-    """By part, so that a part that is delivered twice counts once."""
+    """By part, so that a duplicate counts once."""
     is_measured: bool = False
     """Whether the whole has a value of its own."""
 
@@ -112,7 +112,7 @@ class Aggregate(Translator):
         Raises
         ------
         ConfigError
-            where `per` is missing, or the topology lacks the whole that the parts belong to.
+            if `per` is missing, or the topology lacks the whole that the parts belong to.
 
         """
         if (per is None) != (of == "stype"):
@@ -290,7 +290,7 @@ _FUNCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def _finite(function: Callable[[Sequence[float]], float], values: Sequence[float]) -> float | None:
-    """Return a function of values; None where the result is not a finite number."""
+    """Return a function of values; None if the result is not a finite number."""
     try:
         result = function(values)
         return result if math.isfinite(result) else None

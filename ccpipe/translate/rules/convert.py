@@ -65,7 +65,7 @@ class Convert(Translator):
         Raises
         ------
         ConfigError
-            where a unit is not one, or `unit` cannot be converted to `to`.
+            if a unit is not one, or `unit` cannot be converted to `to`.
 
         """
         try:

@@ -16,7 +16,7 @@ Matcher = Callable[[str, Tags], bool]
 
 
 def is_metric(field: str) -> bool:
-    """Say whether a field key is that of a metric."""
+    """Return whether a field key is that of a metric."""
     return Kind.of(field) is Kind.METRIC
 
 

@@ -37,7 +37,7 @@ class Rename(Translator):
         Raises
         ------
         ConfigError
-            where a name cannot be one, or holds too many ``*``.
+            if a name cannot be one, or holds too many ``*``.
 
         """
         if not names:

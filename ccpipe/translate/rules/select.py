@@ -69,7 +69,7 @@ class Select(Translator):
         return records if len(kept) == len(records) else kept
 
     def matches(self, message: Message) -> bool:
-        """Say whether one message is kept."""
+        """Return whether one message is kept."""
         return (
             self._keeps_field(message.field)
             and not (self._numeric and not is_number(message.value))

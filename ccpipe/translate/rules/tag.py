@@ -46,7 +46,7 @@ class Tag(Translator):
         Raises
         ------
         ConfigError
-            where there is nothing to add, rename or remove, or a tag is invalid.
+            if there is nothing to add, rename or remove, or a tag is invalid.
 
         """
         if not (add or remove or rename):

@@ -42,7 +42,7 @@ class TimeWindow(Translator):
         Raises
         ------
         ConfigError
-            where there is neither.
+            if there is neither.
 
         """
         if max_age is None and max_future is None:

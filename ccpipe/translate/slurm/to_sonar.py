@@ -217,7 +217,7 @@ def _allocation(allocation: Allocation) -> str:
 
 @functools.lru_cache(MAX_CACHED)
 def node_ranges(node_list: str | None) -> tuple[str, ...]:
-    """Split a list of nodes at its outer commas; empty where it is no such list."""
+    """Split a list of nodes at its outer commas; empty if it is no such list."""
     try:
         return tuple(nodelist.split(node_list)) if node_list else ()
     except DataError:

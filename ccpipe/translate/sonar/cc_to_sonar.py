@@ -1,4 +1,4 @@
-"""ClusterCockpit's messages to Sonar's envelopes; the mapping is in docs/sonar-metrics.md."""
+"""ClusterCockpit's messages to Sonar's envelopes; the mapping is in docs/sonar/metrics.md."""
 
 import time
 from collections import OrderedDict
@@ -192,7 +192,7 @@ class CcToSonar(Translator):
         return plan
 
     def _window(self, cluster: str, node: str, at: int, now: float) -> _Window | None:
-        """Return the window of a time; None where a whole envelope of it has arrived."""
+        """Return the window of a time; None if a whole envelope of it has arrived."""
         place = at // self.window
         key = "sample", cluster, node, place
         window = self._windows.get(key)

@@ -42,7 +42,7 @@ class JobEvents:
         Raises
         ------
         DataError
-            where the event is neither a start nor an end, or cannot be decoded.
+            if the event is neither a start nor an end, or cannot be decoded.
 
         """
         if function == "start_job":

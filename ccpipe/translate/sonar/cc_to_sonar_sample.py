@@ -127,7 +127,7 @@ class PartialSample:
         """The latest of its records, in nanoseconds."""
 
     def sample(self, cluster: str, node: str, cpu_times: CpuTimes) -> SampleAttributes:
-        """Return the sample; raises EncodeError where Sonar cannot write the time."""
+        """Return the sample; raises EncodeError if Sonar cannot write the time."""
         system: dict[str, Any] = {}
         gpus: dict[str, dict[str, Any]] = {}
         jobs: dict[JobKey, dict[str, Any]] = {}

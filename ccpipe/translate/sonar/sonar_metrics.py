@@ -1,6 +1,6 @@
 """The metric that each field of a Sonar sample becomes.
 
-``docs/sonar-metrics.md`` is written from this table (``scripts/sonar_pages.py``).
+``docs/sonar/metrics.md`` is written from this table (``scripts/sonar_pages.py``).
 
 Names and units are those of ccpipe's own collectors wherever they measure the same, so that a
 dashboard need not know who measured.

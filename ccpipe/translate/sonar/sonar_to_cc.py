@@ -1,4 +1,4 @@
-"""Sonar's envelopes to ClusterCockpit's messages, as docs/sonar-metrics.md says."""
+"""Sonar's envelopes to ClusterCockpit's messages, as docs/sonar/metrics.md says."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence

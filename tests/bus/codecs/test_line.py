@@ -14,7 +14,7 @@ from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, to_lines
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message, event, log, metric
 from ccpipe.pipeline import Batch
-from ccpipe.pipeline.letters import rejected_letters
+from ccpipe.pipeline.dead_letters import dead_letters_of
 from tests.translate.records import MESSAGES
 
 
@@ -154,7 +154,7 @@ def test_the_work_for_a_message_of_bad_lines_is_bounded() -> None:
         rejected = batch.records.rejected
         assert len(rejected) == MAX_REJECTED + 1
         assert b"\n".join(bad.original for bad in rejected) == payload
-        assert sum(letter.lines for letter in rejected_letters(batch)) == MAX_REJECTED + 1000
+        assert sum(letter.lines for letter in dead_letters_of(batch)) == MAX_REJECTED + 1000
 
 
 def test_each_message_goes_where_its_own_tags_and_name_say() -> None:

@@ -86,7 +86,7 @@ async def test_messages_that_are_too_large(kafka: Kafka) -> None:
 async def test_a_name_that_is_no_topic(kafka: Kafka) -> None:
     """It is an error of the record, not of the cluster."""
     async with lines_to(kafka, Site(cluster="ä", hostname="n1")) as sink:
-        with pytest.raises(EncodeError, match="is not a topic"):
+        with pytest.raises(EncodeError, match="is not a valid Kafka topic"):
             await sink.write([metric("m", 1.0, time=NOON, tags={})])
 
 

@@ -129,6 +129,7 @@ async def test_certificates(tmp_path: Path, fox: Site) -> None:
     ("options", "reason"),
     [
         ({"url": "127.0.0.1:1883"}, "is not an mqtt"),
+        ({"url": "u:secret@h"}, r"'\*\*\*@h' is not an mqtt"),
         ({"url": "mqtt://u:p@host"}, "must not hold a password"),
         ({"user": "me"}, "user and password_file go together"),
     ],

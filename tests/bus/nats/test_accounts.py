@@ -13,12 +13,14 @@ from ccpipe.bus.nats.accounts import (
     users_of,
     write_site,
 )
-from ccpipe.bus.nats.ask import ask, request
+from ccpipe.bus.nats.connection import Delivery
+from ccpipe.bus.nats.control_requests import control_request, send_requests
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.protocol.frames import stored_as
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Duration, Site, to_struct
-from ccpipe.errors import ConfigError, DeniedError
+from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.message import Message, event, metric
 from ccpipe.node.agent.responder import Responder
 from ccpipe.node.controls.control import Control
@@ -107,6 +109,47 @@ async def test_a_node_speaks_for_itself_only(site_of: SiteOf, subject: str) -> N
         await eventually(lambda: denials(telemetry) == 1)
 
 
+@pytest.mark.parametrize("request_", ["STREAM.PURGE", "STREAM.DELETE", "STREAM.MSG.DELETE"])
+async def test_a_node_cannot_let_the_broker_delete_messages(site_of: SiteOf, request_: str) -> None:
+    """Not with a request as reply subject, on which the stream's acknowledgement would be one.
+
+    ``{"stream": …, "seq": 9}`` purges up to 9 where the server is not strict.
+    """
+    bridge = site_of("bridge", "b")
+    source = NatsSource(site=bridge, telemetry=Telemetry(), durable="b")
+    async with source, connected(site_of("node", "n1").bus) as node:
+        await eventually(lambda: bool(source._stream))
+        subject = "fox%2Eno.metrics.n1"
+        for reply in ("", "", f"$JS.API.{request_}.{source._stream}"):
+            await node.publish(subject, b"m value=1", reply=reply)
+        await node.flush()
+        async for batch in source:  # which stays in the stream, read or not
+            if (place := stored_as(next(iter(source._handed_over.values()))[-1])) and place[0] == 3:
+                break
+            await batch.ack()
+        stream = await source.bus.jetstream().stream_info(source._stream)
+        assert stream.state.messages == 3
+
+
+async def test_a_node_publishes_its_first_message_once(site_of: SiteOf) -> None:
+    """It may see whether there is a stream, and before there is one plain subscribers hear none."""
+    heard: list[Delivery] = []
+    async with (
+        connected(site_of("viewer", "v").bus) as viewer,
+        NatsSink(site=site_of("node", "n1"), telemetry=Telemetry()) as sink,
+    ):
+        await viewer.subscribe("fox%2Eno.metrics.*", heard.append)
+        await viewer.flush()
+        with pytest.raises(UnavailableError, match="a bridge does when it starts"):
+            await sink.write([sample("n1")])
+        source = NatsSource(site=site_of("bridge", "b"), telemetry=Telemetry(), durable="b")
+        async with source:
+            await eventually(lambda: bool(source._stream))
+            await sink.write([sample("n1")])
+            await viewer.flush()
+    assert len(heard) == 1
+
+
 async def test_tags_that_differ_from_the_subject_are_dead_letters(site_of: SiteOf) -> None:
     """The broker holds the subject; the source holds the tags to it."""
     telemetry = Telemetry()
@@ -136,7 +179,9 @@ async def test_an_operator_asks_and_a_node_answers(site_of: SiteOf) -> None:
         Responder(node, site, controls),
     ):
         await node.flush()
-        answers = await ask(asking, operator, [request("interval", node="n1")], seconds=20)
+        answers = await send_requests(
+            asking, operator, [control_request("interval", node="n1")], seconds=20
+        )
     assert [answer.value for answer in answers] == ["10s"]
     assert denials(telemetry) == 0
 
@@ -147,7 +192,7 @@ async def test_a_viewer_and_a_node_send_no_requests(site_of: SiteOf) -> None:
         site = site_of(role, name)
         async with connected(site.bus) as bus:
             with pytest.raises(DeniedError):
-                await ask(bus, site, [request("interval", node="n1")], seconds=20)
+                await send_requests(bus, site, [control_request("interval", node="n1")], seconds=20)
 
 
 def test_keys_are_kept_and_private(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ async def test_wrong_credentials_end_it_at_once(nats_server: NatsServer) -> None
 async def test_no_server_is_said_when_nobody_waits(
     unused_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Commands that cannot wait for ever name the address that does not answer."""
+    """Commands that cannot wait forever name the address that does not answer."""
     monkeypatch.setattr(module, "CONNECT_SECONDS", 0.2)
     bus = Bus(servers=[f"nats://127.0.0.1:{unused_port}"])
     with pytest.raises(UnavailableError, match=str(unused_port)):
@@ -71,7 +71,7 @@ async def test_publishing_without_a_connection_is_an_error(site: Site) -> None:
 
 def test_addresses_are_shown_without_secrets() -> None:
     """User and password of a URL appear in no message."""
-    servers = ["nats://user:secret@h1:4222", "h2"]
+    servers = ["nats://user:secret@h1:4222", "h2?token=secret"]
     bus = Connection(Bus(servers=servers), name="t", telemetry=Telemetry())
     assert bus.url == "nats://h1:4222, nats://h2"
 

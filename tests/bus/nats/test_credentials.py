@@ -113,3 +113,4 @@ def test_no_secret_stands_in_a_message(secret: str, scheme: str) -> None:
     """Whatever a password holds and however the URL is written."""
     assert without_secrets(f"{scheme}hunter2:{secret}hunter3@host:1").endswith("://host:1")
     assert "hunter" not in without_secrets(f"{scheme}hunter2:{secret}hunter3@host:1")
+    assert without_secrets(f"nats://host:1/?token={secret}hunter2") == "nats://host:1"

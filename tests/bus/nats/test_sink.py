@@ -185,7 +185,7 @@ async def test_what_was_stored_of_a_write_that_failed_is_not_stored_again(
 
 
 async def test_a_line_beyond_the_servers_limit_is_rejected(sink: NatsSink) -> None:
-    """The broker would refuse it for ever, so trying again is pointless."""
+    """The broker would refuse it forever, so trying again is pointless."""
     huge = event("job", "f", "x" * 2**20, time=NOW, tags=TAGS)
     with pytest.raises(RejectedError, match="max_payload"):
         await sink.write([huge])

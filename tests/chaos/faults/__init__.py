@@ -7,7 +7,7 @@ __all__ = ["FAULTS", "LINES", "RATE", "Fault", "clusters", "deliveries", "is_pos
 
 
 def is_possible(name: str) -> str:
-    """Return why a fault cannot be made here; empty where it can."""
+    """Return why a fault cannot be made here; empty if it can."""
     made = FAULTS[name]
     if made is stores.full_disk and not stores.can_mount():
         return "mounting a tmpfs needs root"

@@ -44,7 +44,7 @@ def sessions(path: Path) -> list[Session]:
 
 
 def translated(arguments: str) -> list[str]:
-    """Turn qacct's flags into ours, as docs/acct.md has them."""
+    """Turn qacct's flags into ours, as docs/gridengine/acct.md has them."""
     words = shlex.split(arguments)
     ours = []
     while words:

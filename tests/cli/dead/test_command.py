@@ -14,7 +14,7 @@ from ccpipe.formats.sonar import Envelope, ErrorObject, MetadataObject, encode
 from ccpipe.pipeline import DeadLetter
 from ccpipe.sinks.dead_letter_file import DeadLetterFile
 from ccpipe.telemetry import Telemetry
-from tests.cli.command import Ended, ccpipe
+from tests.cli.command import Ended, ccpipe, on_terminal
 
 LINE = b"m,cluster=fox.test,hostname=n1,type=node value=%d.0 1740000000"
 GOOD = [DeadLetter(LINE % i, "no such table", "fox%2Etest.metrics.n1") for i in range(3)]
@@ -79,6 +79,11 @@ async def test_letters_of_the_bus_are_listed_and_shown(site: Site) -> None:
     shown = await dead(site, "show", "--id", 2, "--id", 4)
     assert shown.out.encode() == GOOD[1].original + b"\n" + BAD.original + b"\n"
     assert "4: fox%2Etest.metrics: not a line" in shown.err
+    terminal = await asyncio.to_thread(
+        on_terminal, "dead", "show", "--server", site.bus.servers[0], "--cluster", site.cluster
+    )
+    assert r"\x1b[31mbroken" in terminal.out
+    assert "\x1b" not in terminal.out
 
 
 async def test_without_letters_the_list_is_empty(site: Site) -> None:
@@ -93,12 +98,12 @@ async def test_letters_of_the_bus_are_replayed_once(site: Site, nats_server: Nat
     done = await dead(site, "replay")
     assert done.code == 65
     assert "4: " in done.err
-    assert "3 letters replayed, 1 still invalid" in done.err
+    assert "3 dead letters replayed, 1 still invalid" in done.err
     assert await stored(nats_server) == [
         (letter.origin, letter.original + b"\n") for letter in GOOD
     ]
     again = await dead(site, "replay")
-    assert "0 letters replayed, 1 still invalid" in again.err
+    assert "0 dead letters replayed, 1 still invalid" in again.err
     assert len(await stored(nats_server)) == 3
 
 
@@ -111,12 +116,12 @@ async def test_letters_of_a_file_are_replayed_once(
     await sink.write([*GOOD, TIMELESS, ENVELOPE])
     first = await dead(site, "replay", path, "--count", 2)
     assert first.code == 0
-    assert first.err.endswith("2 letters replayed, 0 still invalid\n")
+    assert first.err.endswith("2 dead letters replayed, 0 still invalid\n")
     await sink.write([DeadLetter(LINE % 9, "later", "load")])
-    assert "4 letters replayed" in (await dead(site, "replay", path)).err
+    assert "4 dead letters replayed" in (await dead(site, "replay", path)).err
     done = await dead(site, "replay", path)
     assert done.code == 0
-    assert "0 letters replayed, 0 still invalid\n6 replayed before\n" in done.err
+    assert "0 dead letters replayed, 0 still invalid\n6 replayed before\n" in done.err
     found = await stored(nats_server)
     assert [payload for _, payload in found][:3] == [letter.original + b"\n" for letter in GOOD]
     subjects = [subject for subject, _ in found]

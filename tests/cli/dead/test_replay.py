@@ -8,7 +8,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.cli.dead.replay import DeadLetterReplay
 from ccpipe.config import Site
 from ccpipe.errors import DataError
-from ccpipe.formats.dead_letters import StoredLetter
+from ccpipe.formats.dead_letters import StoredDeadLetter
 from ccpipe.formats.sonar import encode
 from ccpipe.telemetry import Telemetry
 from tests.bus.envelopes import SAMPLE
@@ -21,22 +21,22 @@ OURS = "fox%2Etest.metrics.n1"
 class Kept:
     """A store of letters in memory."""
 
-    def __init__(self, letters: Sequence[StoredLetter]) -> None:
+    def __init__(self, letters: Sequence[StoredDeadLetter]) -> None:
         self.letters = list(letters)
 
-    async def read(self) -> AsyncIterator[StoredLetter]:
+    async def read(self) -> AsyncIterator[StoredDeadLetter]:
         """Yield the letters."""
         for letter in list(self.letters):
             yield letter
 
-    async def remove(self, letters: Sequence[StoredLetter]) -> None:
+    async def remove(self, letters: Sequence[StoredDeadLetter]) -> None:
         """Remove letters."""
         self.letters = [letter for letter in self.letters if letter not in letters]
 
 
-def letter(payload: bytes, origin: str = OURS, *, number: int = 1) -> StoredLetter:
+def letter(payload: bytes, origin: str = OURS, *, number: int = 1) -> StoredDeadLetter:
     """Return a letter."""
-    return StoredLetter(str(number), NOON, "no", payload, origin)
+    return StoredDeadLetter(str(number), NOON, "no", payload, origin)
 
 
 async def test_a_letter_goes_where_it_came_from_else_where_its_records_belong(site: Site) -> None:
@@ -66,10 +66,12 @@ async def test_ids_are_the_letters_own(site: Site) -> None:
         (letter(b"broken"), "expected a space and a field"),
         (letter(b"# a comment"), "no records"),
         (letter(b"{}", "sonar"), "must have data or errors"),
-        (StoredLetter("1", NOON, "no", b"m v", OURS, cut_from=99), "only 3 of 99 bytes"),
+        (StoredDeadLetter("1", NOON, "no", b"m v", OURS, cut_from=99), "only 3 of 99 bytes"),
     ],
 )
-async def test_what_is_still_invalid_is_named(site: Site, bad: StoredLetter, reason: str) -> None:
+async def test_what_is_still_invalid_is_named(
+    site: Site, bad: StoredDeadLetter, reason: str
+) -> None:
     """Nothing of it is published."""
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         with pytest.raises(DataError, match=reason):

@@ -86,6 +86,15 @@ async def test_sonars_envelopes_are_printed_on_request() -> None:
     assert kinds == ["sample", "sysinfo"]
 
 
+async def test_sonars_envelopes_that_are_disabled_cannot_be_printed(tmp_path: Path) -> None:
+    """Instead of waiting without end for the first one."""
+    config = tmp_path / "ccpipe.toml"
+    config.write_text("[publish.sonar]\nsample = 0\nsysinfo = 0\n")
+    code, printed, said = await run("--dry-run", "-o", "sonar", "--config", str(config))
+    assert (code, printed) == (64, "")
+    assert "publish.sonar" in said
+
+
 async def test_sonars_envelopes_are_printed_as_their_reader_needs_them(tmp_path: Path) -> None:
     """Which is what is published: slurm-monitor fails on a process group without ``job``."""
     config = tmp_path / "ccpipe.toml"
@@ -126,7 +135,7 @@ async def test_once_publishes_metrics_and_envelopes(nats_server: NatsServer) -> 
 
 
 async def test_once_without_a_broker_ends_within_seconds() -> None:
-    """It says which server does not answer, with EX_UNAVAILABLE, instead of waiting for ever."""
+    """It says which server does not answer, with EX_UNAVAILABLE, instead of waiting forever."""
     server = f"nats://127.0.0.1:{free_port()}"
     code, _, said = await run("--once", "--server", server)
     assert code == 69

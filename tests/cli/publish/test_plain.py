@@ -57,11 +57,22 @@ def test_a_value_that_is_wrong_is_named() -> None:
 
 
 def test_a_publisher_does_without_the_library_of_command_lines() -> None:
-    """Nor does it hold what writes a page of metrics, or another scheduler's formats."""
+    """Nor does it hold what writes a page of metrics, reads archives or knows other formats."""
+    unwanted = (
+        "aiohttp", "ccpipe.formats.slurm", "ccpipe.formats.sonar", "cyclopts", "difflib", "email",
+        "importlib.metadata", "prometheus_client", "shutil", "sqlite3", "tempfile", "zipfile",
+    )  # fmt: skip
     code = (
         "import sys, ccpipe.cli.publish.plain\n"
-        "unwanted = ('cyclopts', 'prometheus_client', 'ccpipe.formats.slurm', 'aiohttp')\n"
-        "print([name for name in unwanted if name in sys.modules])\n"
+        f"print([name for name in {unwanted} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_publisher_maps_no_library_of_cpp() -> None:
+    """The kernels hold what they use of it; where ``g++`` has no ``libstdc++.a``, this fails."""
+    code = "import ccpipe.cli.publish.plain; print(open('/proc/self/maps').read())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "lineprotocol/kernel/_kernel" in done.stdout
+    assert "libstdc++" not in done.stdout

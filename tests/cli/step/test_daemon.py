@@ -79,7 +79,7 @@ def test_it_runs_until_it_is_told_to_end() -> None:
         command("step", "--daemon"), env=environment(), stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
-    assert "looking for steps" in process.stderr.readline()
+    assert "watching for Slurm steps" in process.stderr.readline()
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
     process.stderr.close()

@@ -326,6 +326,18 @@ async def test_a_terminal_sees_a_sample_and_is_told_what_is_left_out(
     assert len({row.split()[2] for row in rows}) > 10
 
 
+@pytest.mark.parametrize("words", [["-o", "line"], ["-o", "json"], ["-o", "csv"], ["--raw"]])
+async def test_no_message_controls_a_terminal(nats_server: NatsServer, words: list[str]) -> None:
+    """Not in a format for programs either, which a pipe receives unchanged."""
+    line = 'e,hostname=a,type=node event="\x1b]0;t\x07\u202e\x9b2J" 1740027951\n'.encode()
+    arguments = ["tail", "--server", nats_server.url, *words, "--count", "1", "--for", "60s"]
+    async with publishing(nats_server, ("fritz.events.e", [line])):
+        shown = await asyncio.to_thread(on_terminal, *arguments)
+    assert shown.code == 0
+    assert "]0;t" in shown.out
+    assert all(text.isprintable() for text in shown.out.split("\n"))
+
+
 async def test_statistics_live_on_a_terminal(nats_server: NatsServer) -> None:
     """They are drawn again each second, on one screen, and bad lines do not disturb them."""
     arguments = ["tail", "--server", nats_server.url, "--stats", "--for", "2500ms"]
@@ -356,6 +368,7 @@ async def test_nothing_slow_is_imported_until_the_first_line(nats_server: NatsSe
         "cyclopts", "rich", "attrs", "aiohttp", "tenacity", "difflib", "shutil", "tomllib",
         "importlib.metadata", "email.message", "nats.js", "prometheus_client", "psutil", "pyarrow",
         "numpy", "ccpipe.formats.nodelist", "ccpipe.bus.nats.server", "ccpipe.registry",
+        "ccpipe.pipeline", "ccpipe.translate", "ccpipe.formats.lineprotocol.repair",
     )  # fmt: skip
     program = (
         "import sys\n"

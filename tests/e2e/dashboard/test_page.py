@@ -25,7 +25,7 @@ NODES = ("n1", "n2", "n10")
 
 
 def contains(wanted: str, text: str) -> bool:
-    """Say whether a text has another one."""
+    """Return whether a text has another one."""
     return wanted in text
 
 

@@ -81,7 +81,7 @@ async def test_who_sends_does_not_wait_for_a_broker_that_is_gone(tmp_path: Path)
 
 
 async def test_who_sends_to_a_frozen_broker_can_be_cancelled(tmp_path: Path) -> None:
-    """nats-py drops a cancellation there, and the task would go on for ever."""
+    """nats-py drops a cancellation there, and the task would go on forever."""
     async with frozen_broker(tmp_path) as (_, waiting):
         for task in waiting:
             task.cancel()

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 import nats
 import pytest
 
-from ccpipe.bus.nats.ask import ask, request
 from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.control_requests import control_request, send_requests
 from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.protocol.reader import RobustClient
 from ccpipe.bus.nats.publisher import Publisher
@@ -24,11 +24,14 @@ from ccpipe.message import Message
 from ccpipe.node.agent.responder import Responder
 from ccpipe.pipeline import Sink, run
 from ccpipe.telemetry import Telemetry
+from ccpipe.translate.gridengine.translator import AccountingJobs
 from tests.cli.command import command, environment
 from tests.conftest import eventually
 from tests.e2e.nats.hostile import MESSAGES, Hostile, publish
 
 LINE = b"m,cluster=fox.test,hostname=n1,type=node value=%d 1740000000\n"
+DEEP = b'{"a":' * 100_000
+"""JSON that ends every decoder by its depth."""
 FLAWED = [message for message in MESSAGES if message.flaw]
 
 
@@ -48,6 +51,13 @@ class Values(Sink):
 def subject(message: Hostile, cluster: bytes = b"fox%2Etest.") -> bytes:
     """Return the whole subject of a message."""
     return cluster + message.subject
+
+
+def start(event: bytes) -> bytes:
+    """Return the line of a job's start with such an event."""
+    text = event.replace(b'"', b'\\"')
+    line = b'job,cluster=fox.test,function=start_job,hostname=n1,type=node event="%b" 1740000000\n'
+    return line % text
 
 
 async def send_all(server: NatsServer) -> None:
@@ -196,21 +206,29 @@ async def test_a_request_with_a_hostile_reply_subject_stalls_no_node(
             for reply, header in ((b"r.\xff", b""), (b"\xff", b""), (b"r", b"abc"))
         ]
         await publish(nats_server.url, requests)
-        answers = await ask(other, site, [request("controls", node="n1")], seconds=20)
+        answers = await send_requests(
+            other, site, [control_request("controls", node="n1")], seconds=20
+        )
     assert [answer.name for answer in answers] == ["controls"]
     count = telemetry.registry.get_sample_value("ccpipe_bus_errors_total", {"part": "malformed"})
     assert count == 3
 
 
-async def test_tail_shows_the_good_and_goes_on(nats_server: NatsServer) -> None:
-    """It does not stop at any of them."""
+@pytest.mark.parametrize("words", [["-o", "line"], ["--job", "7"]])
+async def test_tail_shows_the_good_and_goes_on(nats_server: NatsServer, words: list[str]) -> None:
+    """It does not stop at any of them, nor at JSON that no decoder follows to its end."""
     process = await asyncio.create_subprocess_exec(
-        *command("tail", "--server", nats_server.url, "-o", "line", "--count", "1"),
-        *("--name", "end", "--for", "60s"),
+        *command("tail", "--server", nats_server.url, *words, "--count", "1"),
+        *("--for", "60s", *([] if "--job" in words else ["--name", "end"])),
         stdout=asyncio.subprocess.PIPE,
         env=environment(),
     )
     hostile = [(subject(m, b"fox."), b"", m.header, LINE % n) for n, m in enumerate(MESSAGES)]
+    hostile += [
+        (b"fox.sonar.sample", b"", b"", DEEP),
+        (b"fox.events.job", b"", b"", start(DEEP)),
+        (b"fox.events.job", b"", b"", start(b'{"jobId": 7, "resources": [{"hostname": "n1"}]}')),
+    ]
     end = (b"fox.metrics", b"", b"", b"end" + LINE[1:] % 1)
     ended = asyncio.create_task(process.communicate())
     while not ended.done():
@@ -218,7 +236,29 @@ async def test_tail_shows_the_good_and_goes_on(nats_server: NatsServer) -> None:
         await asyncio.wait({ended}, timeout=0.2)
     assert process.returncode == 0
     out, _ = ended.result()
-    assert out.startswith(b"end,cluster=fox.test")
+    assert b"n1" in out
+
+
+async def test_a_job_event_that_nests_too_deeply_costs_itself(
+    nats_server: NatsServer, site: Site
+) -> None:
+    """A bridge that learns of jobs from other sources' events goes on to the next message."""
+    telemetry, sink, stop = Telemetry(), Values(), asyncio.Event()
+    source = NatsSource(site=site, telemetry=telemetry, durable="jobs", subjects=["events"])
+    translator = AccountingJobs(site=site, live=True)
+    task = asyncio.create_task(
+        run(source, sink, translators=[translator], telemetry=telemetry, stop=stop)
+    )
+    await eventually(lambda: bool(source._stream) or task.done())
+    good = b'other,cluster=fox.test,hostname=n1,type=node event="1" 1740000000\n'
+    subjects = (b"fox%2Etest.events.job", b"fox%2Etest.events.other")
+    payloads = (start(DEEP), good)
+    messages = zip(subjects, payloads, strict=True)
+    await publish(nats_server.url, [(name, b"", b"", payload) for name, payload in messages])
+    await eventually(lambda: bool(sink.values) or task.done())
+    stop.set()
+    await task
+    assert sink.values == ["1"]
 
 
 async def test_bad_lines_leave_others_their_turns(site: Site, nats_server: NatsServer) -> None:

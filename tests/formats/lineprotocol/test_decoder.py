@@ -1,5 +1,8 @@
 """Decoding: the grammar rule by rule, and what is true for any bytes."""
 
+import inspect
+import pickle
+import pydoc
 import re
 
 import pytest
@@ -154,6 +157,21 @@ def test_a_time_beyond_64_bits_of_nanoseconds_is_rejected() -> None:
     assert decode(b"m v=1 9223372036", precision="s")[0].time == 9223372036 * SECOND
     (bad,) = decode(b"m v=1 9223372037", precision="s").rejected
     assert bad.rule is Rule.TIME_RANGE
+
+
+def test_decode_is_documented_whichever_part_reads() -> None:
+    """Signature, annotations and docstring are those of the function in Python."""
+    signature = inspect.signature(decode, eval_str=True)
+    assert list(signature.parameters) == [
+        "payload",
+        "precision",
+        "dialect",
+        "lenient",
+        "max_rejected",
+    ]
+    assert signature.return_annotation is Lines
+    assert "No payload raises." in pydoc.plain(pydoc.render_doc(decode))
+    assert pickle.loads(pickle.dumps(decode)) is decode  # noqa: S301 - our own bytes
 
 
 def test_what_is_no_precision_or_dialect_is_a_usage_error() -> None:

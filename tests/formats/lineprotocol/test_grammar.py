@@ -1,5 +1,7 @@
 """The grammar: its rules, and its expressions against each other."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,14 @@ parts = st.sampled_from(
 def test_every_rule_has_a_line_that_breaks_it() -> None:
     """The table of broken lines leaves no rule out; only InfluxDB rejects duplicate tags."""
     assert {rule for _, rule, _ in BROKEN} | {Rule.DUPLICATE_TAG, Rule.UNREAD} == set(Rule)
+
+
+def test_expressions_are_compiled_when_they_are_used() -> None:
+    """Commands start without them: where the kernel reads all lines, none is needed."""
+    grammar = Grammar(rb" ", {}, tags_once=True)
+    assert not [each for each in vars(grammar).values() if isinstance(each, re.Pattern)]
+    assert grammar.key.fullmatch(b"hostname")
+    assert grammar.key is grammar.key
 
 
 @given(st.lists(parts, max_size=10).map(b"".join), st.sampled_from([CC, INFLUX]))

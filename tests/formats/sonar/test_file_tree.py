@@ -55,6 +55,7 @@ def test_each_type_has_its_file(text: str, path: str) -> None:
         (sample(node="/../../../etc/cron"), "node: "),
         (sample(node=""), "node: "),
         (sample(node="a\0b"), "node: "),
+        (sample(node="a\x1b[31m"), "node: "),
         (sample(node="ä" * 200), "node: "),
     ],
 )

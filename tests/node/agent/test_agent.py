@@ -95,6 +95,10 @@ class Node:
         """Return the times of a metric, as they came."""
         return [m.time for m in self.messages if m.name == name and m.time is not None]
 
+    def kinds(self) -> list[str]:
+        """Return the types of the envelopes, as they came."""
+        return [str(dict(e["data"])["type"]) for e in self.envelopes]  # type: ignore[call-overload]
+
     def missing(self, slots: list[int], step: int = SLOT) -> int:
         """Return how many slots are not there, but for those that the node says it missed.
 
@@ -239,11 +243,7 @@ async def test_sonar_comes_beside_the_metrics(node: Node) -> None:
     """A description at the start, samples at their interval, both switched off by a reload."""
     node.configure("[publish.sonar]\nsample = '300ms'\n")
     await node.start()
-
-    def kinds() -> list[str]:
-        return [str(dict(e["data"])["type"]) for e in node.envelopes]  # type: ignore[call-overload]
-
-    await eventually(lambda: kinds().count("sample") >= 2)
+    await eventually(lambda: node.kinds().count("sample") >= 2)
     node.configure("[publish.sonar]\nsample = 0\nsysinfo = 0\n")
     node.hang_up()
     await eventually(lambda: bool(node.log("configuration reloaded")))
@@ -251,7 +251,7 @@ async def test_sonar_comes_beside_the_metrics(node: Node) -> None:
     before = len(node.envelopes)
     await node.samples(10)
     assert await node.stop() == 0
-    assert kinds().count("sysinfo") == 1
+    assert node.kinds().count("sysinfo") == 1
     assert len(node.envelopes) <= before + 1  # one may have been on its way
 
 
@@ -292,6 +292,19 @@ async def test_a_sonar_only_publisher_runs(node: Node) -> None:
     await eventually(lambda: len(node.envelopes) >= 3)
     assert await node.stop() == 0
     assert {m.field for m in node.messages} <= {"log"}
+
+
+async def test_sonar_may_be_enabled_later(node: Node) -> None:
+    """A reload enables envelopes: the description of the node comes at once."""
+    node.configure("[publish.sonar]\nsample = 0\nsysinfo = 0\n")
+    await node.start()
+    await node.samples(2)
+    assert node.envelopes == []
+    node.configure("[publish.sonar]\nsample = '300ms'\n")
+    node.hang_up()
+    await eventually(lambda: len(node.envelopes) >= 4)
+    assert await node.stop() == 0
+    assert set(node.kinds()) == {"sysinfo", "sample"}
 
 
 async def test_there_is_one_connection(node: Node, nats_server: NatsServer) -> None:

@@ -150,7 +150,7 @@ def test_the_page_lists_every_control(agent: Agent, tmp_path: Path) -> None:
         unpack((PACKED / f"{tree}.txt").read_text(), tmp_path)
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
     (tmp_path / "proc/driver/nvidia/version").touch()
-    page = (ROOT / "docs/control.md").read_text()
+    page = (ROOT / "docs/node/control.md").read_text()
     rows = [row.split("|")[1:4] for row in page.splitlines() if row.startswith("| `")]
     settable = {
         pattern: can_be_set.strip() == "yes"

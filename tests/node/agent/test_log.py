@@ -322,7 +322,7 @@ class _Refusing(Sink):
 
 
 async def test_a_dead_letter_of_a_log_line_is_not_logged_onto_the_bus() -> None:
-    """Or each would make the next, for ever."""
+    """Or each would make the next, forever."""
     sink, telemetry, source = _Refusing(), Telemetry(), LogSource(site=SITE)
     async with running(source, sink, limits=Limits(age=0), telemetry=telemetry):
         await eventually(lambda: source in _handlers())

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.bus.nats.ask import ask, request
 from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.control_requests import control_request, send_requests
 from ccpipe.config import Bus, ControlOptions, Publish, Site
 from ccpipe.errors import DataError
 from ccpipe.formats.lineprotocol import decode, encode
@@ -136,18 +136,18 @@ async def asked(server: Any, *requests: Message, seconds: float = 10) -> list[Me
     """Ask as ``ccpipe control`` does."""
     site = site_of(server)
     async with connected(site) as bus:
-        return await ask(bus, site, requests, seconds=seconds)
+        return await send_requests(bus, site, requests, seconds=seconds)
 
 
 async def get(server: Any, name: str, **tags: str) -> Message:
     """Ask the node for one value."""
-    (answer,) = await asked(server, request(name, node="nuc", tags=tags))
+    (answer,) = await asked(server, control_request(name, node="nuc", tags=tags))
     return answer
 
 
 async def put(server: Any, name: str, value: str, **tags: str) -> Message:
     """Set a value on the node."""
-    (answer,) = await asked(server, request(name, node="nuc", value=value, tags=tags))
+    (answer,) = await asked(server, control_request(name, node="nuc", value=value, tags=tags))
     return answer
 
 
@@ -305,13 +305,12 @@ async def test_only_the_node_that_is_named_answers(nats_server: Any, nuc: Respon
     other, site = Node(), site_of(nats_server, hostname="nuc2")
     other.interval = "1s"
     async with connected(site) as bus, responding(bus, site, other):
-        answers = await asked(
-            nats_server, request("interval", node="nuc2"), request("interval", node="nuc")
-        )
+        requests = [control_request("interval", node=node) for node in ("nuc2", "nuc")]
+        answers = await asked(nats_server, *requests)
         assert {a.hostname: a.value for a in answers} == {"nuc": "10s", "nuc2": "1s"}
         await put(nats_server, "interval", "30s")
         assert other.interval == "1s"
-        elsewhere = request("interval", node="nuc", tags={"cluster": "saga"})
+        elsewhere = control_request("interval", node="nuc", tags={"cluster": "saga"})
         assert await asked(nats_server, elsewhere, seconds=0.3) == []
 
 
@@ -319,13 +318,13 @@ async def test_a_question_to_nobody_is_answered_by_all(nats_server: Any, nuc: Re
     """As cc-node-controller has it, for GET only."""
     other, site = Node(), site_of(nats_server, hostname="nuc2")
     async with connected(site) as bus, responding(bus, site, other):
-        answers = await asked(nats_server, request("interval"), seconds=1)
+        answers = await asked(nats_server, control_request("interval"), seconds=1)
     assert {answer.hostname for answer in answers} == {"nuc", "nuc2"}
 
 
 async def test_a_node_that_is_not_there_does_not_answer(nats_server: Any, nuc: Responder) -> None:
     """The others' answers are returned all the same, after the time is over."""
-    names = [request("interval", node=node) for node in ("nuc", "gone")]
+    names = [control_request("interval", node=node) for node in ("nuc", "gone")]
     answers = await asked(nats_server, *names, seconds=0.5)
     assert [answer.hostname for answer in answers] == ["nuc"]
 
@@ -333,7 +332,7 @@ async def test_a_node_that_is_not_there_does_not_answer(nats_server: Any, nuc: R
 async def test_where_nobody_listens_it_is_known_at_once(nats_server: Any) -> None:
     """The broker says so: nobody waits an hour."""
     async with asyncio.timeout(10):
-        assert await asked(nats_server, request("interval", node="nuc"), seconds=3600) == []
+        assert await asked(nats_server, control_request("interval", node="nuc"), seconds=3600) == []
 
 
 @pytest.mark.parametrize(
@@ -381,10 +380,11 @@ async def test_a_subject_of_its_own_keeps_requests_from_other_nodes(
     async with connected(site) as bus, responding(bus, site, node), connected(site) as other:
         await other.subscribe("fox%2Etest.control.nuc.*", received.append)
         await other.flush()
-        answers = await ask(other, site, [request("interval", node="nuc")], seconds=10)
+        requests = [control_request("interval", node=node) for node in ("nuc", "n2")]
+        answers = await send_requests(other, site, requests[:1], seconds=10)
         assert [answer.value for answer in answers] == ["10s"]
-        assert await ask(other, site, [request("interval", node="n2")], seconds=10) == []
-        answers = await ask(other, site, [request("interval")], seconds=0.5)
+        assert await send_requests(other, site, requests[1:], seconds=10) == []
+        answers = await send_requests(other, site, [control_request("interval")], seconds=0.5)
         assert [answer.hostname for answer in answers] == ["nuc"]
     assert [delivery.subject for delivery in received] == ["fox%2Etest.control.nuc.get"]
 
@@ -413,10 +413,10 @@ async def test_beyond_a_bound_requests_are_told_to_come_again(
     async with connected(site) as bus:
         inbox = bus.new_inbox()
         await bus.subscribe(inbox, received.append)
-        await bus.publish("fox%2Etest.control.get", encode([request("hangs", node="nuc")]))
+        await bus.publish("fox%2Etest.control.get", encode([control_request("hangs", node="nuc")]))
         await eventually(lambda: "hangs" in nuc._threads)
         for _ in range(many):
-            payload = encode([request("interval", node="nuc")], precision="ns")
+            payload = encode([control_request("interval", node="nuc")], precision="ns")
             await bus.publish("fox%2Etest.control.get", payload, reply=inbox)
         await eventually(lambda: len(received) >= many - module.MAX_WAITING)
         node.let_go.set()
@@ -444,7 +444,7 @@ async def test_a_put_without_reply_subject_is_done(
     """Who does not care for the answer still has the line of the log."""
     site = site_of(nats_server)
     async with connected(site) as bus:
-        payload = encode([request("interval", node="nuc", value="7s")], precision="ns")
+        payload = encode([control_request("interval", node="nuc", value="7s")], precision="ns")
         await bus.publish("fox%2Etest.control.put", payload)
         await bus.flush()
         await eventually(lambda: node.interval == "7s")

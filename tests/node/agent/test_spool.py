@@ -1,5 +1,6 @@
 """The spool: order, bounds and what a kill leaves."""
 
+import contextlib
 import multiprocessing
 import os
 import sqlite3
@@ -142,6 +143,34 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path) -> None:
     assert (tmp_path / "spool.db.damaged").read_bytes().startswith(b"this is no database")
 
 
+def test_what_can_be_read_of_a_damaged_file_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In its order and with its ids, found when it is opened or later; the rest is told."""
+    path = tmp_path / "spool.db"
+    written = [(Outgoing.of("s", b"%03d" % n * 1000 + b"\n"), n % 3 == 0) for n in range(300)]
+    spool = opened(path)
+    spool.append(written)
+    spool.close()
+    whole = path.read_bytes()
+    for number in (0, 150, 299):
+        begin = whole.index(b"%03d" % number * 1000) // 4096 * 4096
+        path.write_bytes(whole[:begin] + b"\xaa" * 4096 + whole[begin + 4096 :])
+        caplog.clear()
+        spool = opened(path)
+        with contextlib.suppress(UnavailableError):  # it may be found here
+            spool.oldest(1000)
+        ids = held(spool)
+        assert ids == [each.id for each, _ in written if each.id in ids]
+        assert 295 <= len(ids) < 300
+        assert (spool.messages, len(spool.oldest(1000))) == (len(ids), len(ids))
+        (record,) = caplog.records
+        assert f"{len(ids)} messages were recovered, at most {300 - len(ids)}" in record.message
+        spool.append(messages(1))
+        assert held(spool)[-1] == "1"
+        spool.close()
+
+
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     """Another process has it, it is of another version, or there is no folder."""
     path = tmp_path / "spool.db"
@@ -165,7 +194,7 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 def test_the_file_shrinks_when_it_is_empty(tmp_path: Path) -> None:
-    """A long night without a broker does not cost the disk for ever."""
+    """A long night without a broker does not cost the disk forever."""
     spool = opened(tmp_path / "spool.db", size=2**23)
     spool.append(messages(*range(100), size=50_000))
     spool.remove(spool.oldest(100))

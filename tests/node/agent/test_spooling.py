@@ -185,14 +185,17 @@ async def test_what_the_broker_refuses_for_ever_becomes_a_dead_letter(
 ) -> None:
     """It does not block what is behind it."""
     node = Node(nats_server, tmp_path / "spool.db", size=2**23)
-    huge = Outgoing("fox%2Etest.metrics", b"x" * (2**20 + 1), "huge")
-    good = [Outgoing("fox%2Etest.metrics", b"m value=%di" % i, str(i)) for i in range(2)]
+    huge = Outgoing.of("fox%2Etest.metrics", b"x" * (2**20 + 1))
+    good = [Outgoing.of("fox%2Etest.metrics", b"m value=%di" % i) for i in range(2)]
+    damaged = good[0]._replace(payload=b"m value=9i")  # a bit of it changed on the disk
     node.spool.open()
-    node.spool.append([(message, False) for message in (good[0], huge, good[1])])
+    node.spool.append([(message, False) for message in (good[0], huge, damaged, good[1])])
     node.spool.close()
     async with node.running():
         await eventually(lambda: node.spool.messages == 0, 60)
-    assert [letter.original for letter in node.letters.letters] == [huge.payload]
+    letters = {letter.original: letter.reason for letter in node.letters.letters}
+    assert letters.keys() == {huge.payload, damaged.payload}
+    assert letters[damaged.payload] == "damaged in the spool"
     assert await numbers(nats_server) == [0, 1]
 
 
@@ -200,7 +203,7 @@ async def test_the_rate_is_kept(nats_server: NatsServer, tmp_path: Path) -> None
     """Nodes that come back together do not flood the broker: a lower bound by the clock."""
     node = Node(nats_server, tmp_path / "spool.db", rate=20)
     node.spool.open()
-    node.spool.append([(Outgoing("fox%2Etest.metrics", b"m value=1", str(i)), False)
+    node.spool.append([(Outgoing.of("fox%2Etest.metrics", b"m value=%d" % i), False)
                        for i in range(40)])  # fmt: skip
     node.spool.close()
     loop = asyncio.get_running_loop()

@@ -17,7 +17,8 @@ from ccpipe.node.sampling.metrics import Metric
 from tests.node.conftest import Root, checked
 from tests.paths import ROOT
 
-FOLDER = ROOT / "docs" / "collectors"
+FOLDER = ROOT / "docs/collectors"
+PAGES = {path.stem: path for path in FOLDER.rglob("*.md")}
 COLLECTORS = {
     entry.name: entry.module
     for entry in metadata.entry_points(group="ccpipe.collectors")
@@ -56,15 +57,15 @@ def test_the_pages_are_as_the_collectors_would_write_them(tmp_path: Path) -> Non
     command = re.search(r"`python (scripts/\S+) docs/collectors`", index)
     assert command
     subprocess.run([sys.executable, ROOT / command[1], tmp_path], check=True)
-    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert written == {path.name: path.read_text() for path in FOLDER.iterdir()}
-    assert set(written) == {"README.md", *(f"{name}.md" for name in COLLECTORS)}
+    written = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*.md")}
+    assert written == {path.relative_to(FOLDER): path.read_text() for path in PAGES.values()}
+    assert PAGES.keys() == {"README", *COLLECTORS}
 
 
 @pytest.mark.parametrize("name", sorted(COLLECTORS))
 def test_a_page_lists_every_metric(name: str) -> None:
     """Metric, unit, type of value, node types, meaning and source, in the order of the table."""
-    page = (FOLDER / f"{name}.md").read_text()
+    page = PAGES[name].read_text()
     rows = re.findall(
         r"^\| `(\S+)` \| (.*?) \| (int|float) \| (.+) \| (.+) \| `(.+)` \|$", page, re.MULTILINE
     )
@@ -77,7 +78,7 @@ def test_a_page_lists_every_metric(name: str) -> None:
 def test_the_sources_that_a_page_names_are_there(name: str, root: Root) -> None:
     """Of the files that it names for a metric, at least one stands in the collector's own tree."""
     root.show(f"{TREES.get(name, 'captured')}/first")
-    page = (FOLDER / f"{name}.md").read_text()
+    page = PAGES[name].read_text()
     sources = set(re.findall(r"`([^`]+)` \|$", page.partition("## Metrics")[2], re.MULTILINE))
     assert sources
     for source in sources:

@@ -187,7 +187,7 @@ async def test_what_goes_away_is_a_warning(
 async def test_what_comes_back_is_on_again(
     clocks: Clocks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A driver that was loaded since, for example: nothing is off for ever."""
+    """A driver that was loaded since, for example: nothing is off forever."""
     caplog.set_level(logging.INFO)
 
     class Returning(Counting):

@@ -210,6 +210,7 @@ async def test_records_without_tags_stay_as_they_are_and_errors_are_records() ->
         tags=None,
         timeout=0.02,
         gives=Envelopes,
+        record=Envelope,
         make_error=lambda slot, text: f"{slot}: {text}",
     )
     batches = await take(sampler, 3)

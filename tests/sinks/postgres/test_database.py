@@ -167,6 +167,7 @@ async def test_a_name_that_is_taken(server: Server, name: str) -> None:
     [
         ("http://127.0.0.1", "url: .* is not a postgresql://"),
         ("127.0.0.1:5432", "url: .* is not a postgresql://"),
+        ("postgres//u:secret@h", r"url: '\*\*\*@h' is not a postgresql://"),
         ("postgresql://127.0.0.1:port/db", "url: .* is not a postgresql://"),
         ("postgresql://u:p@host/db", "url: must not contain a password"),
         ("postgresql://host/db?user=u&password=p", "url: must not contain a password"),

@@ -30,7 +30,7 @@ def sink(server: Server, database: str, **options: Any) -> PostgresSonarSink:
 
 
 def has_no_nul(envelope: Envelope) -> bool:
-    """Say whether PostgreSQL can store the envelope's texts."""
+    """Return whether PostgreSQL can store the envelope's texts."""
     return "\0" not in repr(rows([envelope])) and "\\x00" not in repr(rows([envelope]))
 
 

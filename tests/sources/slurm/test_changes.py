@@ -91,7 +91,7 @@ def test_missing_job_holds_the_time_back_for_a_day() -> None:
 
 
 def test_what_was_sent_long_ago_is_forgotten(tmp_path: Path) -> None:
-    """The file does not grow for ever; what may come again is kept."""
+    """The file does not grow forever; what may come again is kept."""
     changes = Changes(str(tmp_path / "state"))
     changes.open()
     assert states(changes, Poll(TIME, rows=[ROW])) == ["COMPLETED"]

@@ -40,7 +40,7 @@ def test_that_of_another_backfill_is_refused(
 
 @pytest.mark.parametrize("content", [b"", b"{", b"{}", b'{"done":"x"}', b"\xff"])
 def test_a_file_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
-    """To begin anew would write everything twice, silently."""
+    """To start over would write everything twice, silently."""
     path = tmp_path / "x.json"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"x\.json"):

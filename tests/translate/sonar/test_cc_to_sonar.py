@@ -172,7 +172,7 @@ def plain(*envelopes: Envelope) -> list[Envelope]:
 
 
 def test_what_survives_in_metrics_alone() -> None:
-    """Exactly the fields that docs/sonar-metrics.md lists; each has another value here."""
+    """Exactly the fields that docs/sonar/metrics.md lists; each has another value here."""
     gpu = SampleGpu(0, "GPU-1", 1, 2, "", ExtendedUint(3), 4, 5, 6, -7, 8, 9, 10, 11)
     on = SampleProcessGpu(0, "GPU-1", 30.5, 512, 5.25)
     process = SampleProcess(

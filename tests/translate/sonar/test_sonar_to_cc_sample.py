@@ -70,7 +70,7 @@ def test_cpu_seconds_become_percent_of_a_hardware_thread() -> None:
 
 
 def test_no_rate_is_made_over_a_reset() -> None:
-    """A counter that went down, another number of them, another boot: they begin anew."""
+    """A counter that went down, another number of them, another boot: they start over."""
     boots: tuple[dict[str, Any], ...] = (
         {"boot": "2025-02-01T00:00:00Z"},
         {"boot": "2025-02-20T00:00:00Z"},

@@ -1,8 +1,8 @@
-"""What a NATS server sends, cut into frames: in pure Python, the twin of ``_frames.pyx``.
+"""Splits a NATS server's byte stream into frames: the pure Python twin of ``_frames.pyx``.
 
 Publishers choose the bytes of subjects, reply subjects and headers, and the server checks few of
-them. So nothing in a message raises here: one that breaks the protocol is delivered with its
-`flaw`. Only bytes that no server sends raise, because where the next frame begins is then unknown.
+them. So nothing in a message raises here: one that violates the protocol is delivered with its
+`flaw`. Only bytes that no server sends raise, because the start of the next frame is then unknown.
 
 Source: NATS documentation, *Client Protocol*; ADR-4, *NATS Message Headers*.
 """
@@ -15,9 +15,9 @@ from typing import NamedTuple, TypeAlias
 from ccpipe.errors import DataError
 
 MAX_LINE = 2**20
-"""Bytes of a control line: INFO names all servers of a cluster, a message line is far shorter."""
+"""Maximum length of a control line: INFO names all servers of a cluster, others are far shorter."""
 MAX_MESSAGE = 2**27
-"""Bytes of a message, headers included; the server's own limit is half of it."""
+"""Maximum size of a message with headers; the server's own limit is half of it."""
 
 BAD_SUBJECT = "the subject is not valid UTF-8"
 BAD_REPLY = "the reply subject is not valid UTF-8"
@@ -25,20 +25,20 @@ BAD_HEADER = "the header is not a NATS header"
 
 
 class Delivery(NamedTuple):
-    """One message as it came from the broker."""
+    """One message received from the broker."""
 
     subject: str
-    """Bytes that are not UTF-8 are written ``\\xff``."""
+    """Bytes that are not UTF-8 are written ``\xff``."""
     payload: bytes
     header: bytes = b""
-    """As it came, with its first line; empty where there is none."""
+    """The raw header, with its first line; empty if there is none."""
     reply: str = ""
     flaw: str = ""
-    """Which rule of the protocol the message breaks; empty for nearly all."""
+    """The protocol rule that the message violates; normally empty."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """The header's lines by name; those that are none are left out."""
+        """The header's lines by name; malformed lines are left out."""
         found: dict[str, str] = {}
         for line in self.header.split(b"\r\n")[1:]:
             name, colon, value = line.partition(b":")
@@ -48,10 +48,10 @@ class Delivery(NamedTuple):
 
     @property
     def status(self) -> tuple[str, str]:
-        """The server's code and words, such as 404 and No Messages; both empty for a message.
+        """The server's status code and text, such as 404 and No Messages; both empty for a message.
 
-        Only what the server itself sends has neither a reply subject nor a payload. A publisher
-        may write a header ``Status``, or a status where the server writes its own.
+        Only status messages of the server have neither a reply subject nor a payload. A publisher
+        may send a header ``Status``, or a status line like the server's.
         """
         line = self.header.partition(b"\r\n")[0].decode(errors="replace")
         if self.reply or self.payload or self.flaw or not line.startswith("NATS/1.0 "):
@@ -61,23 +61,23 @@ class Delivery(NamedTuple):
 
     @property
     def arrival(self) -> int:
-        """When the stream stored it, in nanoseconds since the epoch; now where none did.
+        """When the stream stored it, in nanoseconds since the epoch; now if none did.
 
-        Taken from the reply subject, a line without a timestamp keeps its time when it is
-        delivered again.
+        As it is parsed from the reply subject, a line without a timestamp keeps its time when it
+        is redelivered.
         """
         stored = stored_as(self.reply)
         return time.time_ns() if stored is None else stored[1]
 
 
 def stored_as(reply: str) -> tuple[int, int] | None:
-    """Return a message's number in its stream and when that stored it, in nanoseconds.
+    """Return a message's stream sequence and when it was stored, in nanoseconds.
 
-    Both stand in the subject that acknowledges the message; None for any other reply subject,
-    which is a publisher's. Source: ADR-15, *JetStream Subject Mapping*.
+    Both are parsed from the reply subject for its acknowledgement; None for any other reply
+    subject, which a publisher chose. Source: ADR-15, *JetStream Subject Mapping*.
     """
     tokens = reply.split(".")
-    # $JS.ACK[.domain.account].stream.consumer.deliveries.number.place.time.pending[.token]
+    # $JS.ACK[.domain.account].stream.consumer.deliveries.sequence.place.time.pending[.token]
     if tokens[:2] != ["$JS", "ACK"] or len(tokens) not in _ACK_TOKENS:
         return None
     place = 5 if len(tokens) == _ACK_TOKENS[0] else 7
@@ -90,13 +90,13 @@ def stored_as(reply: str) -> tuple[int, int] | None:
 
 
 _ACK_TOKENS = (9, 11, 12)
-"""How many an acknowledgement's subject has: of old servers, of newer ones, and with a token."""
+"""Number of tokens of such a subject: old servers, newer ones, and with a trailing token."""
 _INT64_MAX = 2**63 - 1
 _INT64_DIGITS = 19
 
 
 def write_header(headers: Mapping[str, str]) -> bytes:
-    """Return a header as it comes from the server; empty where there is nothing in it."""
+    """Return a header as the server sends it; empty if there are no fields."""
     lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
     return "".join(["NATS/1.0\r\n", *lines, "\r\n"]).encode() if lines else b""
 
@@ -104,15 +104,15 @@ def write_header(headers: Mapping[str, str]) -> bytes:
 _SPACE = re.compile(rb"\s")
 
 Frame: TypeAlias = tuple[int, "list[Delivery] | bytes"]
-"""The number of a subscription and messages for it; or 0 and a control line without its end."""
+"""Subscription id and its messages; or 0 and a control line without its line end."""
 
 
-class BrokenFrame(DataError):  # noqa: N818 - it names what happened
-    """The server sent what is not its protocol."""
+class BrokenFrame(DataError):  # noqa: N818 - named for what happened
+    """The server sent bytes that violate the protocol."""
 
 
 def deliver(subject: bytes, payload: bytes, header: bytes, reply: bytes) -> Delivery:
-    """Make a delivery of a frame's parts; no bytes raise."""
+    """Build a delivery from the parts of a frame; no bytes raise."""
     flaw = ""
     texts = []
     for raw, problem in ((reply, BAD_REPLY), (subject, BAD_SUBJECT)):
@@ -129,7 +129,7 @@ def deliver(subject: bytes, payload: bytes, header: bytes, reply: bytes) -> Deli
 
 
 def split_in_python(store: bytearray, start: int, end: int) -> tuple[list[Frame], int, int]:
-    """Cut ``store[start:end]`` into frames.
+    """Split ``store[start:end]`` into frames.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def split_in_python(store: bytearray, start: int, end: int) -> tuple[list[Frame]
     Raises
     ------
     BrokenFrame
-        where the bytes are not the protocol.
+        if the bytes are not the protocol.
 
     """
     data = bytes(memoryview(store)[start:end])
@@ -175,15 +175,15 @@ def split_in_python(store: bytearray, start: int, end: int) -> tuple[list[Frame]
 
 
 def message_line(line: bytes) -> tuple[bytes, int, bytes, int, int]:
-    """Return subject, subscription, reply subject, bytes of the header and of all.
+    """Return subject, subscription id, reply subject, header size and total size.
 
     Raises
     ------
     BrokenFrame
-        where the line is not that of a message.
+        if the line is not that of a message.
 
     """
-    kind, *words = line.split(b" ")  # and nowhere else: a subject may hold any other byte
+    kind, *words = line.split(b" ")  # only there: a subject may contain any other byte
     numbers = 2 if kind == b"HMSG" else 1
     fewest = 2 + numbers
     if len(words) in (fewest, fewest + 1) and words[0]:

@@ -1,9 +1,9 @@
 """Reads what the NATS server sends, in place of nats-py's own parser.
 
-nats-py's read loop ends for good at a subject that is not UTF-8 and at a header that is none, so
-that one message would stop everything that this process receives. Here such a message costs
-itself. And it is faster: messages go from the socket to whoever subscribed in lists, without a
-queue, a task and a future for each.
+nats-py's read loop ends permanently at a subject that is not UTF-8 and at a malformed header, so
+that one message would stop everything that this process receives. Here only that message is lost.
+It is also faster: messages are passed from the socket to subscribers in lists, without a queue, a
+task and a future for each.
 """
 
 # ruff: noqa: SLF001 - nats-py has no interface for another parser
@@ -30,80 +30,80 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Receive = Callable[[list[Delivery]], None]
-"""Takes messages, in the order in which they came."""
+"""Called with messages in the order in which they arrived."""
 Callback = Callable[[Msg], Awaitable[None]]
-"""What nats-py calls with a message."""
+"""The callback that nats-py calls with a message."""
 
 
 class RobustClient(Client):
-    """nats-py's client with a `ProtocolReader`; `report` gets errors that cost no connection."""
+    """nats-py's client with a `ProtocolReader`; `report` gets errors that keep the connection."""
 
     def __init__(self, report: Callable[[Exception], Awaitable[None]]) -> None:
-        """Prepare; it connects as nats-py's own does."""
+        """Prepare; connects like nats-py's client."""
         super().__init__()
         self.reader = ProtocolReader(self, report)
         self.server_error = ""
-        """The last error that the server sent, as it wrote it."""
+        """The last error that the server sent, verbatim."""
         self._ps: Any = self.reader
 
     async def send(self, commands: bytes) -> None:
-        """Send commands as they are, in their order with what else is published."""
+        """Send raw commands, in order with other published data."""
         await self._send_command(commands)
         await self._flush_pending()
 
     def write(self, commands: Sequence[bytes]) -> None:
-        """Send commands as ``send`` does, but at once where nothing else is pending."""
+        """Send commands like ``send``, but immediately if nothing else is pending."""
         if isinstance(self._transport, TcpTransport) and not self._pending:
             self._transport.writelines(list(commands))  # type: ignore[no-untyped-call]
             return
         assert self._flush_queue is not None
         self._pending += commands
         self._pending_data_size += sum(map(len, commands))
-        with contextlib.suppress(asyncio.QueueFull):  # it is about to send what is pending
+        with contextlib.suppress(asyncio.QueueFull):  # it will send pending data anyway
             self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
 
     async def _read_loop(self) -> None:
-        """Read until the connection ends, as nats-py does, but past its stream of bytes."""
+        """Read until the connection ends, like nats-py, but bypassing its stream."""
         if isinstance(self._transport, TcpTransport):
             self.reader.attach(self._transport)
         await super()._read_loop()
 
 
 class ProtocolReader:
-    """What a client has in place of ``nats.protocol.parser.Parser``.
+    """Replaces a client's ``nats.protocol.parser.Parser``.
 
-    Messages for those who subscribed with one of the functions in `receivers` are handed over at
-    once. All others, and the server's other lines, go nats-py's own way, in its read loop.
+    Messages for subscribers with a callback in `receivers` are passed on directly. All others, and
+    the server's other lines, take nats-py's usual path through its read loop.
     """
 
     def __init__(self, client: Client, report: Callable[[Exception], Awaitable[None]]) -> None:
         """Read for a client."""
         self.receivers: dict[Callback, Receive] = {}
-        """By the callback that nats-py knows them by."""
+        """By the callback registered with nats-py."""
         self._client: Any = client
         self._report = report
         self.reset()
 
     def reset(self) -> None:
-        """Forget what is unfinished: there is a new connection."""
+        """Discard incomplete data: the connection is new."""
         self._inlet: _Inlet | None = None
-        self._splitter = FrameSplitter()  # of what comes by nats-py's stream
+        self._splitter = FrameSplitter()  # for data read from nats-py's stream
         self._left: deque[tuple[int, Any]] = deque()  # frames for nats-py's loop, and errors
 
     def attach(self, transport: TcpTransport) -> None:
-        """Take the bytes from the socket itself; nats-py's stream tells of the end alone."""
+        """Read from the socket directly; nats-py's stream only signals the connection's end."""
         assert transport._io_reader is not None
         assert transport._io_writer is not None
         self._inlet = _Inlet(self, transport._io_reader, transport._io_writer.transport)
         self._inlet.begin()
 
     async def parse(self, data: bytes = b"") -> None:
-        """Handle what nats-py's read loop has read, or was woken up for.
+        """Handle the data that nats-py's read loop has read, or was woken up for.
 
         Raises
         ------
         ProtocolError
-            where the server sent what is not its protocol: nats-py connects anew.
+            if the server sent what is not its protocol: nats-py connects anew.
 
         """
         if self._inlet is None:
@@ -116,11 +116,11 @@ class ProtocolReader:
             except BrokenFrame as error:
                 log.warning("NATS: %s; reconnecting", error)
                 raise nats.errors.ProtocolError from error
-            except Exception as error:  # noqa: BLE001 - none of them may end the read loop
+            except Exception as error:  # noqa: BLE001 - no error may end the read loop
                 await self._report(error)
 
     def take(self, split: Callable[[T], list[Frame]], data: T) -> bool:
-        """Hand over the messages in data; say whether the read loop has something to do."""
+        """Pass on the messages in the data; return whether the read loop has work to do."""
         try:
             frames = split(data)
         except BrokenFrame as error:
@@ -134,30 +134,30 @@ class ProtocolReader:
         return bool(self._left)
 
     def report(self, error: Exception) -> None:
-        """Report an error as soon as the read loop can wait for that."""
+        """Report an error from the read loop, which can await."""
         self._left.append((0, error))
 
     def is_current(self, inlet: "_Inlet") -> bool:
-        """Say whether what comes from an inlet still counts."""
+        """Return whether an inlet belongs to the current connection."""
         return self._inlet is inlet
 
     def _is_received(self, sid: int, messages: Any) -> bool:
-        """Hand messages over to one of `receivers`; false where nats-py has to do it."""
+        """Pass messages to one of `receivers`; false if nats-py must handle them."""
         subscription = self._client._subs.get(sid)
         if subscription is None:
-            return True  # nobody's any more
+            return True  # unsubscribed
         receive = self.receivers.get(subscription._cb)
         if receive is None:
             return False
         subscription._received += len(messages)
         try:
             receive(messages)
-        except Exception as error:  # noqa: BLE001 - reported, as nats-py does with its callbacks
+        except Exception as error:  # noqa: BLE001 - reported, like nats-py's callback errors
             self.report(error)
         return True
 
     async def _handle(self, sid: int, content: Any) -> None:
-        """Do with a frame what nats-py's own parser does."""
+        """Handle a frame like nats-py's own parser."""
         client = self._client
         if isinstance(content, BrokenFrame):
             raise content
@@ -171,7 +171,7 @@ class ProtocolReader:
                 case b"PING":
                     await client._process_ping()
                 case b"PONG":
-                    if client._pongs and client._pongs[0].done():  # by whom it came too late for
+                    if client._pongs and client._pongs[0].done():  # the waiter has timed out
                         client._pongs[0] = client._pongs[0].get_loop().create_future()
                     await client._process_pong()
                 case b"+OK" | b"":
@@ -191,18 +191,18 @@ class ProtocolReader:
         await self._client._process_msg(sid, subject, reply, message.payload, message.header)
 
 
-class FlawedMessage(DataError):  # noqa: N818 - it names what happened
-    """A message was dropped because it breaks the protocol."""
+class FlawedMessage(DataError):  # noqa: N818 - named for what happened
+    """A message was dropped because it violates the protocol."""
 
     def __init__(self, message: Delivery) -> None:
-        """Say which and why."""
+        """Take the message with its flaw."""
         super().__init__(f"a message on {ascii(message.subject)[:200]} was dropped: {message.flaw}")
 
 
 class _Inlet(asyncio.BufferedProtocol):
-    """Between the socket and a `ProtocolReader`; the end of the connection is nats-py's to handle.
+    """Protocol between the socket and a `ProtocolReader`; nats-py handles the connection's end.
 
-    nats-py waits at its stream, so a byte in it wakes nats-py up where something is left for it.
+    nats-py waits at its stream, so one byte is fed to it when there is work for its loop.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class _Inlet(asyncio.BufferedProtocol):
         self._splitter = FrameSplitter()
 
     def begin(self) -> None:
-        early = bytes(self._stream._buffer)  # what came with the server's last answer
+        early = bytes(self._stream._buffer)  # data that arrived with the server's last answer
         self._stream._buffer.clear()
         self._transport.set_protocol(self)
         self._take(self._splitter.feed, early)

@@ -1,4 +1,4 @@
-"""Columns of what the subjects say at which a stream's messages are acknowledged."""
+"""Stream sequences and storage times parsed from many reply subjects, as columns."""
 
 from array import array
 from collections.abc import Callable
@@ -8,9 +8,9 @@ from ccpipe.bus.nats.protocol.splitter import KERNEL
 
 
 def stored_in_python(replies: list[str]) -> "tuple[array[int], array[int]] | None":
-    """Return each message's number and the time at which it was stored; see ``stored_as``.
+    """Return each message's stream sequence and time of storage; see ``stored_as``.
 
-    None where one of the subjects is a publisher's.
+    None if one of the subjects was chosen by a publisher.
     """
     numbers, times = array("q"), array("q")
     for found in map(stored_as, replies):

@@ -1,4 +1,4 @@
-"""The stream of bytes from a NATS server, cut into frames whatever pieces it comes in."""
+"""Splits the byte stream from a NATS server into frames, across reads."""
 
 from collections.abc import Callable
 
@@ -11,24 +11,24 @@ split: Callable[[bytearray, int, int], tuple[list[Frame], int, int]]
 split = split_in_python if KERNEL is None else KERNEL.split
 
 SMALL, LARGE = 2**16, 2**20
-"""Bytes that are read at once: few at first, more where more waits."""
+"""Read size: small at first, larger while more data are waiting."""
 
 
 class FrameSplitter:
-    """Bytes to frames, whatever pieces they come in.
+    """Splits bytes into frames, across reads.
 
-    The caller writes into ``free()`` and calls ``filled()``; or hands over bytes to ``feed()``.
+    The caller writes into ``free()`` and calls ``filled()``; or passes bytes to ``feed()``.
     """
 
     def __init__(self) -> None:
         """Start empty."""
         self._size = SMALL
-        self._store = bytearray(SMALL)
+        self._store = bytearray()
         self._start = self._end = 0
-        self._needed = 1  # bytes of the frame in hand, as far as they are known
+        self._needed = 1  # bytes of the current frame, as far as known
 
     def free(self) -> memoryview:
-        """Return where the next bytes go; there is room for the whole frame in hand."""
+        """Return the buffer for the next bytes, with room for the whole current frame."""
         held = self._end - self._start
         lacking = max(self._needed - held, SMALL // 2)
         if not held or len(self._store) - self._end < lacking:
@@ -36,9 +36,9 @@ class FrameSplitter:
         return memoryview(self._store)[self._end :]
 
     def filled(self, count: int) -> list[Frame]:
-        """Return the frames that `count` more bytes complete; raises BrokenFrame."""
+        """Return the frames completed by `count` more bytes; raises BrokenFrame."""
         self._end += count
-        if self._end == len(self._store):  # more waited than there was room for
+        if self._end == len(self._store):  # more data was waiting than there was room for
             self._size = min(2 * self._size, LARGE)
         if self._end - self._start < self._needed:
             return []
@@ -46,7 +46,7 @@ class FrameSplitter:
         return frames
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that `data` completes; raises BrokenFrame."""
+        """Return the frames completed by `data`; raises BrokenFrame."""
         frames: list[Frame] = []
         while data:
             room = self.free()
@@ -57,9 +57,9 @@ class FrameSplitter:
         return frames
 
     def _move(self, size: int) -> None:
-        """Move what is unfinished to the beginning of a store of at least `size`."""
+        """Move the incomplete frame to the start of a buffer of at least `size`."""
         held = memoryview(self._store)[self._start : self._end]
-        # Never resized: somebody may still look at the old one.
+        # Never resized: a view of the old one may still exist.
         store = self._store if len(self._store) == size else bytearray(size)
         store[: len(held)] = bytes(held)
         self._store, self._start, self._end = store, 0, len(held)

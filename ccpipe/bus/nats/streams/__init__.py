@@ -1,1 +1,1 @@
-"""Streams of JetStream: their configuration, their consumers and what is read out of them."""
+"""JetStream's streams: their configuration, their consumers, and reading from them."""

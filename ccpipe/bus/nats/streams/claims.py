@@ -1,8 +1,9 @@
-"""Who reads which partition: one table, which all processes of a durable name change in turn.
+"""Which process reads which partition: one table, updated by all processes of a durable name.
 
-The table is the last message of a subject. A process writes it only on top of the message that it
-has read, so that of two that write at once one fails and reads again. No clock is compared: a
-process is dead when its count of beats has not changed for a time that the others measure.
+The table is the last message of a subject. A process writes it on condition that the last message
+is the one it has read, so that of two concurrent writes one fails and reads again. Clocks are not
+compared: a process counts as dead if its heartbeat counter has not changed for a time that the
+others measure.
 """
 
 import math
@@ -23,11 +24,11 @@ from ccpipe.errors import UnavailableError
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 WRONG_SEQUENCE = 10071
-"""JetStream's error code for a message that was not expected as the last one."""
+"""JetStream's error code for an unexpected last sequence."""
 
 
 class ClaimTable(msgspec.Struct):
-    """Processes by name with their beats, in the order in which they came, and what each reads."""
+    """Processes by name with their heartbeat counters, in order of arrival; partition owners."""
 
     members: dict[str, int] = {}
     owners: dict[str, str] = {}
@@ -38,17 +39,17 @@ class ClaimTable(msgspec.Struct):
         return [partition for partition, owner in self.owners.items() if owner == member]
 
     def share(self, member: str, partitions: int) -> int:
-        """Return how many partitions a process shall have: equal parts, the rest to the first."""
+        """Return a process's number of partitions: equal shares, the remainder to the first."""
         place = list(self.members).index(member)
         return partitions // len(self.members) + (place < partitions % len(self.members))
 
     def remove(self, members: set[str]) -> None:
-        """Forget processes and free what they had."""
+        """Remove processes and free their partitions."""
         self.members = {name: n for name, n in self.members.items() if name not in members}
         self.owners = {p: owner for p, owner in self.owners.items() if owner not in members}
 
     def claim(self, member: str, partitions: list[str], preferred: list[str]) -> list[str]:
-        """Give a process its share of what is free, first what it prefers; return what is new."""
+        """Claim free partitions up to a process's share, preferred ones first; return new ones."""
         free = [each for each in partitions if each not in self.owners]
         free.sort(key=lambda each: each not in preferred)
         missing = self.share(member, len(partitions)) - len(self.of(member))
@@ -58,12 +59,12 @@ class ClaimTable(msgspec.Struct):
 
 
 class Observer:
-    """Measures for how long each process has not changed its count of beats."""
+    """Measures for how long each process's heartbeat counter has not changed."""
 
     def __init__(self, max_gap: float) -> None:
-        """Begin anew where `max_gap` seconds pass without a look: nobody is blamed for a gap.
+        """Start over after `max_gap` seconds without an observation, which count for no process.
 
-        Then this process was stalled, or the broker was away and nobody could write.
+        Then this process was stalled, or the broker was unreachable and nobody could write.
         """
         self._max_gap = max_gap
         self._seen: dict[str, tuple[int, float]] = {}
@@ -84,7 +85,7 @@ class Observer:
 async def owners_of(
     jetstream: JetStreamContext, subjects: Subjects, durables: Iterable[str]
 ) -> dict[str, str]:
-    """Return who reads each partition of some durable names, by its consumer; changes nothing.
+    """Return the reader of each partition of some durable names, by consumer; read-only.
 
     Raises
     ------
@@ -100,7 +101,7 @@ async def owners_of(
 
 
 class Version(NamedTuple):
-    """The table and the number of its message, on top of which the next one is written."""
+    """The table and its sequence number, on which the next write depends."""
 
     table: ClaimTable
     sequence: int
@@ -115,7 +116,7 @@ def _subject(subjects: Subjects, durable: str) -> str:
 
 
 async def _find(jetstream: JetStreamContext, stream: str, subject: str) -> Version | None:
-    """Return the table as it was written last; None where nobody has written it."""
+    """Return the latest table; None if there is none."""
     try:
         message = await jetstream.get_last_msg(stream, subject)
     except nats.js.errors.NotFoundError:
@@ -124,13 +125,13 @@ async def _find(jetstream: JetStreamContext, stream: str, subject: str) -> Versi
         raise explain(error, f"reading {subject}") from None
     try:
         table = msgspec.json.decode(message.data or b"", type=ClaimTable)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise UnavailableError(f"{subject}: cannot be read: {error}") from None
     return Version(table, message.seq or 0)
 
 
 class Claims:
-    """The table of one durable name, in a stream of the cluster's own."""
+    """The table of one durable name, in a separate stream of the cluster."""
 
     def __init__(self, bus: Bus, subjects: Subjects, durable: str) -> None:
         self._bus = bus
@@ -139,12 +140,12 @@ class Claims:
         self._subjects = f"{escape(subjects.cluster)}.replicas.*"
 
     async def read(self, jetstream: JetStreamContext) -> Version:
-        """Return the table, empty where nobody has written it; makes its stream.
+        """Return the table, empty if there is none; creates its stream.
 
         Raises
         ------
         UnavailableError, DeniedError
-            where JetStream does not answer, or not to us.
+            if JetStream does not answer, or denies access.
 
         """
         found = await _find(jetstream, self._stream, self._subject)
@@ -154,7 +155,7 @@ class Claims:
         return found
 
     async def write(self, jetstream: JetStreamContext, table: ClaimTable, sequence: int) -> bool:
-        """Write the table on top of what was read; false where another process was faster.
+        """Write the table, unless it has changed since it was read: then return false.
 
         Raises
         ------

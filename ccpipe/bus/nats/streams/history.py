@@ -1,4 +1,4 @@
-"""What JetStream has stored, then what comes: messages in order, without a durable consumer."""
+"""What JetStream has stored, then new messages: in order, without a durable consumer."""
 
 import asyncio
 import contextlib
@@ -18,10 +18,10 @@ from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import wait_for_event
 
 DELETE_SECONDS = 2.0
-"""How long is waited for the broker to remove the consumer; else it does so by itself."""
+"""Time limit for removing the consumer, which the broker otherwise does by itself."""
 
 HEARTBEAT_SECONDS = 5.0
-"""After three of them without a sign of life the rest is asked for again."""
+"""After three missed heartbeats the rest is requested again."""
 
 
 async def streams_of(jetstream: JetStreamContext, patterns: Sequence[str]) -> dict[str, list[str]]:
@@ -30,7 +30,7 @@ async def streams_of(jetstream: JetStreamContext, patterns: Sequence[str]) -> di
     Raises
     ------
     UnavailableError, DeniedError
-        where JetStream does not answer, or we may not ask.
+        if JetStream does not answer, or denies access.
 
     """
     try:
@@ -47,7 +47,7 @@ async def streams_of(jetstream: JetStreamContext, patterns: Sequence[str]) -> di
 
 
 def overlap(one: str, other: str) -> bool:
-    """Return whether some subject falls under both patterns."""
+    """Return whether two patterns can match the same subject."""
     left, right = one.split("."), other.split(".")
     for a, b in zip(left, right, strict=False):
         if ">" in (a, b):
@@ -58,10 +58,10 @@ def overlap(one: str, other: str) -> bool:
 
 
 class StreamHistory:
-    """Reads one stream from a point in time, in order and for as long as it is wanted.
+    """Reads one stream from a point in time, in order and for as long as needed.
 
-    The consumer lives in the server's memory and needs no acknowledgements; where the connection
-    or the server was lost, another one goes on after the last message.
+    The consumer is kept in the server's memory and needs no acknowledgements; if the connection or
+    the server is lost, another one continues after the last message.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class StreamHistory:
         *,
         since: int | None,
     ) -> None:
-        """Read `patterns` since a time in nanoseconds; None for everything that is stored."""
+        """Read `patterns` since a time in nanoseconds; None for everything stored."""
         self.bus = bus
         self.stream = stream
         self.patterns = list(patterns)
         self.receive = receive
         self.since = since
-        self._is_live = asyncio.Event()  # all that was stored has been received
+        self._is_live = asyncio.Event()  # everything stored has been received
         self._last = 0
         self._inbox = ""
         self._consumer = ""
@@ -87,12 +87,12 @@ class StreamHistory:
         self._heard = time.monotonic()
 
     async def run(self, *, follow: bool = True) -> None:
-        """Read until cancelled or, without `follow`, all that was stored has been received.
+        """Read until cancelled or, without `follow`, until everything stored has been received.
 
         Raises
         ------
         UnavailableError, DeniedError
-            where that cannot begin.
+            if reading cannot start.
 
         """
         try:
@@ -107,7 +107,7 @@ class StreamHistory:
             await self._end()
 
     async def _end(self) -> None:
-        """Remove the consumer, which would send what is new for as long as we are connected."""
+        """Remove the consumer, which would send new messages for as long as we are connected."""
         self._inbox, name = "", self._consumer
         if name and self.bus.is_connected:
             with contextlib.suppress(nats.errors.Error, TimeoutError):
@@ -147,10 +147,10 @@ class StreamHistory:
 
     def _take(self, inbox: str, delivery: Delivery) -> None:
         if inbox != self._inbox:
-            return  # of a consumer that was given up
+            return  # from an abandoned consumer
         self._heard = time.monotonic()
-        if not delivery.reply.startswith("$JS.ACK."):  # the server's own words
-            if delivery.reply:  # flow control: it waits until we have come this far
+        if not delivery.reply.startswith("$JS.ACK."):  # a status message of the server
+            if delivery.reply:  # flow control: the server waits for the reply
                 asyncio.get_running_loop().create_task(self._answer(delivery.reply))
             return
         sequence, pending = _position(delivery.reply)
@@ -165,13 +165,13 @@ class StreamHistory:
         try:
             await self.bus.publish(reply, b"")
         except UnavailableError:
-            return  # after the reconnection the rest is asked for again
+            return  # after reconnecting, request the rest again
 
 
 def _position(reply: str) -> tuple[int, int]:
-    """Return a message's sequence in its stream, and how many are still to come.
+    """Return a message's stream sequence, and how many are still to come.
 
-    The subject for acknowledgements says so, in its older form or the one with domain and account.
+    Parsed from the reply subject, in its older form or the one with domain and account.
     """
     tokens = reply.split(".")
     old_form = 9

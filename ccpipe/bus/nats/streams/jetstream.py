@@ -1,4 +1,4 @@
-"""What JetStream says of its streams and consumers, whole: no field is lost in an update."""
+"""JetStream's descriptions of streams and consumers, unabridged: updates lose no field."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -19,7 +19,7 @@ NANOSECONDS = 10**9
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stream holds."""
+    """The content of a stream."""
 
     messages: int
     bytes: int
@@ -30,7 +30,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream: its configuration as the broker has it, and what it holds."""
+    """A stream: its configuration on the broker, and its content."""
 
     config: dict[str, Any]
     state: StreamState
@@ -44,31 +44,31 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def subjects(self) -> list[str]:
-        """What it stores; empty for a mirror."""
+        """Subjects that it stores; empty for a mirror."""
         return list(self.config.get("subjects") or ())
 
     @property
     def max_age(self) -> float | None:
-        """For how long it keeps a message, in seconds; None for ever."""
+        """Maximum age of a message, in seconds; None if unlimited."""
         return self.config.get("max_age", 0) / NANOSECONDS or None
 
     @property
     def max_bytes(self) -> int | None:
-        """How many bytes it keeps; None for any number."""
+        """Maximum size in bytes; None if unlimited."""
         found = int(self.config.get("max_bytes", -1))
         return found if found > 0 else None
 
     @property
     def rate(self) -> float | None:
-        """Bytes that arrived in a second, over the time that it holds; None where unknown."""
+        """Bytes per second over the stored period; None if unknown."""
         span = (self.state.last_ts - self.state.first_ts).total_seconds()
         return self.state.bytes / span if span >= 1 and self.state.messages > 1 else None
 
     @property
     def away(self) -> float | None:
-        """For how long a bridge may be away and miss nothing, in seconds, at the rate until now.
+        """How long a bridge may be down without losing messages, in seconds, at the current rate.
 
-        None where nothing limits it, or no message has come to tell the rate.
+        None if nothing limits it, or the rate is unknown.
         """
         limits = [self.max_age] if self.max_age else []
         if self.max_bytes and self.rate:
@@ -77,14 +77,14 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def age(self) -> float:
-        """Of the oldest message, in seconds."""
+        """Age of the oldest message, in seconds."""
         if not self.state.messages or self.ts is None:
             return 0
         return max(0.0, (self.ts - self.state.first_ts).total_seconds())
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far a consumer is: in its own deliveries, and in the stream."""
+    """Position of a consumer: in its own deliveries, and in the stream."""
 
     consumer_seq: int
     stream_seq: int
@@ -92,7 +92,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Consumer(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer: its configuration as the broker has it, and how far it is."""
+    """A consumer: its configuration on the broker, and its position."""
 
     stream_name: str
     name: str
@@ -101,20 +101,20 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
     delivered: Position
     ack_floor: Position
     num_pending: int = 0
-    """Messages that were never delivered."""
+    """Number of messages never delivered."""
     num_ack_pending: int = 0
     num_redelivered: int = 0
     num_waiting: int = 0
-    """Requests that wait for messages: more than 0 where a bridge is there."""
+    """Number of open pull requests: more than 0 if a bridge is running."""
 
     @property
     def subjects(self) -> list[str]:
-        """What it reads; empty for everything."""
+        """Subjects that it reads; empty for all."""
         single = self.config.get("filter_subject")
         return [single] if single else list(self.config.get("filter_subjects") or ())
 
     def dropped(self, stream: Stream) -> int:
-        """Count the messages that the stream dropped after the last one that was delivered."""
+        """Count the messages deleted by the stream after the last one delivered."""
         return max(0, stream.state.first_seq - 1 - self.delivered.stream_seq)
 
 
@@ -126,7 +126,7 @@ async def call(
     Raises
     ------
     UnavailableError, DeniedError
-        where it fails; `doing` says what was attempted.
+        if it fails; `doing` names the operation for the message.
 
     """
     try:
@@ -138,7 +138,7 @@ async def call(
 async def _call(
     jetstream: JetStreamContext, subject: str, request: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    # The client's own methods drop what they do not know.
+    # The client's own methods drop unknown fields.
     return await jetstream._api_request(  # noqa: SLF001
         f"{jetstream._prefix}.{subject}",  # noqa: SLF001
         json.dumps(request).encode() if request else b"",
@@ -147,18 +147,18 @@ async def _call(
 
 
 async def names_of(jetstream: JetStreamContext, subject: str) -> list[str]:
-    """Return the streams that store something that falls under a subject with wildcards."""
+    """Return the names of streams that store subjects matching a pattern."""
     answer = await call(jetstream, "STREAM.NAMES", {"subject": subject}, "looking for a stream")
     return list(answer.get("streams") or ())
 
 
 async def stream_of(jetstream: JetStreamContext, name: str) -> Stream | None:
-    """Return a stream by its name; None where there is none."""
+    """Return a stream by its name; None if there is none."""
     return await _info(jetstream, f"STREAM.INFO.{name}", Stream, f"looking at the stream {name}")
 
 
 async def time_of_last(jetstream: JetStreamContext, stream: str, subject: str) -> datetime | None:
-    """Return when a stream stored the last message on a subject with wildcards; None without."""
+    """Return when a stream stored the last message on a subject pattern; None if there is none."""
     try:
         answer = await _call(jetstream, f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
     except nats.js.errors.NotFoundError:
@@ -169,7 +169,7 @@ async def time_of_last(jetstream: JetStreamContext, stream: str, subject: str) -
 
 
 async def consumer_of(jetstream: JetStreamContext, stream: str, name: str) -> Consumer | None:
-    """Return a consumer by its name; None where there is none."""
+    """Return a consumer by its name; None if there is none."""
     subject = f"CONSUMER.INFO.{stream}.{name}"
     return await _info(jetstream, subject, Consumer, f"inspecting the consumer {name}")
 

@@ -1,4 +1,4 @@
-"""How old the newest message on a subject is."""
+"""Age of the newest message on a subject."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -8,14 +8,14 @@ from ccpipe.bus.nats.streams.jetstream import names_of, stream_of, time_of_last
 
 
 async def newest(bus: Connection, patterns: Iterable[str]) -> float | None:
-    """Return the age of the newest message that a stream stores on subjects, in seconds.
+    """Return the age in seconds of the newest message that a stream stores on subjects.
 
-    Subjects may have wildcards; None where there is no message. Both times are the broker's.
+    Subjects may have wildcards; None if there is no message. Both times are the broker's.
 
     Raises
     ------
     UnavailableError, DeniedError
-        where JetStream does not answer, or not to us.
+        if JetStream does not answer, or denies access.
 
     """
     jetstream = bus.jetstream()

@@ -1,9 +1,9 @@
-"""Partitions of a stream: the broker puts all messages of one subject into the same one.
+"""Partitions of a stream: the broker maps all messages of one subject to the same one.
 
 A stream of N partitions stores what is published on ``fritz.metrics.n0001`` under
-``p8.3.fritz.metrics.n0001``: the number of partitions, the number of this one, which is a hash of
-the subject, and the subject. A partition has a consumer of its own, which one process reads at a
-time, so that the order of each subject holds however many processes share the work.
+``p8.3.fritz.metrics.n0001``: the number of partitions, the index of this one, which is a hash of
+the subject, and the subject. Each partition has its own consumer, read by one process at a time,
+so that the order of each subject is preserved however many processes share the work.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ccpipe.bus.subjects import Subjects
 
 FORMER = "ccpipe.partitions"
-"""Metadata of a stream: the numbers of partitions that it has had, in their order."""
+"""Metadata of a stream: the numbers of partitions that it has had, in order."""
 
 _DESTINATION = re.compile(r"p(\d+)\.\{\{partition\((\d+)\)\}\}\.>")
 
@@ -26,7 +26,7 @@ def transform(count: int) -> dict[str, str] | None:
 
 
 def partitions_of(config: Mapping[str, Any]) -> int:
-    """Return the number of partitions of a stream, by its configuration as the broker has it."""
+    """Return the number of partitions of a stream, from its configuration on the broker."""
     upstream = [config.get("mirror") or {}, *(config.get("sources") or ())]
     transforms = [each for one in upstream for each in one.get("subject_transforms") or ()]
     for each in [config.get("subject_transform") or {}, *transforms]:
@@ -36,38 +36,38 @@ def partitions_of(config: Mapping[str, Any]) -> int:
 
 
 def former_counts(config: Mapping[str, Any]) -> list[int]:
-    """Return the numbers of partitions that a stream has had, in their order; 1 is among them."""
+    """Return the numbers of partitions that a stream has had, in order; 1 is among them."""
     noted = (config.get("metadata") or {}).get(FORMER, "").split(",")
     return [int(each) for each in noted if each.isdecimal()] or [1]
 
 
 def all_counts(config: Mapping[str, Any]) -> list[int]:
-    """Return the numbers of partitions under which a stream may hold messages."""
+    """Return the numbers of partitions under which a stream may still store messages."""
     now = partitions_of(config)
     return [*(count for count in former_counts(config) if count != now), now]
 
 
 def published(subject: str) -> str:
-    """Return the subject on which a message was published, from that in a stream of partitions."""
+    """Return the published subject of a message, given its subject in a partitioned stream."""
     return _STORED.sub("", subject)
 
 
 def stored(config: Mapping[str, Any], pattern: str) -> list[str]:
-    """Return a pattern of subjects as a stream stores it: with each count that it has had."""
+    """Return a subject pattern as a stream stores it: with each count that it has had."""
     counts = all_counts(config)
     return [f"p{count}.*.{pattern}" if count > 1 else pattern for count in counts]
 
 
 def with_former(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the metadata of a stream that is about to have another number of partitions."""
+    """Return the metadata of a stream whose number of partitions is about to change."""
     counts = ",".join(map(str, all_counts(config)))
     return {**(config.get("metadata") or {}), FORMER: counts}
 
 
 def undivided(subjects: Subjects) -> dict[str, str]:
-    """Return the subjects, by their key in the configuration, that all nodes publish on.
+    """Return the subjects shared by all nodes, by their configuration key.
 
-    What has one subject stays in one partition, which one bridge reads.
+    All messages of one subject are in one partition, which one bridge reads.
     """
     return {
         key: subjects.templates[key]
@@ -77,7 +77,7 @@ def undivided(subjects: Subjects) -> dict[str, str]:
 
 
 class StreamPartition(NamedTuple):
-    """One of the partitions of a stream, as a bridge of some durable name reads it."""
+    """A partition of a stream, as read by a bridge with some durable name."""
 
     durable: str
     number: int = 0
@@ -85,7 +85,7 @@ class StreamPartition(NamedTuple):
 
     @classmethod
     def of_consumer(cls, name: str, durable: str) -> "StreamPartition | None":
-        """Return the partition that a consumer reads; None for another bridge's consumer."""
+        """Return the partition that a consumer reads; None for any other consumer."""
         if name == durable:
             return cls(durable)
         found = re.fullmatch(re.escape(durable) + r"-(\d+)-of-(\d+)", name)
@@ -93,25 +93,25 @@ class StreamPartition(NamedTuple):
 
     @classmethod
     def durable_of(cls, consumer: str) -> str:
-        """Return the durable name of a consumer that reads a partition; empty for any other."""
+        """Return the durable name of a partition's consumer; empty for any other consumer."""
         found = re.fullmatch(r"(.+)-\d+-of-\d+", consumer)
         return found[1] if found else ""
 
     @property
     def consumer(self) -> str:
-        """The name of its consumer: the durable name itself where the stream has one partition."""
+        """Name of its consumer: the durable name itself if the stream has one partition."""
         return self.durable if self.total == 1 else f"{self.durable}-{self.number}-of-{self.total}"
 
     @property
     def prefix(self) -> str:
-        """What the subjects of its messages begin with."""
+        """Prefix of the subjects of its messages."""
         return "" if self.total == 1 else f"p{self.total}.{self.number}."
 
     def stored(self, patterns: list[str]) -> list[str]:
-        """Return the subjects under which the stream stores what was published on others."""
+        """Return the subjects under which the stream stores messages published on others."""
         return [self.prefix + pattern for pattern in patterns]
 
 
 def partitions(durable: str, total: int) -> list[StreamPartition]:
-    """Return all partitions of a stream that has so many."""
+    """Return all partitions of a stream with a given number of partitions."""
     return [StreamPartition(durable, number, total) for number in range(total)]

@@ -1,4 +1,4 @@
-"""Streams as they are beside what the configuration asks for, and making them so."""
+"""Comparing streams with the configuration, and changing them accordingly."""
 
 from typing import NamedTuple
 
@@ -28,25 +28,25 @@ from ccpipe.errors import ConfigError
 
 
 class Survey(NamedTuple):
-    """The streams of a cluster and what is not as configured."""
+    """The streams of a cluster and their differences from the configuration."""
 
     streams: list[Stream]
     consumers: list[Consumer]
     differences: list[Difference]
-    """What ``apply`` changes."""
+    """Changed by ``apply``."""
     overlaps: list[str]
-    """What it cannot change: subjects that a site's own stream stores in part."""
+    """Conflicts it cannot resolve: subjects that a site's own stream stores in part."""
     owners: dict[str, str]
-    """Which process reads a partition, by the name of its consumer."""
+    """The reading process of each partition, by the name of its consumer."""
 
 
 async def survey(bus: Connection, site: Site) -> Survey:
-    """Look at everything that stores the subjects of a cluster.
+    """Examine all streams that store subjects of a cluster.
 
     Raises
     ------
     UnavailableError, DeniedError
-        where JetStream does not answer, or not to us.
+        if JetStream does not answer, or denies access.
 
     """
     jetstream = bus.jetstream()
@@ -64,7 +64,7 @@ async def survey(bus: Connection, site: Site) -> Survey:
         each
         for name in found
         for each in [c async for c in consumers_of(jetstream, name)]
-        if each.config.get("durable_name")  # others are of `ccpipe tail`, for as long as it runs
+        if each.config.get("durable_name")  # others belong to `ccpipe tail`, for as long as it runs
     ]
     wrong = [each for stream in found.values() for each in differences(stream, site.bus, subjects)]
     overlaps: list[str] = []
@@ -89,7 +89,7 @@ def _stores(streams: dict[str, Stream], pattern: str) -> bool:
 
 
 def _overlaps(streams: dict[str, Stream], pattern: str, own: str) -> list[str]:
-    """Name the streams of others that store a pattern in part: no second one may then."""
+    """Name foreign streams that store a pattern in part: no second stream may then store it."""
     return [
         f"{pattern} is stored in part only: the stream {stream.name} stores {subject}"
         for stream in streams.values()
@@ -99,9 +99,9 @@ def _overlaps(streams: dict[str, Stream], pattern: str, own: str) -> list[str]:
 
 
 async def check_streams(bus: Connection, site: Site) -> None:
-    """Raise ConfigError where streams exist and are not as configured.
+    """Raise ConfigError if streams exist and differ from the configuration.
 
-    Streams that do not exist yet are right: the first bridge makes them.
+    Missing streams are no error: the first bridge creates them.
     """
     found = await survey(bus, site)
     wrong = [str(each) for each in found.differences if each.now != ABSENT]
@@ -111,14 +111,14 @@ async def check_streams(bus: Connection, site: Site) -> None:
 
 
 async def apply(bus: Connection, site: Site, found: Survey, *, drop: bool) -> None:
-    """Make our streams what the configuration says; a site's own streams are left alone.
+    """Change our streams to match the configuration; a site's own streams are not touched.
 
     Raises
     ------
     ConfigError
-        where messages that are stored would not fit, unless `drop`.
+        if stored messages would exceed new limits, unless `drop`.
     UnavailableError, DeniedError
-        where JetStream does not answer, or not to us.
+        if JetStream does not answer, or denies access.
 
     """
     jetstream = bus.jetstream()

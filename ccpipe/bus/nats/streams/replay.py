@@ -1,4 +1,4 @@
-"""What a stream already holds: recent messages, read once without leaving a trace."""
+"""Recent messages of a stream, read once without side effects."""
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
@@ -17,23 +17,23 @@ from ccpipe.bus.nats.streams.partitions import published, stored
 FETCH = 500
 FETCH_SECONDS = 2.0
 ABANDONED_SECONDS = 30.0
-"""After so long the broker removes a consumer whose reader died."""
+"""Time after which the broker removes a consumer whose reader died."""
 
 
 async def replay(
     bus: Connection, pattern: str, *, since: float, maximum: int
 ) -> AsyncIterator[Sequence[Delivery]]:
-    """Yield what the stream of `pattern` holds since a time (seconds since the epoch), in order.
+    """Yield what the stream of `pattern` stores since a time (seconds since the epoch), in order.
 
-    At most `maximum` messages, the oldest first; none where no stream keeps the subject. Nothing is
+    At most `maximum` messages, the oldest first; none if no stream stores the subject. Nothing is
     acknowledged, and bridges are not affected.
 
     Raises
     ------
     UnavailableError
-        where JetStream does not answer.
+        if JetStream does not answer.
     DeniedError
-        where we may not read it.
+        if access is denied.
 
     """
     jetstream = bus.jetstream()
@@ -50,7 +50,7 @@ async def replay(
     try:
         subscription = await jetstream.pull_subscribe(pattern, config=config)
     except nats.js.errors.NotFoundError:
-        return  # no stream keeps it
+        return  # no stream stores it
     except (nats.errors.Error, TimeoutError) as error:
         raise explain(error, f"reading {pattern}") from None
     consumer: api.ConsumerInfo | None = None
@@ -75,7 +75,7 @@ async def replay(
 
 
 async def _stored(jetstream: JetStreamContext, pattern: str) -> list[str]:
-    """Return the pattern as the stream stores it: with partitions, with each count it has had."""
+    """Return the pattern as the stream stores it: with each number of partitions it has had."""
     names = await names_of(jetstream, pattern)
     stream = await stream_of(jetstream, names[0]) if names else None
     return stored(stream.config, pattern) if stream else [pattern]

@@ -1,4 +1,4 @@
-"""Several processes of one recipe share the partitions of a stream, each partition read by one."""
+"""Several processes of one recipe share the partitions of a stream; one process reads each."""
 
 import asyncio
 import contextlib
@@ -30,20 +30,20 @@ from ccpipe.pipeline import Batch, wait_for_event
 log = logging.getLogger(__name__)
 
 BEATS = 4
-"""How often a process shows within the lease that it is there."""
+"""Number of heartbeats within the lease."""
 LEAVE_SECONDS = 2.0
-"""How long a process that ends may take to give back what it had."""
+"""Time limit for a terminating process to release its claims."""
 
 
 class PartitionReader(AbstractAsyncContextManager["PartitionReader"], Protocol):
     """Reads one partition."""
 
     def release(self) -> None:
-        """End when all that was asked for has come and was handed over."""
+        """End once everything requested has arrived and was handed over."""
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether everything that came was acknowledged."""
+        """Whether all received messages were acknowledged."""
 
     def __aiter__(self) -> AsyncIterator[Batch]:
         """Yield batches."""
@@ -55,17 +55,18 @@ class _Reading(NamedTuple):
     partition: StreamPartition
     released: asyncio.Event
     ended: asyncio.Event
-    """Everything that came was handed over; it need not be acknowledged yet."""
+    """All received messages were handed over, though perhaps not acknowledged yet."""
     task: asyncio.Task[None]
 
 
 class Replicas:
-    """This process's part of the work, beside the other processes of the same durable name.
+    """This process's share of the work among the processes of a durable name.
 
-    Each tick it reads the table of all processes, says that it is there, claims what is free up to
-    an equal share, and gives back what is beyond its share once that is acknowledged. What a dead
-    process had is claimed after the lease, and read when the broker delivers again what the dead
-    one did not acknowledge: so each subject's order holds.
+    Each tick it reads the table of all processes, updates its heartbeat, claims free partitions up
+    to an equal share, and releases partitions beyond its share once their messages are
+    acknowledged. Partitions of a dead process are claimed after the lease, and read once the
+    broker redelivers what the dead process did not acknowledge, so that each subject's order is
+    preserved.
     """
 
     def __init__(
@@ -80,12 +81,12 @@ class Replicas:
         exclusive: bool = False,
         sticky: bool = False,
     ) -> None:
-        """Share the work over an open connection; `read` makes the reader of a partition.
+        """Share the work over an open connection; `read` creates the reader of a partition.
 
-        `lease` is after how many seconds without a sign a process is dead. An `exclusive` process
-        claims all partitions or none. A `sticky` one keeps what it has until it ends, as a
-        translator with a state needs it; it claims its first share a lease after it came, so that
-        processes that start together get equal shares.
+        `lease` is the time in seconds without a heartbeat after which a process counts as dead. An
+        `exclusive` process claims all partitions or none. A `sticky` one keeps its partitions
+        until it ends, as a stateful translator requires; it claims its first share one lease after
+        it started, so that processes that start together get equal shares.
         """
         self.bus = bus
         self.site = site
@@ -108,12 +109,12 @@ class Replicas:
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Begin to share."""
+        """Start sharing."""
         self._keeper = asyncio.create_task(self._keep(), name="ccpipe-replicas")
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Give back what is still claimed; what was not acknowledged is delivered again."""
+        """Release remaining claims; unacknowledged messages are redelivered."""
         tasks = [reading.task for reading in self._readings.values()]
         tasks += [self._keeper] if self._keeper else []
         await end_tasks(tasks)
@@ -122,11 +123,11 @@ class Replicas:
                 await self._leave()
 
     def stop(self) -> None:
-        """End the iteration when what was received has been handed over."""
+        """End the iteration once all received messages were handed over."""
         self._stopped.set()
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
-        """Yield batches of all partitions until stopped; raises what ended a reader."""
+        """Yield batches of all partitions until stopped; raises the error of a reader."""
         while (batch := await self._batches.get()) is not None:
             yield batch
         if self._failed is not None:
@@ -144,7 +145,7 @@ class Replicas:
                 reading.released.set()
             if self._failed is None:
                 await asyncio.gather(*(r.ended.wait() for r in self._readings.values()))
-        except Exception as error:  # noqa: BLE001 - the iteration raises it
+        except Exception as error:  # noqa: BLE001 - re-raised by the iteration
             self._failed = error
         await self._batches.put(None)
 
@@ -159,12 +160,12 @@ class Replicas:
         if delays is None:
             return
         for name, delay in delays.items():
-            # The new order of a subject begins when what was stored before has been handled.
+            # The new order of a subject starts when everything stored before has been processed.
             if name not in self._readings and (wanted[name] in former or not former):
                 self._begin(wanted[name], delay)
 
     async def _prepared(self) -> Stream:
-        """Return the stream; make it, and consumers of what it stored in former partitions."""
+        """Return the stream; create it, and consumers for messages stored in former partitions."""
         jetstream = self.bus.jetstream()
         stream = await stream_of(jetstream, self._stream) if self._stream else None
         if stream is None:
@@ -182,13 +183,14 @@ class Replicas:
                 if any(pattern in self.patterns for pattern in subjects.patterns([key])):
                     log.warning(
                         "all nodes publish on %s, which stays in one partition: only one bridge of "
-                        "%s reads it; put {hostname} into bus.subjects.%s (docs/scale.md)",
+                        "%s reads it; put {hostname} into bus.subjects.%s "
+                        "(docs/operations/scale.md)",
                         template, self.durable, key,
                     )  # fmt: skip
         return stream
 
     async def _unread_of_former_counts(self, stream: Stream) -> list[StreamPartition]:
-        """Return partitions of the oldest count that holds messages which were not handled."""
+        """Return partitions of the oldest count that still stores unprocessed messages."""
         found = []
         order = former_counts(stream.config)
         async for consumer in consumers_of(self.bus.jetstream(), stream.name):
@@ -201,9 +203,9 @@ class Replicas:
         return [partition for partition in found if partition.total == oldest]
 
     async def _exchange(self, wanted: list[str]) -> dict[str, float] | None:
-        """Change the table; return what is ours, with seconds to wait before it is read.
+        """Update the table; return our partitions, with seconds to wait before reading each.
 
-        None where an exclusive process must wait.
+        None if an exclusive process must wait.
         """
         jetstream = self.bus.jetstream()
         while True:
@@ -226,7 +228,7 @@ class Replicas:
         return {name: silent_of.get(name, 0.0) for name in table.of(self.name) if name in wanted}
 
     def _is_alone(self, table: ClaimTable, dead: set[str]) -> bool:
-        """Say whether nobody else is there, or raise ConfigError where somebody is seen alive."""
+        """Return whether there is no other process; raises ConfigError if another one is alive."""
         others = set(table.members) - dead - {self.name}
         before, self._before = self._before, table
         if before and any(
@@ -240,7 +242,7 @@ class Replicas:
         return not others
 
     def _abandon_lost(self, table: ClaimTable) -> None:
-        """Stop reading what another process has claimed because it saw no sign of this one."""
+        """Stop reading partitions that another process claimed for want of our heartbeat."""
         for name in list(self._readings):
             owner = table.owners.get(name, self.name)
             if owner == self.name:
@@ -251,7 +253,7 @@ class Replicas:
             self._readings.pop(name).task.cancel()
 
     def _give_back(self, table: ClaimTable, wanted: list[str]) -> None:
-        """Take out of the table what has ended; begin to end what is not wanted, or too much."""
+        """Remove ended partitions from the table; start releasing unwanted or surplus ones."""
         for name, reading in list(self._readings.items()):
             if reading.task.done():
                 del self._readings[name]
@@ -301,19 +303,19 @@ class Replicas:
     async def _await_redelivery(
         self, partition: StreamPartition, silent: float, released: asyncio.Event
     ) -> None:
-        """Wait until the broker delivers again what the process before did not acknowledge.
+        """Wait until the broker redelivers what the former process did not acknowledge.
 
-        It hands that over before anything new, but only after ``ack_wait``.
+        It does so before delivering anything new, but only after ``ack_wait``.
         """
         consumer = await consumer_of(self.bus.jetstream(), self._stream, partition.consumer)
         if consumer is not None and consumer.num_ack_pending:
-            # The last sign of life for a message may be a beat younger than that in the table.
+            # A message may have been extended one heartbeat after the last one in the table.
             await wait_for_event(released, max(0.0, self.lease * (1 + 1 / BEATS) + 1 - silent))
 
     def _note_failure(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             if isinstance(error, UnavailableError):
-                log.warning("%s; retrying", error)  # claimed still, it is begun again
+                log.warning("%s; retrying", error)  # still claimed: start it again
             elif self._failed is None:
                 self._failed = error
                 self._stopped.set()

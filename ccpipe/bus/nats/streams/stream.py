@@ -19,21 +19,21 @@ from ccpipe.errors import ConfigError
 log = logging.getLogger(__name__)
 
 DUPLICATE_SECONDS = 120.0
-"""How long the broker recognises a message that is published again."""
+"""How long the broker detects duplicates of a message."""
 
 DEAD_SECONDS = 30 * 86400.0
 """How long dead letters are kept."""
 
 ABSENT = "absent"
-"""What a difference says of a stream that does not exist."""
+"""The setting of a ``Difference`` that means that the stream does not exist."""
 
 DESCRIPTION = "kept by ccpipe"
 
 OTHER_CONSUMER = 10012
-"""JetStream's error code for a consumer that exists and reads in another way."""
+"""JetStream's error code for an existing consumer with a different configuration."""
 
 NAME_IN_USE = 10058
-"""JetStream's error code for a stream whose name is taken by one that is not the same."""
+"""JetStream's error code for a stream name in use with a different configuration."""
 
 
 async def ensure_stream(
@@ -41,16 +41,16 @@ async def ensure_stream(
 ) -> str:
     """Return the name of the stream that stores the first of `patterns`.
 
-    What no stream stores is added to ours, which is created where it does not exist. A stream that
-    a site made itself is used as it is, whatever its name; what it does not store of `patterns` is
-    reported. Dead letters have a stream of their own, so that metrics cannot push them out.
+    Patterns that no stream stores are added to ours, which is created if necessary. A stream
+    created by the site is used as it is, whatever its name; those of `patterns` that it does not
+    store are reported. Dead letters have a separate stream, so that metrics cannot displace them.
 
     Raises
     ------
     UnavailableError
-        where JetStream does not answer (yet).
+        if JetStream does not answer (yet).
     DeniedError
-        where we may not see or make a stream.
+        if we may not examine or create a stream.
 
     """
     dead = patterns == [subjects.dead()]
@@ -74,7 +74,7 @@ async def ensure_stream(
 
 
 async def _ensure_downstream(jetstream: JetStreamContext, config: api.StreamConfig) -> str:
-    """Make the stream that gets its messages from others, where it does not exist."""
+    """Create the stream that copies its messages from others, if it does not exist."""
     name = str(config.name)
     if await stream_of(jetstream, name) is None:
         doing = f"creating the stream {name}"
@@ -84,7 +84,7 @@ async def _ensure_downstream(jetstream: JetStreamContext, config: api.StreamConf
 
 
 async def find_home(jetstream: JetStreamContext, pattern: str) -> Stream | None:
-    """Return the stream that stores all subjects of a pattern; None where none does.
+    """Return the stream that stores all subjects of a pattern; None if there is none.
 
     Raises
     ------
@@ -100,12 +100,12 @@ async def find_home(jetstream: JetStreamContext, pattern: str) -> Stream | None:
 
 
 def stream_name(subjects: Subjects, *, dead: bool = False) -> str:
-    """Return the name of the stream that we make for a cluster, or for its dead letters."""
+    """Return the name of our stream for a cluster, or for its dead letters."""
     return f"ccpipe-{escape(subjects.cluster)}" + ("-dead" if dead else "")
 
 
 def wanted_stream(bus: Bus, subjects: Subjects, *, dead: bool = False) -> api.StreamConfig:
-    """Return the stream of a cluster, or of its dead letters, as it is configured."""
+    """Return the configured stream of a cluster, or of its dead letters."""
     max_age = DEAD_SECONDS if dead else float(bus.stream_age)
     name = stream_name(subjects, dead=dead)
     upstream = has_upstream(bus) and not dead
@@ -129,12 +129,12 @@ def wanted_stream(bus: Bus, subjects: Subjects, *, dead: bool = False) -> api.St
 
 
 def has_upstream(bus: Bus) -> bool:
-    """Say whether our stream gets its messages from other streams, and stores no subject itself."""
+    """Return whether our stream copies its messages from other streams, and stores no subject."""
     return bool(bus.stream_sources or bus.stream_mirror)
 
 
 def _upstream(bus: Bus, name: str, source: str) -> api.StreamSource:
-    """Return a stream of another domain, of the same name where `source` names none."""
+    """Return a stream of another domain, by default of the same name."""
     domain, _, other = source.partition("/")
     wanted = _partitioned(bus.stream_partitions)
     return api.StreamSource(
@@ -145,7 +145,7 @@ def _upstream(bus: Bus, name: str, source: str) -> api.StreamSource:
 
 
 def _upstream_text(sources: list[dict[str, Any]] | dict[str, Any] | None) -> str:
-    """Write where a stream gets its messages from: ``rack1/ccpipe-fritz``, and its partitions."""
+    """Format the source of a stream's messages: ``rack1/ccpipe-fritz``, and its partitions."""
     each = sources if isinstance(sources, list) else [sources] if sources else []
     texts = []
     for one in each:
@@ -163,12 +163,12 @@ def _partitioned(count: int) -> api.SubjectTransform | None:
 
 
 class Difference(NamedTuple):
-    """A setting of a stream that is not as it is configured."""
+    """A setting of a stream that differs from the configuration."""
 
     stream: str
     setting: str
     key: str
-    """The key of ``[bus]`` that says how it shall be; empty for a constant."""
+    """The key of ``[bus]`` that configures it; empty for a constant."""
     now: str
     wanted: str
 
@@ -193,11 +193,11 @@ SETTINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
         lambda value: str(partitions_of({"subject_transform": value})),
     ),
 }
-"""What is kept as configured: the key of ``[bus]``, and how to write a value."""
+"""Settings that are kept as configured: the key of ``[bus]``, and the format of a value."""
 
 
 def differences(stream: Stream, bus: Bus, subjects: Subjects) -> list[Difference]:
-    """Return what of our own stream is not as configured; a site's own is as it should be."""
+    """Return how our own stream differs from the configuration; a site's own is not compared."""
     dead = stream.name == stream_name(subjects, dead=True)
     if not dead and stream.name != stream_name(subjects):
         return []
@@ -216,7 +216,7 @@ def differences(stream: Stream, bus: Bus, subjects: Subjects) -> list[Difference
 
 
 async def _store_subjects(jetstream: JetStreamContext, config: api.StreamConfig) -> str:
-    """Create our stream, or add subjects to it; what is configured otherwise stays as it is."""
+    """Create our stream, or add subjects to it; its other settings stay as they are."""
     name, subjects = str(config.name), list(config.subjects or ())
     try:
         await jetstream.add_stream(config)
@@ -234,7 +234,7 @@ async def _store_subjects(jetstream: JetStreamContext, config: api.StreamConfig)
 
 
 async def require_unpartitioned(jetstream: JetStreamContext, name: str) -> None:
-    """Raise ConfigError where a stream has partitions, which a single consumer cannot read."""
+    """Raise ConfigError if a stream has partitions, which a single consumer cannot read."""
     stream = await stream_of(jetstream, name)
     if stream is not None and (count := partitions_of(stream.config)) > 1:
         raise ConfigError(
@@ -251,23 +251,23 @@ async def ensure_consumer(
     *,
     owner: str = "",
 ) -> str:
-    """Create the durable consumer that remembers how far a bridge has read, or find it.
+    """Find or create the durable consumer that keeps a bridge's position.
 
-    Returns what tells it from any other, one of its name that comes later included.
+    Returns an identifier of the consumer, distinct from that of a later one of the same name.
 
     Raises
     ------
     UnavailableError, DeniedError
         as ``ensure_stream`` does.
     ConfigError
-        where a consumer of that name exists and reads other subjects in another way.
+        if a consumer of that name exists with other subjects or settings.
 
     """
     config = api.ConsumerConfig(
         durable_name=durable,
         ack_policy=api.AckPolicy.EXPLICIT,
         ack_wait=ack_wait,
-        max_ack_pending=-1,  # what is unacknowledged is bounded by the pipe's own memory
+        max_ack_pending=-1,  # the pipe itself limits what is unacknowledged
         filter_subjects=patterns,
         description=owner or "a ccpipe bridge",
     )
@@ -291,13 +291,13 @@ async def refuse_others(
     """Refuse a durable consumer that belongs to another process.
 
     Before the consumer is ours (`owner` is empty) that is one with an open pull request: the
-    broker drops the request with the connection, so that a bridge which was killed does not keep
-    its successor out. Afterwards it is one whose description names another owner.
+    broker drops the request with the connection, so that a killed bridge does not block its
+    successor. Afterwards it is one whose description names another owner.
 
     Raises
     ------
     ConfigError
-        where it does.
+        if it belongs to another process.
     UnavailableError, DeniedError
         as ``ensure_stream`` does.
 

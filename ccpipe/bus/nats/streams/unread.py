@@ -17,45 +17,45 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 10.0
 WARN_SHARE = 0.75
-"""From which share of a stream's limits on, taken by unread messages, there is a warning."""
+"""Share of a stream's limits used by unread messages above which a warning is logged."""
 REPEAT_SECONDS = 300.0
-"""The same warning is repeated only after so long."""
+"""Interval at which the same warning is repeated."""
 
 
 class UnreadWatch:
-    """Watches how far the durable consumer of one bridge is behind.
+    """Watches how far the durable consumer of one bridge lags behind.
 
-    It warns before the stream deletes what was not read, for this bridge and for those that are
-    not running; what was deleted unread is counted in ``telemetry.unread_dropped`` and logged.
+    It warns before the stream deletes unread messages, for this bridge and for those that are not
+    running; messages deleted unread are counted in ``telemetry.unread_dropped`` and logged.
     """
 
     def __init__(self, bus: Connection, durable: str, telemetry: Telemetry) -> None:
-        """Watch the consumer `durable` over a connection that somebody else opens and closes."""
+        """Watch the consumer `durable` over a connection opened and closed by the caller."""
         self._bus = bus
         self._durable = durable
         self._telemetry = telemetry
         self._before: Consumer | None = None
-        self._counted = 0  # up to which message of the stream
+        self._counted = 0  # stream sequence up to which drops are counted
         self._warned: dict[str, float] = {}
 
     async def run(self, stream: Callable[[], str]) -> None:
-        """Poll without end the stream that `stream` names; an empty name is none."""
+        """Poll forever the stream named by `stream`; an empty name means none yet."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             if name := stream():
                 await self.poll(name)
 
     async def poll(self, name: str) -> None:
-        """Look once; what cannot be seen now is seen the next time."""
+        """Poll once; errors are ignored until the next poll."""
         if not self._bus.is_connected:
             return
         with contextlib.suppress(UnavailableError, DeniedError):
             jetstream = self._bus.jetstream()
-            # In this order: what is dropped in between is then counted the next time.
+            # In this order: messages deleted in between are counted by the next poll.
             stream = await stream_of(jetstream, name)
             own = await consumer_of(jetstream, name, self._durable)
             if stream is None or own is None:
-                self._before, self._counted = None, 0  # made again: its numbers begin anew
+                self._before, self._counted = None, 0  # recreated: sequences start over
                 return
             self._count(stream, own)
             self._warn(stream, own)
@@ -68,7 +68,7 @@ class UnreadWatch:
         dropped = self._dropped(stream, own)
         self._before = own
         if dropped:
-            # A stream's numbers do not say which of its subjects a deleted message had.
+            # Stream sequences do not reveal the subject of a deleted message.
             about = "up to " if own.subjects and set(stream.subjects) - set(own.subjects) else ""
             self._telemetry.count(self._telemetry.unread_dropped, self._durable, dropped)
             log.error(
@@ -77,14 +77,14 @@ class UnreadWatch:
             )  # fmt: skip
 
     def _dropped(self, stream: Stream, own: Consumer) -> int:
-        """Count what was deleted since the last poll and was not delivered before."""
+        """Count messages deleted since the last poll that were not delivered before."""
         before = self._before or own
         start = max(before.delivered.stream_seq, self._counted)
         end = stream.state.first_seq - 1
         if end <= start:
             return 0
         self._counted = end
-        # Messages that were delivered meanwhile lie between the two positions, too.
+        # Messages delivered meanwhile also lie between the two positions.
         delivered = max(0, own.delivered.consumer_seq - before.delivered.consumer_seq)
         return max(0, max(end, own.delivered.stream_seq) - start - delivered)
 
@@ -106,20 +106,20 @@ class UnreadWatch:
 
 
 def is_refusing(stream: Stream) -> bool:
-    """Whether a full stream refuses new messages rather than to delete old ones."""
+    """Whether a full stream rejects new messages instead of deleting old ones."""
     return bool(stream.config.get("discard") == "new")
 
 
 def limits(stream: Stream) -> str:
-    """Write the limits of a stream."""
+    """Format the limits of a stream."""
     size = f"{stream.max_bytes} bytes" if stream.max_bytes else "any number of bytes"
     return size + (f" for {lasting(stream.max_age)}" if stream.max_age else "")
 
 
 def forecast(stream: Stream, consumer: Consumer) -> tuple[float, float]:
-    """Return the share of the limits that unread messages take, and the seconds until they do.
+    """Return the share of the limits used by unread messages, and seconds until they are reached.
 
-    Where the oldest unread message lies in time and bytes is interpolated from its number.
+    The position of the oldest unread message in time and bytes is interpolated from its sequence.
     """
     state = stream.state
     if not consumer.num_pending or not state.messages:

@@ -1,4 +1,4 @@
-"""The compiled kernel of this format; None where the Python code is used instead."""
+"""The compiled kernel of this format; None if the Python code is used instead."""
 
 from ccpipe.formats.kernel import load_kernel
 

@@ -15,11 +15,13 @@ from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from ccpipe.formats.lineprotocol.kernel.scan cimport Row, Seed
+
 import array as arrays
 import os
 
 from ccpipe.errors import DataError
-from ccpipe.formats.lineprotocol.precision import UNITS
+from ccpipe.formats.lineprotocol.precision import UNIT_NUMBERS, UNITS
 from ccpipe.message import Message, Uint
 
 
@@ -30,18 +32,6 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
     enum Type:
         TEXT
     ctypedef int32_t (*Resolve)(void* table, What what, const char* raw, size_t size) noexcept
-    struct Seed:
-        uint64_t a
-        uint64_t b
-    struct Row:
-        int64_t start
-        int64_t end
-        int64_t time
-        int64_t exact
-        double number
-        int32_t series
-        int32_t field
-        uint8_t type
     struct Text:
         int64_t start
         int64_t end
@@ -76,9 +66,12 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
     void unescape(const char*, const char*, cbool influx, string& out) except +
 
 
-cdef extern from "write.hpp" namespace "ccpipe" nogil:
+cdef extern from "write.hpp" namespace "ccpipe":
     cdef cppclass Writer:
-        string out
+        void reserve(size_t) except +
+        const char* data()
+        size_t size()
+        void truncate(size_t)
         void raw(const char*, size_t) except +
         void raw(char) except +
         cbool name(const char*, size_t, cbool is_measurement) except +
@@ -100,6 +93,7 @@ cdef extern from "samples.hpp" namespace "ccpipe" nogil:
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int* overflow) except? -1
+    Py_ssize_t PyObject_LengthHint(object, Py_ssize_t default) except -1
 
 
 cdef Py_ssize_t RELEASE = 64 * 1024  # bytes from which the interpreter lock is released
@@ -112,34 +106,6 @@ cdef array.array _INT32 = arrays.array("i")
 cdef array.array _UINT8 = arrays.array("B")
 cdef array.array _DOUBLE = arrays.array("d")
 cdef array.array _INT64 = arrays.array("q")
-
-
-cdef int32_t _resolve(void* scanner, What what, const char* raw, size_t size) noexcept with gil:
-    try:
-        return (<Scanner>scanner).number_of(what, PyBytes_FromStringAndSize(raw, size))
-    except (UnicodeDecodeError, DataError):  # of a duplicate tag
-        return -1
-    except BaseException as error:
-        (<Scanner>scanner).error = error
-        return -1
-
-
-cdef extern from "Python.h":
-    ctypedef struct PyTypeObject:
-        pass
-    object PyType_GenericAlloc(PyTypeObject* kind, Py_ssize_t items)
-
-
-cdef tuple _UNITS = UNITS
-
-
-cdef str precision_of(unsigned units):
-    """Return the only unit among those of timestamps, given as bits, or None."""
-    cdef int number
-    for number in range(4):
-        if units == 1u << number:
-            return <str>_UNITS[number]
-    return None
 
 
 cdef extern from *:
@@ -251,108 +217,6 @@ cdef class Encodings:
         return PyBytes_FromStringAndSize(key, size)
 
 
-cdef class Scanner:
-    """Reads the usual lines of payloads, with one series table."""
-
-    cdef Scan* scan
-    cdef Encodings encodings
-    cdef object table, error
-
-    def __cinit__(self, Encodings encodings not None, influx):
-        self.encodings = encodings  # which must live as long
-        self.scan = new Scan(encodings.all[0], _seed, influx, _resolve, <void*>self)
-
-    def __dealloc__(self):
-        del self.scan
-
-    @property
-    def units(self):
-        """The units of the timestamps that were met last, as bits: s, ms, us, ns, none."""
-        return self.scan.units
-
-    @property
-    def position(self):
-        """Where the first line begins that was not read last, in its payload."""
-        return self.scan.position()
-
-    def decode(self, kind, bytes payload, table, int unit):
-        """Return the usual lines of a payload, up to the first other one, as `kind` of ``Lines``.
-
-        What is usual is left out: ``Lines.__getattr__`` makes it when it is asked for.
-        """
-        if not isinstance(kind, type):
-            raise TypeError("not a class")
-        self.run(payload, table, 0, unit)
-        lines = PyType_GenericAlloc(<PyTypeObject*>kind, 0)
-        lines.payload = payload
-        lines.table = table
-        lines.precision = precision_of(self.scan.units)
-        lines.rows = self.packed()
-        if self.scan.bare_points:
-            lines.bare_points = True
-        if self.scan.texts.size():
-            self.add_texts(lines.texts)
-        if self.scan.position() == <size_t>PyBytes_GET_SIZE(payload):
-            lines.digest = (self.scan.types, self.scan.field, self.scan.dense())
-        return lines
-
-    def read(self, lines, Py_ssize_t position, int unit):
-        """Add the rows of usual lines from `position` on; return where the first other begins."""
-        self.run(lines.payload, lines.table, position, unit)
-        if self.scan.texts.size():
-            self.add_texts(lines.texts)
-        cdef bytes rows = self.packed()
-        cdef int place
-        if rows:
-            for place, filled in enumerate(lines.columns):
-                filled.extend(column(rows, place))
-            lines.rows, lines.digest = b"", None
-        if self.scan.bare_points:
-            lines.bare_points = True
-        return self.scan.position()
-
-    cdef run(self, bytes payload, table, Py_ssize_t position, int unit):
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(payload)
-        self.scan.begin(PyBytes_AS_STRING(payload), size, position, unit)
-        self.table = table
-        try:
-            if size - position < RELEASE:
-                self.scan.run()
-            else:
-                with nogil:
-                    self.scan.run()
-        finally:
-            self.table = None
-        if self.error is not None:
-            error, self.error = self.error, None
-            raise error
-
-    cdef bytes packed(self):
-        return PyBytes_FromStringAndSize(
-            <char*>self.scan.rows.data(), self.scan.rows.size() * sizeof(Row)
-        )
-
-    cdef int32_t number_of(self, What what, bytes raw) except? -2:
-        if what == SERIES:
-            return self.table.add(raw)
-        code = self.table.field_codes.get(raw)
-        return self.table.add_field(raw) if code is None else code
-
-    cdef add_texts(self, texts):
-        cdef Py_ssize_t base = len(texts), size = self.scan.texts.size(), number
-        cdef array.array spans = array.clone(_INT64, 2 * size, False)
-        cdef int64_t* places = <int64_t*>spans.data.as_voidptr
-        cdef size_t row
-        for number in range(size):
-            places[2 * number] = self.scan.texts[number].start
-            places[2 * number + 1] = self.scan.texts[number].end
-        texts.spans.extend(spans)
-        if base:
-            for row in range(self.scan.rows.size()):
-                if self.scan.rows[row].type == TEXT:
-                    self.scan.rows[row].exact += base
-
-
 def shifted(array.array column, int64_t by, array.array types = None, int only = 0):
     """Return a column with `by` added: to all rows, or to those whose type is `only`."""
     cdef Py_ssize_t row, size = len(column)
@@ -402,5 +266,6 @@ def keeps_lines_whole(array.array starts not None, bytes flags not None):
     return whole
 
 
+include "decode.pxi"
 include "encode.pxi"
 include "join.pxi"

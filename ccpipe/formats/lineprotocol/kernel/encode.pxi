@@ -1,5 +1,7 @@
 # Rows and messages to bytes: a part of ``_kernel.pyx``.
 
+cdef size_t _LINE = 128  # bytes for which room is made at first, for each line
+
 def passthrough(lines):
     """Join the original lines of the rows, each once; the payload itself where it is just these."""
     cdef bytes payload = lines.payload
@@ -60,7 +62,7 @@ def encode_lines(lines, dict fields, int unit):
     cdef bytes name = b""
     cdef const char* key
     cdef size_t key_size = 0
-    writer.out.reserve(128 * size)
+    writer.reserve(_LINE * size)
     for row in range(size):
         key = encodings.all.key(series[row], key_size)
         if key == NULL:
@@ -96,19 +98,20 @@ def encode_lines(lines, dict fields, int unit):
                 raise IndexError(f"the text of row {row} does not lie in the payload")
         writer.time(times[row], unit)
         writer.raw(b"\n")
-    return PyBytes_FromStringAndSize(writer.out.data(), writer.out.size())
+    return PyBytes_FromStringAndSize(writer.data(), writer.size())
 
 
 def encode_messages(messages, int unit, in_python):
     """Encode messages; one that is unusual is left to `in_python`, which encodes one message."""
     cdef Writer writer
     cdef size_t before
+    writer.reserve(_LINE * PyObject_LengthHint(messages, 1))
     for message in messages:
-        before = writer.out.size()
+        before = writer.size()
         if not write_message(writer, message, unit):
-            writer.out.resize(before)
+            writer.truncate(before)
             write_bytes(writer, in_python(message))
-    return PyBytes_FromStringAndSize(writer.out.data(), writer.out.size())
+    return PyBytes_FromStringAndSize(writer.data(), writer.size())
 
 
 cdef int write_bytes(Writer& writer, bytes text) except -1:

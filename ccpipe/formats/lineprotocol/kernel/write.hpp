@@ -4,21 +4,50 @@
 // which gives the same bytes.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <string>
+#include <new>
+#include <utility>
 
 namespace ccpipe {
 
+// What one writer leaves, the next one writes on: a buffer of megabytes that is taken from the
+// system and given back for each payload costs more than the writing. Needs the interpreter lock.
 class Writer {
 public:
-    std::string out;
+    Writer() { std::swap(buffer_, spare()); at_ = begin(); }
+    Writer(const Writer&) = delete;
+    Writer& operator=(const Writer&) = delete;
+    ~Writer() {
+        if (buffer_.size <= KEPT && buffer_.size > spare().size) std::swap(buffer_, spare());
+        std::free(buffer_.begin);
+    }
 
-    void raw(const char* bytes, size_t size) { out.append(bytes, size); }
-    void raw(char byte) { out.push_back(byte); }
+    const char* data() const { return begin(); }
+    size_t size() const { return at_ - begin(); }
+
+    // Make room for so many bytes more.
+    void reserve(size_t size) {
+        if (buffer_.size - this->size() < size) grow(size);
+    }
+
+    // Drop all but the first `size` bytes.
+    void truncate(size_t size) { at_ = begin() + size; }
+
+    void raw(const char* bytes, size_t size) {
+        std::memcpy(room(size), bytes, size);
+        at_ += size;
+    }
+
+    void raw(char byte) {
+        *room(1) = byte;
+        ++at_;
+    }
 
     // A measurement, or a tag or field key or tag value; false where that is impossible.
     bool name(const char* p, size_t size, bool is_measurement) {
@@ -29,7 +58,7 @@ public:
             if (*p == ' ' || *p == ',' || (*p == '=' && !is_measurement)) *to++ = '\\';
             *to++ = *p;
         }
-        written(to);
+        at_ = to;
         return true;
     }
 
@@ -46,7 +75,7 @@ public:
             }
         }
         *to++ = '"';
-        written(to);
+        at_ = to;
     }
 
     // A finite number, as Python's repr() writes it.
@@ -67,7 +96,7 @@ public:
                 *to++ = '0';
             }
         }
-        written(to);
+        at_ = to;
     }
 
     template <typename Integer>
@@ -75,7 +104,7 @@ public:
         char* to = room(24);
         to = std::to_chars(to, to + 21, value).ptr;
         *to++ = suffix;
-        written(to);
+        at_ = to;
     }
 
     void boolean(bool value) { value ? raw("true", 4) : raw("false", 5); }
@@ -103,15 +132,34 @@ private:
     int unit_ = 0;
     char stamp_[24];
     size_t stamp_size_ = 0;
-    size_t size_ = 0;
+    struct Buffer {
+        char* begin = nullptr;
+        size_t size = 0;
+    };
+    Buffer buffer_;
+    char* at_;  // where the next byte goes
 
-    char* room(size_t size) {
-        size_ = out.size();
-        out.resize(size_ + size);
-        return out.data() + size_;
+    static constexpr size_t KEPT = 1 << 23;  // bytes of a buffer that is kept
+
+    static Buffer& spare() {
+        static Buffer kept;
+        return kept;
     }
 
-    void written(const char* to) { out.resize(to - out.data()); }
+    char* begin() const { return buffer_.begin; }
+
+    char* room(size_t size) {
+        reserve(size);
+        return at_;
+    }
+
+    void grow(size_t more) {
+        size_t used = size(), size = std::max(used + more, 2 * buffer_.size);
+        auto larger = static_cast<char*>(std::realloc(buffer_.begin, size));
+        if (!larger) throw std::bad_alloc();
+        buffer_ = {larger, size};
+        at_ = larger + used;
+    }
 };
 
 }  // namespace ccpipe

@@ -47,7 +47,7 @@ def read_lists(
     Raises
     ------
     DataError
-        where the bytes are no JSON object that holds one of these lists, or what Slurm reports
+        if the bytes are no JSON object that holds one of these lists, or what Slurm reports
         instead.
 
     """
@@ -113,7 +113,7 @@ class JsonObject:
         return cls(members)
 
     def get(self, *path: str) -> Any:
-        """Return whatever is there; None where nothing is."""
+        """Return whatever is there; None if nothing is."""
         found: Any = self.members
         for key in path:
             if not isinstance(found, dict):

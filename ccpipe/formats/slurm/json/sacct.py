@@ -23,7 +23,7 @@ def read_json(payload: bytes) -> ParsedOutput[SacctRow]:
     Raises
     ------
     DataError
-        where the bytes are no such document; it says what Slurm reports instead, if it does.
+        if the bytes are no such document; it says what Slurm reports instead, if it does.
 
     """
     return read_lists(payload, {"jobs": _rows})

@@ -22,7 +22,7 @@ def read_json(payload: bytes) -> Cluster:
     Raises
     ------
     DataError
-        where the bytes are no such document; it says what Slurm reports instead, if it does.
+        if the bytes are no such document; it says what Slurm reports instead, if it does.
 
     """
     reading: ParsedOutput[_Group] = read_lists(

@@ -80,7 +80,7 @@ def read_json(payload: bytes) -> ParsedOutput[LiveJob]:
     Raises
     ------
     DataError
-        where the bytes are no such document; it says what Slurm reports instead, if it does.
+        if the bytes are no such document; it says what Slurm reports instead, if it does.
 
     """
     return read_lists(payload, {"jobs": lambda job: [_job(job)]})

@@ -50,7 +50,7 @@ class TableReader(Generic[Row]):
         Raises
         ------
         DataError
-            where none of the `columns` is that of the first field, and for what cannot be a
+            if none of the `columns` is that of the first field, and for what cannot be a
             delimiter.
 
         """
@@ -83,7 +83,7 @@ class TableReader(Generic[Row]):
         Raises
         ------
         DataError
-            where the first line does not name the columns.
+            if the first line does not name the columns.
 
         """
         return self._feed(chunk, is_last=False)

@@ -22,7 +22,7 @@ class FieldSpec(NamedTuple):
     columns: tuple[str, ...]
     """In lower case; `read` takes a cell of each."""
     read: Callable[..., Any] | None = None
-    """Returns the value or raises DataError; without it, the text, or None where it is empty."""
+    """Returns the value or raises DataError; without it, the text, or None if it is empty."""
     varies: bool = False
     """Whether most cells differ, so that remembering their values is not worth it."""
     read_column: Callable[[Sequence[str]], Iterable[Any]] | None = None

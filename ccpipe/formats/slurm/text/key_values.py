@@ -88,7 +88,7 @@ def parse(record: str, kind: RecordFormat) -> KeyValues:
     Raises
     ------
     DataError
-        where it does not begin with the kind's first key, or another stands twice.
+        if it does not begin with the kind's first key, or another stands twice.
 
     """
     if not record.startswith(f"{kind.first}="):

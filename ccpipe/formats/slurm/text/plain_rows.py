@@ -32,7 +32,7 @@ class PlainRows:
 
     @classmethod
     def of(cls, record: Callable[..., Any], sources: Sources, header: Header) -> "PlainRows | None":
-        """Return a reader; None where there is no kernel, or none for such a table."""
+        """Return a reader; None if there is no kernel, or none for such a table."""
         if KERNEL is None or len(header.delimiter.encode()) != 1 or not header.last:
             return None
         columns = [
@@ -56,7 +56,7 @@ class PlainRows:
 
 
 def _column(kernel: Any, source: FieldReader) -> Any:
-    """Return what reads the cells of a source; None where nothing in the kernel does."""
+    """Return what reads the cells of a source; None if nothing in the kernel does."""
     read, places = source.field.read, source.places
     if read == SlurmId.read:
         return kernel.Id(places, read, SlurmId)

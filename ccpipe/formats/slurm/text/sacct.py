@@ -215,7 +215,7 @@ def read(
     Raises
     ------
     DataError
-        where the first line does not name the columns.
+        if the first line does not name the columns.
 
     """
     return SacctReader(columns=columns, delimiter=delimiter, zone=zone).read(payload)

@@ -70,7 +70,7 @@ def read(
     Raises
     ------
     DataError
-        where the columns name neither nodes nor partitions.
+        if the columns name neither nodes nor partitions.
 
     """
     builder, rejected = ClusterBuilder(), list[RejectedRecord]()
@@ -236,7 +236,7 @@ def _of_one_node(row: Row) -> dict[str, Any]:
 
 
 def _get(row: Row, column: str, reader: Any) -> Any:
-    """Read a cell; None where the column is missing."""
+    """Read a cell; None if the column is missing."""
     cell = row.get(column)
     if cell is None:
         return None

@@ -144,7 +144,7 @@ def read(
     Raises
     ------
     DataError
-        where the first line does not name the columns.
+        if the first line does not name the columns.
 
     """
     return SqueueReader(columns=columns, delimiter=delimiter, zone=zone).read(payload)

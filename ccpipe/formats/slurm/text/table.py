@@ -97,7 +97,7 @@ def split_header(line: str, delimiter: str | None = None) -> tuple[tuple[str, ..
     Raises
     ------
     DataError
-        where there is none, and more than one name.
+        if there is none, and more than one name.
 
     """
     if delimiter is None:
@@ -306,7 +306,7 @@ def align(original: str, header: Header) -> list[str]:
     Raises
     ------
     DataError
-        where there are too few delimiters, or those in excess can stand in more than one column
+        if there are too few delimiters, or those in excess can stand in more than one column
         that matters.
 
     """

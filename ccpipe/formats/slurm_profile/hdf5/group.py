@@ -56,7 +56,7 @@ class Group:
         Raises
         ------
         KeyError
-            where there is no such name
+            if there is no such name
         DamagedProfileError, NewerFormatError
 
         """
@@ -65,7 +65,7 @@ class Group:
         return self._opened[name]
 
     def group(self, name: str) -> "Group | None":
-        """Return a group of this group; None where the name is missing or leads to a dataset."""
+        """Return a group of this group; None if the name is missing or leads to a dataset."""
         found = self.open(name) if name in self._links else None
         return found if isinstance(found, Group) else None
 

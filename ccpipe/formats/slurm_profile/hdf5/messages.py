@@ -78,7 +78,7 @@ def _split(storage: Storage, block: bytes) -> Iterator[HeaderMessage]:
 
 
 def unpack(storage: Storage, layout: str, data: bytes, offset: int = 0) -> tuple[int, ...]:
-    """Unpack integers; raise DamagedProfileError where `data` is too short."""
+    """Unpack integers; raise DamagedProfileError if `data` is too short."""
     try:
         return struct.unpack_from(layout, data, offset)
     except struct.error:

@@ -66,7 +66,7 @@ class Storage:
             self._is_released, self._whole = self._whole is not None, None
 
     def read(self, address: int, size: int) -> bytes:
-        """Return `size` bytes at `address`; raise DamagedProfileError where the file is shorter."""
+        """Return `size` bytes at `address`; raise DamagedProfileError if the file is shorter."""
         if address + size > self.size:
             raise self.damaged(
                 f"{size} bytes at address {address} are beyond the end of the file at {self.size}"
@@ -105,7 +105,7 @@ class Storage:
         self._visited.add(address)
 
     def claim(self, size: int) -> None:
-        """Note bytes of records; raise DamagedProfileError where all of them exceed the file.
+        """Note bytes of records; raise DamagedProfileError if all of them exceed the file.
 
         Chunks that share their bytes would let a small file expand without bound.
         """

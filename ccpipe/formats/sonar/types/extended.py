@@ -47,7 +47,7 @@ class ExtendedUint:
 
     @property
     def value(self) -> int | None:
-        """The number; None where it is unset or infinite."""
+        """The number; None if it is unset or infinite."""
         return self.wire - _BASE if self.wire >= _BASE else None
 
     @property

@@ -356,7 +356,7 @@ class SampleAttributes(Record, frozen=True):
     system: SampleSystem | None = None
     """State of the node as a whole.
 
-    None where it was not requested: Sonar leaves it out unless it runs with `load`.
+    None if it was not requested: Sonar leaves it out unless it runs with `load`.
     """
 
     jobs: tuple[SampleJob, ...] = ()

@@ -118,7 +118,7 @@ class Likwid:
         Raises
         ------
         OSError
-            where no groups are configured, or LIKWID cannot count here.
+            if no groups are configured, or LIKWID cannot count here.
 
         """
         if not self._groups:
@@ -184,7 +184,7 @@ class Likwid:
             )
 
     def _bandwidth(self, values: Values, time: int) -> Iterator[Message]:
-        """Yield the traffic of sockets; LIKWID reports it with one hardware thread of each."""
+        """Yield the traffic of sockets; LIKWID reports it for one hardware thread of each."""
         sums: defaultdict[str, float] = defaultdict(float)
         for thread, value in zip(self._there, values, strict=False):
             sums[thread.socket] += value or 0.0
@@ -195,7 +195,7 @@ class Likwid:
 
 
 class _Reader:
-    """A process that measures with LIKWID's library; its end is ours at the latest."""
+    """A process that measures with LIKWID's library; it ends with this process at the latest."""
 
     def __init__(self, words: Sequence[str], timeout: float) -> None:
         """Start it; it counts later, if ever."""
@@ -214,11 +214,11 @@ class _Reader:
         )
 
     def __del__(self) -> None:
-        """Let no process run on that nobody asks."""
+        """End the process when it is no longer referenced."""
         self.end()
 
     def counts(self) -> bool:
-        """Return whether it was counting before now; raises OSError where it never will."""
+        """Return whether measuring has started; raises OSError if it never will."""
         if not self._counts:
             try:
                 self._line(0)
@@ -237,14 +237,14 @@ class _Reader:
         return PermissionError(errno.EACCES, f"LIKWID cannot count here: {reason}")
 
     def ask(self) -> dict[str, list[float | None]]:
-        """Return what was measured since the last question; raises OSError where it has ended."""
+        """Return the metrics since the last call; raises OSError if the process has ended."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()
         return msgspec.json.decode(self._line(self._timeout), type=dict[str, list[float | None]])
 
     def end(self) -> None:
-        """End it, and what the library started."""
+        """End the process, and those that the library started."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -273,6 +273,6 @@ class _Reader:
 
 
 def _first_line(said: bytes) -> str:
-    """Return the first line that it wrote, which names the cause; others follow from it."""
+    """Return the first line of its output, which names the cause."""
     lines = (line.strip() for line in said.decode("utf-8", "replace").splitlines())
     return next(filter(None, lines), "").rpartition("] ")[2][:_MAX_REASON]

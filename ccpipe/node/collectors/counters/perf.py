@@ -119,9 +119,9 @@ class Perf:
         Raises
         ------
         OSError
-            where there is nothing to count, or not for us.
+            if there is nothing to count, or not for us.
         DataError
-            where a file is not what the kernel writes.
+            if a file is not what the kernel writes.
 
         """
         path = self._root / "sys/devices/system/cpu/online"
@@ -150,7 +150,7 @@ class Perf:
         return sums
 
     def _open(self, online: list[int]) -> list[_Place]:
-        """Open what this machine offers; raises OSError where that is nothing."""
+        """Open what this machine offers; raises OSError if that is nothing."""
         wanted = list(self._wanted(online))
         make_room(sum(len(counted) for *_, counted in wanted))
         places: list[_Place] = []

@@ -90,9 +90,9 @@ class AmdGpu:
         Raises
         ------
         OSError
-            where there is no AMD card.
+            if there is no AMD card.
         DataError
-            where a file is not what the driver writes.
+            if a file is not what the driver writes.
 
         """
         for address, device in cards(self._root).items():

@@ -124,9 +124,9 @@ class Nvidia:
         Raises
         ------
         OSError
-            where there is no driver, or it does not answer.
+            if there is no driver, or it does not answer.
         MissingExtra
-            where there is a driver but no ``nvidia-ml-py``.
+            if there is a driver but no ``nvidia-ml-py``.
 
         """
         nvml, count = self._driver.cards()
@@ -186,12 +186,12 @@ def _links(nvml: Any, card: Any) -> Iterator[tuple[str, dict[str, str], float]]:
 
 
 def supported(nvml: Any, reading: Callable[[Any, Any], _Values], card: Any) -> _Values:
-    """Yield what a reading gives, which ends where the card does not know what is asked.
+    """Yield the values of a reading; stops if the card does not support it.
 
     Raises
     ------
     NVMLError
-        where the card is lost: nothing more needs to be asked of it.
+        if the card is lost: nothing more needs to be asked of it.
 
     """
     try:
@@ -223,7 +223,7 @@ def _decoder(nvml: Any, card: Any) -> _Values:
 
 def _memory(nvml: Any, card: Any) -> _Values:
     try:
-        # The second version counts what the driver keeps for itself as reserved, not as used.
+        # Version 2 counts the driver's own memory as reserved, not as used.
         memory = nvml.nvmlDeviceGetMemoryInfo(card, version=nvml.nvmlMemory_v2)
         yield "nv_fb_mem_reserved", memory.reserved / _MBYTE
     except nvml.NVMLError_FunctionNotFound:
@@ -343,17 +343,17 @@ def _active_links(nvml: Any, card: Any) -> Iterator[int]:
 
 
 def parts(nvml: Any, card: Any) -> Iterator[Any]:
-    """Yield the parts that a card is cut up into (MIG)."""
+    """Yield the instances of a partitioned card (MIG)."""
     try:
         current, _ = nvml.nvmlDeviceGetMigMode(card)
         count = nvml.nvmlDeviceGetMaxMigDeviceCount(card) if current else 0
     except nvml.NVMLError:
-        return  # it knows no MIG
+        return  # MIG is not supported
     for index in range(count):
         try:
             yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, index)
         except nvml.NVMLError:
-            continue  # this place is empty
+            continue  # no such instance
 
 
 _READINGS = (

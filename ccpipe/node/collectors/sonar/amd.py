@@ -140,7 +140,7 @@ def _gpu(index: int, uuid: str, values: dict[str, float]) -> SampleGpu:
 
 
 def _highest(path: Path) -> int:
-    """Return the highest clock that a card can be set to, in MHz; 0 where it is unknown."""
+    """Return the highest clock that a card can be set to, in MHz; 0 if it is unknown."""
     return max(map(int, _LEVEL.findall(proc.word(path) or "")), default=0)
 
 

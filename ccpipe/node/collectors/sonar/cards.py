@@ -27,7 +27,7 @@ class Cards:
         self._makes = (NvidiaCards(root=root), AmdCards(node=node, root=root))
 
     def sample(self, errors: Errors) -> tuple[list[SampleGpu], dict[int, list[SampleProcessGpu]]]:
-        """Return what the cards do, and what each process does on them."""
+        """Return the state of the cards, and their use by each process."""
         gpus: list[SampleGpu] = []
         processes: dict[int, list[SampleProcessGpu]] = {}
         for make in self._makes:
@@ -38,5 +38,5 @@ class Cards:
         return gpus, processes
 
     def describe(self, errors: Errors) -> list[SysinfoGpuCard]:
-        """Return what the cards are."""
+        """Return a description of the cards."""
         return [card for make in self._makes for card in make.describe(errors)]

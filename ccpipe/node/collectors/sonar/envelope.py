@@ -1,4 +1,4 @@
-"""What Sonar's two envelopes of a node share: times, texts, errors and who made them.
+"""Parts common to Sonar's two envelopes of a node: times, texts, errors and producer.
 
 Source: Sonar JSON format output specification, *Timestamp*, *ErrorObject*, *MetadataObject*.
 """
@@ -18,7 +18,7 @@ _MAX_TEXT = 500  # characters of one
 
 
 class Errors:
-    """What went wrong in one reading: each text once, and not without end."""
+    """Errors of one reading: each text once, up to a maximum."""
 
     def __init__(self) -> None:
         """Start without any."""
@@ -26,7 +26,7 @@ class Errors:
         self._more = 0
 
     def note(self, error: BaseException | str) -> None:
-        """Keep an error for the envelope."""
+        """Record an error for the envelope."""
         text = str(error)[:_MAX_TEXT] or type(error).__name__
         if text not in self.texts and len(self.texts) >= _MAX_ERRORS:
             self._more += 1
@@ -35,7 +35,7 @@ class Errors:
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
-        """Note what goes wrong inside, and go on."""
+        """Record errors of the block, and continue."""
         try:
             yield
         except (OSError, DataError, MissingExtra) as error:
@@ -50,16 +50,16 @@ class Errors:
         )
 
     def envelope(self, time: int, cluster: str, node: str) -> Envelope:
-        """Return the errors as an envelope without data: it could not be made, or has no place."""
+        """Return an envelope of errors, without data."""
         return Envelope(meta=META, errors=self.reported(time, cluster, node))
 
 
 def local(nanoseconds: int) -> str:
-    """Return a time as the specification has it: this node's time and offset, whole seconds."""
+    """Format a time as specified: local time with offset, whole seconds."""
     at = datetime.fromtimestamp(nanoseconds // 10**9).astimezone()
     return timestamp.write(nanoseconds, at.tzinfo) if at.tzinfo else timestamp.write(nanoseconds)
 
 
 def readable(text: str) -> str:
-    """Return a text as JSON can carry it: bytes that are no UTF-8 become question marks."""
+    """Return a text for JSON: invalid UTF-8 becomes question marks."""
     return text.encode(errors="replace").decode()

@@ -162,7 +162,7 @@ def _card(nvml: Any, card: Any, index: int) -> SysinfoGpuCard:
 
 
 def _asked(nvml: Any, what: str, card: Any) -> Any:
-    """Return one answer; None where the card does not know what is asked."""
+    """Return one answer; None if the card does not know what is asked."""
     try:
         return getattr(nvml, f"nvmlDeviceGet{what}")(card)
     except nvml.NVMLError as error:

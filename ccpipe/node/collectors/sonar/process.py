@@ -66,12 +66,12 @@ class ProcessFiles:
         self._path = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
 
     def status(self, pid: int) -> tuple[int, MemoryUse] | None:
-        """Return the effective user's number and the memory; None where the process ended.
+        """Return the effective user's number and the memory; None if the process ended.
 
         Raises
         ------
         DataError
-            where the file is not what the kernel writes.
+            if the file is not what the kernel writes.
 
         """
         path = f"{self._path}/{pid}/status"
@@ -117,7 +117,7 @@ class ProcessFiles:
 
 
 def _number(path: str, text: bytes, key: bytes) -> int:
-    """Return the number after a key; 0 where the kernel does not write that key."""
+    """Return the number after a key; 0 if the kernel does not write that key."""
     start = text.find(key)
     if start < 0:
         return 0

@@ -49,7 +49,7 @@ class _Reading:
 
     epoch: int
     uptime: float
-    """Seconds since the boot; 0 where that is not known."""
+    """Seconds since the boot; 0 if that is not known."""
     use: Mapping[int, float]
     """Percent of a processor since the last sample, by process."""
     inside: set[int]

@@ -61,7 +61,7 @@ class System:
         Raises
         ------
         OSError, DataError
-            where ``/proc/stat`` is missing or is not what the kernel writes.
+            if ``/proc/stat`` is missing or is not what the kernel writes.
 
         """
         self._read_stat()

@@ -80,7 +80,7 @@ class ClientStats:
         Raises
         ------
         OSError
-            where no BeeGFS is mounted.
+            if no BeeGFS is mounted.
 
         """
         points = [

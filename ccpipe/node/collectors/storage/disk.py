@@ -93,7 +93,7 @@ class Disk:
         Raises
         ------
         OSError, DataError
-            where a file is missing or is not what the kernel writes.
+            if a file is missing or is not what the kernel writes.
 
         """
         yield from self._activity(time)

@@ -92,9 +92,9 @@ class Gpfs:
         Raises
         ------
         OSError
-            where there is no GPFS, or it is not for us to ask.
+            if there is no GPFS, or it is not for us to ask.
         DataError
-            where a counter is invalid.
+            if a counter is invalid.
 
         """
         before, self._before = self._before, self._read()

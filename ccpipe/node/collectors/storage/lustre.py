@@ -75,7 +75,7 @@ class Lustre:
         Raises
         ------
         OSError, DataError
-            where nothing is mounted, we may not read it, or it is not what Lustre writes.
+            if nothing is mounted, we may not read it, or it is not what Lustre writes.
 
         """
         now = self._read()

@@ -85,7 +85,7 @@ class Nfs:
         Raises
         ------
         OSError, DataError
-            where the kernel has no NFS client, or a file is not what it writes.
+            if the kernel has no NFS client, or a file is not what it writes.
 
         """
         calls, mounts = self._read_calls(), self._read_mounts()

@@ -124,9 +124,9 @@ class Smartmon:
         Raises
         ------
         OSError
-            where there is no smartctl, or it fails.
+            if there is no smartctl, or it fails.
         DataError
-            where its list of devices is not what smartctl writes.
+            if its list of devices is not what smartctl writes.
 
         """
         found = _decoded(self._run("--scan"), _Devices)

@@ -30,7 +30,7 @@ class Frequencies:
         self._known.clear()
 
     def of(self, cpu: int) -> int:
-        """Return the frequency of a hardware thread in kHz; 0 where nothing reports it."""
+        """Return the frequency of a hardware thread in kHz; 0 if nothing reports it."""
         if cpu not in self._known:
             value = self._cpufreq(cpu) if self._has_cpufreq else None
             if value:

@@ -31,7 +31,7 @@ class Gpus:
         self._cards: Any = None
 
     def poll(self) -> dict[int, GpuUsage] | None:
-        """Return what processes use, by pid; None where no card reports it."""
+        """Return what processes use, by pid; None if no card reports it."""
         if not self._is_there:
             return None
         from ccpipe.node.collectors.sonar.envelope import Errors

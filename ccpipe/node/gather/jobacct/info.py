@@ -51,7 +51,7 @@ MAX_PIPE_BYTES = 16 * 2**20
 
 
 def get_info(info: JobacctInfo, kind: DataType, data: Any = None) -> Any:
-    """Return a part of a record; None where it is unset.
+    """Return a part of a record; None if it is unset.
 
     TOTAL returns a copy. PIPE reads a record from the file descriptor `data` into `info`.
 

@@ -59,18 +59,18 @@ class _Task:
         self.info = info
         self.cgroup = cgroup
         self.processes: Collection[int] = ()
-        """That belong to it wherever they descend from."""
+        """Processes that belong to it, whatever their parent."""
         self.tree: TreeUsage | None = None
         """As of the last poll."""
         self.joules: int | None = None
-        """Of the node when the task began."""
+        """Of the node, when the task began."""
         self.sampled: tuple[float, int, int, int] | None = None
         """Monotonic seconds, milliseconds of processor time, bytes read and written."""
         self.suspended_since: float | None = None
         """Monotonic seconds."""
 
     def leave_out(self, since: float, now: float) -> None:
-        """Let the time between two polls be without what passed from `since` until `now`."""
+        """Exclude the time from `since` until `now` from the current poll interval."""
         if self.sampled is not None:
             clock, *rest = self.sampled
             self.sampled = (clock + now - max(since, clock), rest[0], rest[1], rest[2])
@@ -91,7 +91,7 @@ class TaskPoller:
     no_share
         Count only memory of processes that is not shared.
     energy
-        Returns the energy of the node, or None where it is not known.
+        Returns the energy of the node, or None if it is not known.
     on_poll
         Is called after each poll with a sample of each task.
     root
@@ -151,7 +151,7 @@ class TaskPoller:
             self._timer.start()
 
     def end_poll(self) -> None:
-        """Stop polling and forget all tasks; raise JobacctError where it has not started."""
+        """Stop polling and forget all tasks; raise JobacctError if it has not started."""
         self._timer.stop()
         with self._lock:
             if self._tasks is None:
@@ -236,7 +236,7 @@ class TaskPoller:
         Raises
         ------
         JobacctError
-            where there is no such task
+            if there is no such task
 
         """
         with self._lock:
@@ -257,7 +257,7 @@ class TaskPoller:
     def remove_task(self, pid: int, *, poll: bool = True) -> JobacctInfo | None:
         """Poll a last time, and return the record of a task, which is gathered no more.
 
-        Pid 0 is the task that was added last. None where there is no such task.
+        Pid 0 is the task that was added last. None if there is no such task.
         """
         with self._lock:
             if not self._tasks:

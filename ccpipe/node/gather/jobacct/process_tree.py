@@ -1,8 +1,8 @@
-"""What the process trees of tasks use, from ``/proc``.
+"""The resource usage of tasks' process trees, from ``/proc``.
 
-A process belongs to the task whose tree it was first seen in, also after its parent ended. What
-ended stays counted: the kernel adds a child that was waited for to its parent, and one that was
-not is kept as it was last seen.
+A process belongs to the task in whose tree it was first seen, even after its parent ended. Ended
+processes stay counted: the kernel adds a child that was waited for to its parent, and for others
+the last reading is kept.
 """
 
 import os
@@ -31,17 +31,17 @@ class Member(NamedTuple):
     """One process of a task."""
 
     task: int
-    """The process that the task began as."""
+    """The first process of the task."""
     open: OpenProcess
     process: Process
-    """As it was when it was counted."""
+    """As of the reading that was counted."""
     counters: Counters
     has_io: bool
-    """Whether what it reads and writes is known."""
+    """Whether its reads and writes are known."""
 
 
 class TreeUsage(NamedTuple):
-    """What one task's processes hold now, and have used so far."""
+    """Current and accumulated usage of one task's processes."""
 
     user: int
     """Milliseconds of processor time."""
@@ -51,7 +51,7 @@ class TreeUsage(NamedTuple):
     virtual: int
     faults: int
     io: tuple[int, int] | None
-    """Bytes read and written by calls; None where no process may be read."""
+    """Bytes read and written by calls; None if no process may be read."""
     weighed: int
     """Milliseconds since the last poll whose frequency is known."""
     weighted_frequency: int
@@ -102,7 +102,7 @@ class ProcessTree:
         return None if member is None else self._frequencies.of(member.process.processor) or None
 
     def forget(self, task: int) -> None:
-        """Leave a task out from now on."""
+        """Drop a task."""
         self._starts.pop(task, None)
         self._lost.pop(task, None)
         self._members = {pid: one for pid, one in self._members.items() if one.task != task}
@@ -117,7 +117,7 @@ class ProcessTree:
         Raises
         ------
         OSError
-            where there is no ``/proc``
+            if there is no ``/proc``
 
         """
         table = self._processes.walk()
@@ -133,7 +133,7 @@ class ProcessTree:
         return self._sums(before, set(roots))
 
     def _is_root(self, one: OpenProcess | None) -> bool:
-        """Return whether a task's first process is there, and no other that has its number."""
+        """Return whether a task's first process still exists, and its pid is not reused."""
         if one is None:
             return False
         start = one.process.start
@@ -169,7 +169,7 @@ class ProcessTree:
         if known is not None and known.open is not one:
             known = None  # its number was that of another
         has_io = io is not None
-        if io is None:  # keep what was known: it ended, or runs another user's program now
+        if io is None:  # keep the last reading: it ended, or now runs another user's program
             io, has_io = (known.counters[3:], known.has_io) if known else ((0, 0), False)
         if known is not None and known.process is process and known.counters[3:] == io:
             return known if known.task == task else known._replace(task=task)
@@ -236,7 +236,7 @@ class ProcessTree:
 
 
 def _lost(before: Mapping[int, Member], now: Mapping[int, Member]) -> dict[int, Counters]:
-    """Return by task what processes had used that ended, and that no parent counts now."""
+    """Return, by task, the usage of ended processes that is not included in a parent's."""
     ended = {
         pid: member
         for pid, member in before.items()

@@ -31,7 +31,7 @@ UNITS = {
 """Units of resources. ``energy`` is in joules as input and in watts as output."""
 
 PEAKS = frozenset({MEM, VMEM, GPU_MEM, GPU_UTIL})
-"""What tasks hold instead of use up: a step's total is that of its tasks' peaks."""
+"""Resources that are held rather than consumed: a step's total is the sum of its tasks' peaks."""
 
 
 def is_node_scoped(resource: str) -> bool:
@@ -71,7 +71,7 @@ class Rusage(NamedTuple):
     """Processor time in microseconds."""
     system: int
     max_rss: int = 0
-    """Bytes of the largest process; 0 where it is not known."""
+    """Bytes of the largest process; 0 if it is not known."""
     major_faults: int = 0
 
 
@@ -97,11 +97,11 @@ class JobacctInfo(msgspec.Struct):
 
     @property
     def cpu_frequency(self) -> int | None:
-        """Mean frequency in kHz, weighted by processor time; None where it is not known."""
+        """Mean frequency in kHz, weighted by processor time; None if it is not known."""
         return self.weighted_frequency // self.cpu_time_weighed if self.cpu_time_weighed else None
 
     def update(self, resource: str, value: int, *, out: bool = False, peak: int = 0) -> None:
-        """Take a new reading of a task; `peak` is a maximum that somebody else observed."""
+        """Apply a new reading of a task; `peak` is a maximum observed elsewhere."""
         usages = self.usage_out if out else self.usage_in
         usage = usages.get(resource)
         if usage is None:
@@ -124,7 +124,7 @@ def create(task_id: TaskId | None = None) -> JobacctInfo:
 
 
 def destroy(info: JobacctInfo | None) -> None:
-    """Forget what a record holds; whoever still has it finds it as ``create()`` made it."""
+    """Clear a record: references to it see it as ``create()`` made it."""
     if info is not None:
         empty = JobacctInfo()
         for name in info.__struct_fields__:

@@ -38,7 +38,7 @@ class TaskCgroup:
 
     @classmethod
     def of(cls, pid: int, *, no_file_cache: bool = False, root: str = "/") -> "TaskCgroup | None":
-        """Return the control group of the task that `pid` belongs to; None where it has none."""
+        """Return the control group of the task that `pid` belongs to; None if it has none."""
         try:
             folders = folders_of(pid, root)
         except OSError:
@@ -51,12 +51,12 @@ class TaskCgroup:
         return cls(own, no_file_cache=no_file_cache) if own else None
 
     def read(self) -> CgroupUsage | None:
-        """Return what is known now; None where the group is gone.
+        """Return what is known now; None if the group is gone.
 
         Raises
         ------
         DataError
-            where a file is not what the kernel writes
+            if a file is not what the kernel writes
 
         """
         if not any(folder.is_dir() for folder in self._folders.values()):

@@ -1,7 +1,7 @@
-"""The life of a profile: from the start of a step on a node to its end.
+"""The lifecycle of a profile: from the start of a step on a node to its end.
 
-Source: Slurm Profile Accounting Plugin API, *API Functions*; Slurm since 15.08 for what groups,
-datasets and ``is_active`` add.
+Source: Slurm Profile Accounting Plugin API, *API Functions*; Slurm since 15.08 for groups,
+datasets and ``is_active``.
 """
 
 import logging
@@ -23,7 +23,7 @@ Number = int | float | None
 FieldType = type[int] | type[float]
 
 FLUSH_INTERVAL = 5.0
-"""Seconds after which samples are in the file, for who reads it while the step runs."""
+"""Interval in seconds at which samples are flushed to the file, for readers of a running step."""
 
 _OPTIONS = {
     "ProfileHDF5Dir": "dir",
@@ -40,10 +40,10 @@ class ProfileGatherError(CcpipeError):
 
 
 class Conf(msgspec.Struct, frozen=True):
-    """What ``acct_gather.conf`` says of profiles."""
+    """Profile settings of ``acct_gather.conf``."""
 
     dir: Path | None = None
-    """``ProfileHDF5Dir``; without it, and without a path of its own, a step has no profile."""
+    """``ProfileHDF5Dir``; without it, and without an explicit path, a step has no profile."""
     default: SeriesSelection = SeriesSelection.NONE
     """``ProfileHDF5Default``: the selection of steps that ask for none."""
 
@@ -94,7 +94,7 @@ class ProfileGather:
         self._flushed = 0.0
 
     def init(self) -> None:
-        """Forget what an earlier use left."""
+        """Reset state left by an earlier use."""
         self.fini()
         self.conf = Conf()
 
@@ -143,7 +143,7 @@ class ProfileGather:
         Raises
         ------
         ProfileGatherError
-            where a step runs already, or the file cannot be created
+            if a step runs already, or the file cannot be created
         MissingExtra
 
         """
@@ -184,19 +184,19 @@ class ProfileGather:
         self._flushed = clock.monotonic()
 
     def child_forked(self) -> None:
-        """Let go of the file in a child, between fork and exec: it stays the parent's."""
+        """Detach from the file in a child, between fork and exec: it belongs to the parent."""
         if self._writer is not None:
             self._writer.detach()
-        # Other threads do not exist in the child, and what they held stays locked there.
+        # Other threads do not exist in the child, and their locks stay locked there.
         self._lock, self._timer = threading.RLock(), PollTimer("profile")
 
     def task_start(self, task: int) -> None:
-        """Note that a task starts; raise ProfileGatherError without a step."""
+        """Record the start of a task; raise ProfileGatherError without a step."""
         if self._step is None:
             raise ProfileGatherError(f"task_start: task {task} belongs to no step")
 
     def task_end(self, pid: int) -> None:
-        """Put the samples of a task that ended into the file."""
+        """Write the samples of a finished task to the file."""
         if self._step is None:
             raise ProfileGatherError(f"task_end: process {pid} belongs to no step")
         self._flush()
@@ -230,11 +230,11 @@ class ProfileGather:
         return self.running.includes(series)
 
     def suspend(self) -> None:
-        """Take no samples until ``resume``; the time does not count."""
+        """Stop sampling until ``resume``; the time does not count."""
         self._timer.suspend()
 
     def resume(self) -> None:
-        """Go on with sampling."""
+        """Resume sampling."""
         self._timer.resume()
 
     def sample_every(

@@ -1,4 +1,4 @@
-"""Which steps run on this node, and which process belongs to which of their tasks."""
+"""Which steps run on this node, and which processes belong to which of their tasks."""
 
 import os
 import pwd
@@ -16,7 +16,7 @@ _TASKS = re.compile(r"(\d{1,7})(?:\(x(\d{1,7})\))?", re.ASCII)
 
 
 class StepKey(NamedTuple):
-    """What tells the steps of a machine apart."""
+    """Identifies a step on this machine."""
 
     node: str
     """Of the control group; empty where slurmd was built without several to a machine."""
@@ -25,13 +25,13 @@ class StepKey(NamedTuple):
 
 
 class FoundStep(NamedTuple):
-    """A step that has processes here."""
+    """A step that has processes on this node."""
 
     step: Step
     uid: int
-    """Whose processes they are."""
+    """The user of its processes."""
     tasks: dict[int, frozenset[int]]
-    """By the global number of a task, its processes, of which there is one at least."""
+    """Processes of each task, by its global number; at least one each."""
     is_suspended: bool = False
     """Whether it is frozen, or all of its processes are stopped."""
 

@@ -1,8 +1,8 @@
-"""Gathers the tasks of all steps that Slurm runs on this node.
+"""Measures the tasks of all steps that Slurm runs on this node.
 
-Slurm polls a task a last time before it collects the process. From outside that is not possible:
-what a task used after the last poll is known only where it has a control group of its own that is
-still there, and what begins and ends between two looks is not seen.
+Slurm polls a task a last time before it reaps the process. From outside that is not possible: what
+a task used after the last poll is known only if it has its own control group that still exists,
+and tasks that start and end between two scans are missed.
 """
 
 import logging
@@ -27,21 +27,21 @@ log = logging.getLogger(__name__)
 
 
 class RunningStep(msgspec.Struct):
-    """A step that is gathered."""
+    """A step that is being measured."""
 
     step: Step
     uid: int
-    """Whose it is."""
+    """Its user."""
     began: float
     """When its first process started, in seconds since the boot."""
     record: JobacctInfo = msgspec.field(default_factory=create)
-    """What its tasks used that ended."""
+    """Usage of its finished tasks."""
     tasks: dict[int, int] = {}
-    """By the global number of a task, the process that it began as."""
+    """The first process of each task, by its global number."""
     suspended: float = 0.0
     """Seconds that it was suspended, until it was resumed last."""
     suspended_since: float | None = None
-    """Seconds since the boot; None while it runs."""
+    """Seconds since boot; None while it runs."""
 
     @property
     def seconds(self) -> float:
@@ -80,22 +80,22 @@ class StepGather:
         self.steps: dict[StepKey, RunningStep] = {}
         self._finder, self._root = finder, root
         self._on_start, self._on_samples, self._on_end = on_start, on_samples, on_end
-        self._owners: dict[int, RunningStep] = {}  # by the process that a task began as
+        self._owners: dict[int, RunningStep] = {}  # by first process of a task
         self._poller = make_poller(self._distribute)
-        self._poller.set_proctrack_container_id(1)  # steps of any parent
+        self._poller.set_proctrack_container_id(1)  # steps of all users
         self._poller.start_poll(0)
 
     def close(self) -> None:
-        """Gather no more. Steps that still run have not ended, and no one is told so."""
+        """Stop measuring. Steps that still run are not reported as ended."""
         self._poller.end_poll()
 
     def poll(self) -> None:
-        """Sample all tasks that are known."""
+        """Sample all known tasks."""
         if self._owners:
             self._poller.poll()
 
     def scan(self) -> None:
-        """Look for steps and tasks that began or ended. New ones are sampled at once."""
+        """Find steps and tasks that started or ended. New ones are sampled at once."""
         found = self._finder.find()
         ended = [
             (running, number)
@@ -113,7 +113,7 @@ class StepGather:
             self._on_end(self.steps.pop(key))
 
     def _update(self, key: StepKey, found: FoundStep) -> bool:
-        """Take what was found of a step; return whether a task began."""
+        """Apply the findings about a step; return whether a task began."""
         running = self.steps.get(key)
         if running is None:
             pids = [pid for task in found.tasks.values() for pid in task]
@@ -128,7 +128,7 @@ class StepGather:
                 try:
                     self._poller.add_task(pid, TaskId(number, running.step.node_index))
                 except JobacctError as error:
-                    # Its number was that of a task that is not over.
+                    # The pid belonged to a task that has not ended yet.
                     log.warning("task %d of %s: %s", number, describe(key), error)
                     continue
                 running.tasks[number] = pid
@@ -138,7 +138,7 @@ class StepGather:
         return has_begun
 
     def _set_suspended(self, running: RunningStep, *, is_suspended: bool) -> None:
-        """Sample a step no more while it is suspended; the time does not count."""
+        """Suspend or resume sampling of a step; suspended time does not count."""
         since = running.suspended_since
         if is_suspended:
             running.suspended_since = _now() if since is None else since
@@ -157,7 +157,7 @@ class StepGather:
             aggregate(running.record, self._poller.remove_task(pid, poll=False))
 
     def _eldest(self, pids: Iterable[int]) -> tuple[float, int]:
-        """Return when the first of some processes started, and which it is."""
+        """Return the start time and pid of the oldest process."""
         now = _now()
         found = ((start_time(pid, self._root), pid) for pid in pids)
         return min((now if start is None else start, pid) for start, pid in found)
@@ -175,5 +175,5 @@ def _now() -> float:
 
 
 def describe(key: StepKey) -> str:
-    """Return a step as people write it: ``17.0``."""
+    """Format a step as ``17.0``."""
     return f"{key.job}.{key.step}" + (f" on {key.node}" if key.node else "")

@@ -1,6 +1,6 @@
-"""The tables, as numbered SQL files that each database takes once and in their order.
+"""The tables, as numbered SQL files applied to each database once, in order.
 
-A file that was released is never changed: what is to be different comes with the next number.
+A released file is never changed: changes go into the next number.
 """
 
 import logging
@@ -14,12 +14,12 @@ from ccpipe.sinks.postgres.hypertable import CREATE, IS_AVAILABLE
 log = logging.getLogger(__name__)
 
 TABLES = ("series", "samples", "messages", "delivered")
-"""What a bridge of lines uses."""
+"""Migrations used by a bridge of lines."""
 
 LOCK = 0x63637069
-"""Any number that all bridges take: who makes the tables."""
+"""Key of the advisory lock for creating tables, shared by all bridges."""
 
-_FIRST = ("series", "samples", "messages")  # made before there were numbers
+_FIRST = ("series", "samples", "messages")  # tables created before migrations were numbered
 
 APPLIED = """
     CREATE TABLE ccpipe_migrations (
@@ -32,7 +32,7 @@ APPLIED = """
 
 
 def migrations() -> list[tuple[int, str, str]]:
-    """Return number, name and SQL of each migration, in their order."""
+    """Return number, name and SQL of each migration, in order."""
     found = [file for file in files(__name__).iterdir() if file.name.endswith(".sql")]
     found.sort(key=lambda file: file.name)
     return [(int(file.name[:3]), file.name[4:-4], file.read_text()) for file in found]
@@ -47,7 +47,7 @@ def _may(privilege: str, names: Sequence[str]) -> str:
 
 
 def may_write(tables: Sequence[str]) -> str:
-    """Return a question: whether we may write to tables, or make them."""
+    """Return a query: whether we may write to the tables, or create them."""
     written = [name for name in tables if name != "messages"]
     read = [name for name in ("series", "delivered") if name in tables]
     return f"""
@@ -64,19 +64,19 @@ async def migrate(connection: Any) -> None:
     Raises
     ------
     ConfigError
-        where they are those of a newer ccpipe.
+        if they were created by a newer ccpipe.
 
     """
     known = migrations()
     latest = known[-1][0]
-    if await _version(connection) == latest:  # without waiting for anybody
+    if await _version(connection) == latest:  # without waiting for a lock
         return
     async with connection.transaction():
         await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
         version = before = await _version(connection)
         if version > latest:
             raise ConfigError(
-                f"the database's tables are those of a newer ccpipe: migration {version}, "
+                f"the database's tables were created by a newer ccpipe: migration {version}, "
                 f"and this one knows {latest}"
             )
         if version == 0:
@@ -93,7 +93,7 @@ async def migrate(connection: Any) -> None:
             log.info("the table samples is a hypertable of TimescaleDB")
 
 
-# Only who locks a relation learns what other connections have made, and to_regclass() locks none.
+# Only locking a relation shows what other connections created, and to_regclass() does not lock.
 _IS_NEW = (
     "SELECT to_regclass('ccpipe_migrations') IS NULL FROM (SELECT FROM pg_am LIMIT 1) AS locked"
 )

@@ -46,7 +46,7 @@ def test_a_process_that_beats_is_not_silent() -> None:
 
 
 def test_nobody_is_blamed_for_a_gap() -> None:
-    """Where this process was stalled, or the broker was away, the measure begins anew."""
+    """Where this process was stalled, or the broker was away, the measure starts over."""
     observer = Observer(max_gap=0)
     table = ClaimTable(members={"a": 1})
     assert observer.silent(table) == observer.silent(table) == {"a": 0}

@@ -82,7 +82,7 @@ def test_an_answer_that_is_none_is_unavailable(answer: object) -> None:
 
 
 def test_how_long_a_bridge_may_be_away() -> None:
-    """The stricter of both limits, at the rate until now; None where nothing limits it."""
+    """The stricter of both limits, at the rate until now; None if nothing limits it."""
     second = 10**9
     assert made(max_bytes=5000).rate == 10
     assert made(max_bytes=5000).away == 500

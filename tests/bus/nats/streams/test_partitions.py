@@ -123,7 +123,7 @@ async def test_apply_changes_the_number_of_partitions(site: Site) -> None:
 
 
 async def test_a_bridge_that_knows_nothing_of_partitions_is_refused(site: Site) -> None:
-    """Its one consumer would read nothing, for ever: the error names the key to set."""
+    """Its one consumer would read nothing, forever: the error names the key to set."""
     wanted = partitioned(site, 4)
     async with connected(site.bus) as bus:
         await apply(bus, wanted, await survey(bus, wanted), drop=False)

@@ -1,5 +1,6 @@
 """The compiled kernel: on every input the same as the Python code."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from ccpipe.formats.lineprotocol import (
     Precision,
     SeriesTable,
     decode,
+    decoder,
     encode,
     encode_each,
     encoder,
@@ -123,6 +125,68 @@ def test_kernel_and_python_decode_alike(
 
 
 @needs_kernel
+@given(
+    payloads,
+    precisions,
+    dialects,
+    st.booleans(),
+    st.none() | st.integers(0, 3),
+    st.sampled_from([bytes, bytearray, memoryview]),
+    st.integers(1, 5),
+)
+def test_decode_is_one_function_whichever_part_reads(
+    payload: bytes,
+    precision: Precision | Literal["auto"] | None,
+    dialect: Dialect,
+    lenient: bool,
+    max_rejected: int | None,
+    kind: Callable[[bytes], bytes],
+    cap: int,
+) -> None:
+    """What the kernel makes of a call is what Python does, also where a table is full or new."""
+    precision = precision or "auto"
+    here = decoder._tables.of
+    for table in (SeriesTable(_GRAMMARS[dialect], cap), here[dialect]):
+        here[dialect] = table
+        for _ in range(2):
+            found = decode(
+                kind(payload),
+                precision=precision,
+                dialect=dialect,
+                lenient=lenient,
+                max_rejected=max_rejected,
+            )
+            assert reported(found) == reported(
+                decode_in_python(
+                    payload,
+                    SeriesTable(_GRAMMARS[dialect]),
+                    precision,
+                    lenient,
+                    max_rejected,
+                )
+            )
+
+
+@needs_kernel
+def test_decode_replaces_a_full_table() -> None:
+    """Series that are new with every payload do not let the table of a thread grow for ever."""
+    here = decoder._tables.of
+    whole, here["cc"] = here["cc"], SeriesTable(cap=10)
+    try:
+        for name in ("series", "fields"):
+            tables = set()
+            for number in range(100):
+                line = b"m,job=%d v=1" if name == "series" else b"m v%d=1"
+                lines = decode(line % number)
+                tables.add(lines.table)
+                assert max(len(lines.table.codes), len(lines.table.fields)) <= 10
+            assert len(tables) == 10
+            here["cc"] = SeriesTable(cap=10)
+    finally:
+        here["cc"] = whole
+
+
+@needs_kernel
 @given(st.permutations(COLUMNS), st.booleans(), st.integers(0, len(COLUMNS)))
 def test_columns_are_equal_in_whatever_order_they_are_asked_for(
     names: list[str], is_large: bool, asked: int
@@ -152,10 +216,15 @@ def outcome(work: Callable[[], object]) -> object:
 
 
 def results(
-    payloads: list[bytes], dialect: Dialect, lenient: bool, keep: list[bool], rows: slice
+    read: Callable[..., Lines],
+    payloads: list[bytes],
+    dialect: Dialect,
+    lenient: bool,
+    keep: list[bool],
+    rows: slice,
 ) -> list[object]:
     """Do everything that line protocol is used for, and return all results."""
-    parts = [decode(payload, dialect=dialect, lenient=lenient) for payload in payloads]
+    parts = [read(payload, dialect=dialect, lenient=lenient) for payload in payloads]
     whole = Lines.concat([Lines(), *parts])
     other = Lines.concat([*parts, Lines()])
     units: tuple[Precision | Literal["auto"], ...] = ("s", "ms", "us", "ns", "auto")
@@ -184,12 +253,13 @@ def test_every_operation_has_one_result(
     payloads: list[bytes], dialect: Dialect, lenient: bool, keep: list[bool], rows: slice
 ) -> None:
     """Decode, join, cut, pass through, encode and write for Prometheus: with and without kernel."""
-    compiled = results(payloads, dialect, lenient, keep, rows)
+    compiled = results(decode, payloads, dialect, lenient, keep, rows)
     with pytest.MonkeyPatch.context() as patch:
         for module in ("decoder", "encoder", "lines", "texts"):
             patch.setattr(f"ccpipe.formats.lineprotocol.{module}.KERNEL", None)
         patch.setattr("ccpipe.formats.prometheus.KERNEL", None)
-        assert results(payloads, dialect, lenient, keep, rows) == compiled
+        in_python = inspect.unwrap(decode)
+        assert results(in_python, payloads, dialect, lenient, keep, rows) == compiled
 
 
 @needs_kernel

@@ -134,7 +134,7 @@ def test_a_process_is_told_with_its_measures(root: Root) -> None:
 def test_use_is_over_the_time_since_the_last_sample(
     root: Root, apart: Callable[[float], None]
 ) -> None:
-    """A number used again begins anew; a child's end is no burst; nothing is negative."""
+    """A number used again starts over; a child's end is no burst; nothing is negative."""
     apart(100)
     root.show("sonar/first")
     collector = made(root)

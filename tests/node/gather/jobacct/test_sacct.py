@@ -98,7 +98,7 @@ def test_frequency_and_energy_have_decimal_units() -> None:
 
 
 def test_what_is_unset_is_empty() -> None:
-    """A step shorter than one poll has no 0 where nothing was measured."""
+    """A step shorter than one poll has no 0 if nothing was measured."""
     row = to_sacct(create(TaskId(0, 0)), ["c1"])
     assert {row[name] for name in ("MaxRSS", "MaxRSSNode", "MaxRSSTask", "AveCPU")} == {""}
     assert row["TRESUsageInMax"] == ""

@@ -1,0 +1,1 @@
+"""``ccpipe version``: versions of ccpipe, Python and libraries."""

@@ -1,0 +1,59 @@
+"""Versions of ccpipe, Python and libraries, and which kernels are in use."""
+
+import platform
+import re
+import sys
+from importlib import metadata
+
+from ccpipe import __version__
+from ccpipe.cli.console.output import TableOrJson, print_json, print_table
+from ccpipe.formats.kernel import kernels
+
+DEVELOPMENT = ("docs", "fuzz", "test")
+"""Extras needed only for development."""
+
+
+def show(output: TableOrJson = "table") -> None:
+    """Show the versions, and the command to install each missing library."""
+    facts = {
+        "ccpipe": __version__,
+        "kernel": kernel(),
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "system": platform.platform(),
+    }
+    libraries = [(name, extra, installed(name)) for name, extra in requirements()]
+    if output == "json":
+        print_json({**facts, "libraries": {name: version for name, _, version in libraries}})
+        return
+    rows = list(facts.items())
+    for name, extra, version in libraries:
+        hint = f"ccpipe[{extra}]" if extra else name
+        rows.append((name, version or f"not installed, pip install '{hint}'"))
+    print_table(rows, ("what", "version"))
+
+
+def kernel() -> str:
+    """Return whether compiled kernels or their Python twins are in use."""
+    found = kernels()
+    same = set(found.values())
+    return same.pop() if len(same) == 1 else ", ".join(map(" ".join, found.items()))
+
+
+def requirements() -> list[tuple[str, str]]:
+    """List the required and optional libraries, each with its extra or ''."""
+    found: dict[str, str] = {}
+    for line in metadata.requires("ccpipe") or []:
+        name = re.match(r"[\w.-]+", line)
+        extra = re.search(r"""extra == ["']([\w-]+)["']""", line)
+        duty = extra[1] if extra else ""
+        if name and name[0] != "ccpipe" and duty not in DEVELOPMENT:
+            found.setdefault(name[0], duty)
+    return list(found.items())
+
+
+def installed(library: str) -> str | None:
+    """Return the version of an installed library."""
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,53 @@
+"""The publisher's Sonar envelopes: imported only where some are enabled, since it takes 1 MB."""
+
+from collections.abc import Iterator
+from functools import partial
+from time import time_ns
+from typing import Any
+
+from ccpipe.bus.codecs.sonar import SonarCodec
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.config import Site
+from ccpipe.formats.sonar import Envelope, Envelopes
+from ccpipe.node.agent.parts import AgentParts
+from ccpipe.node.collectors.sonar.envelope import Errors
+from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
+from ccpipe.node.sampling.sampler import Sampler
+from ccpipe.pipeline import Limits
+from ccpipe.telemetry import Telemetry
+
+LIMITS = Limits(age=0.0, memory=128 * 2**10)
+"""An envelope counts as a kilobyte here: this holds the envelopes of about ten hours."""
+
+
+def envelope_sampler(parts: AgentParts, *, once: bool) -> Sampler:
+    """Return what samples the envelopes of a configuration."""
+    # A single sample is two readings a second apart, not minutes.
+    brief: dict[str, Any] = {"interval": 1.0, "intervals": {}, "jitter": 0.0} if once else {}
+    return Sampler(
+        **(parts.of_sonar() | brief),
+        once=once,
+        at_start=("sonar_sysinfo",),
+        gives=Envelopes,
+        record=Envelope,
+        make_error=partial(_failure, parts.site),
+    )
+
+
+def envelope_sink(site: Site, bus: Connection, telemetry: Telemetry) -> NatsSink:
+    """Return what publishes them over a connection."""
+    codec = SonarCodec(profile=site.publish.sonar.profile)
+    return NatsSink(codec=codec, site=site, telemetry=telemetry).using(bus)
+
+
+def sysinfo(site: Site) -> Iterator[Envelope]:
+    """Return the description of the node, without drawings."""
+    described = SonarSysinfo(cluster=site.cluster, node=site.hostname, lstopo=False)
+    return described.collect(time_ns())
+
+
+def _failure(site: Site, slot: int, text: str) -> Envelope:
+    errors = Errors()
+    errors.note(text)
+    return errors.envelope(slot, site.cluster, site.hostname)

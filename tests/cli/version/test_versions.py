@@ -1,0 +1,43 @@
+"""Which kernels are in use, and which libraries are missing."""
+
+from importlib import metadata
+
+import pytest
+
+from ccpipe.cli.version import versions
+from ccpipe.formats.kernel import FORMATS
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ((), "compiled"),
+        (FORMATS, "python"),
+        (("gridengine",), "gridengine python, lineprotocol compiled, slurm compiled"),
+    ],
+)
+def test_it_says_which_kernels_are_missing(
+    missing: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One word where all are alike, else each format's."""
+    found = {name: "python" if name in missing else "compiled" for name in FORMATS}
+    monkeypatch.setattr(versions, "kernels", lambda: found)
+    assert versions.kernel() == said
+
+
+def test_a_missing_library_comes_with_the_line_to_type(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The extra that brings a library is named."""
+    real = metadata.version
+
+    def version_of(name: str) -> str:
+        if name in ("pyarrow", "psutil"):
+            raise metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(metadata, "version", version_of)
+    versions.show()
+    rows = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    assert rows["pyarrow"] == "not installed, pip install 'ccpipe[parquet]'"
+    assert rows["psutil"] == "not installed, pip install 'psutil'"

@@ -1,0 +1,64 @@
+"""The publisher's envelopes, and what a publisher without them does not hold."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ccpipe.config import Site
+from ccpipe.errors import CcpipeError
+from ccpipe.formats.sonar import Envelope, SysinfoEnvelope
+from ccpipe.node.agent.parts import AgentParts
+from ccpipe.node.agent.sonar import envelope_sampler, sysinfo
+from ccpipe.telemetry import Telemetry
+
+AGENT = """
+import sys
+from ccpipe.config import Duration, Publish, Site, SonarOptions
+from ccpipe.node.agent.agent import Agent
+from ccpipe.telemetry import Telemetry
+
+off = Publish(sonar=SonarOptions(sample=Duration(0), sysinfo=Duration(0)))
+agent = Agent(lambda: Site(publish=off), None, once=True, telemetry=Telemetry())
+print(agent.sonar, [name for name in sys.modules if "sonar" in name])
+"""
+
+
+async def test_a_single_sample_has_both_envelopes() -> None:
+    """Without waiting for minutes."""
+    parts = AgentParts.of(Site(cluster="fox", hostname="n1"), None, Telemetry())
+    records = [r async for batch in envelope_sampler(parts, once=True) for r in batch.records]
+    assert {record.data.type for record in records if record.data} == {"sample", "sysinfo"}
+
+
+async def test_what_fails_is_an_envelope_of_errors() -> None:
+    """It names cluster and node, as the other ones do."""
+
+    class Broken:
+        def collect(self, time: int) -> list[Envelope]:
+            raise CcpipeError(f"no luck at {time}")
+
+    parts = AgentParts.of(Site(cluster="fox", hostname="n1"), None, Telemetry())
+    parts.sonar["sonar_sample"] = Broken()
+    records = [r async for batch in envelope_sampler(parts, once=True) for r in batch.records]
+    [failed] = [record for record in records if record.data is None]
+    [error] = failed.errors
+    assert "no luck" in error.detail
+    assert (error.cluster, error.node) == ("fox", "n1")
+
+
+def test_the_description_of_the_node_has_no_drawings() -> None:
+    """It answers a request: there is no time for them."""
+    [envelope, *_] = sysinfo(Site(cluster="fox", hostname="n1"))
+    assert isinstance(envelope, SysinfoEnvelope)
+    assert envelope.data is not None
+    attributes = envelope.data.attributes
+    assert (attributes.cluster, attributes.node) == ("fox", "n1")
+    assert attributes.topo_svg == ""
+
+
+def test_a_publisher_without_envelopes_holds_nothing_of_sonar(tmp_path: Path) -> None:
+    """Its types, codec and collectors would be a thirtieth of its memory."""
+    done = subprocess.run(
+        [sys.executable, "-c", AGENT], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout == "None []\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import start
-from benchmarks.bridges import bus, stores
+from benchmarks.bridges import bus, durability, stores
 from benchmarks.codec import lines, memory, rules
 from benchmarks.node import publisher
 from benchmarks.timing import Result
@@ -29,6 +29,9 @@ PEERS = {
 PUBLISHERS = """\
 All run at the same time and publish without a stream. What limits ccpipe's: system calls, and
 Python's objects for each metric. Most of its memory is Python with asyncio and TLS, and nats-py."""
+DURABILITY = """\
+A durable message has an id and waits until the one before it on its subject is stored, which keeps
+their order; what limits it is one wakeup for each acknowledgement."""
 START = "What limits the first line: importing asyncio, TLS and nats-py."
 
 
@@ -44,6 +47,7 @@ class Results(msgspec.Struct):
     rules: dict[str, list[Result]]
     bus: list[Result]
     bridges: list[stores.Bridge]
+    durability: list[durability.Durability]
     memory: list[memory.Memory]
     start: dict[str, float]
     """CPU seconds of commands."""
@@ -67,6 +71,7 @@ def measure(peers: Mapping[str, Path | None], decoders: Sequence[Path], *, quick
         rules=rules.rules(),
         bus=bus.ways(peers["metric_store"], quick=quick),
         bridges=stores.bridges(quick=quick, program=peers["telegraf"]),
+        durability=durability.measure(200, 1) if quick else durability.measure(4000, 7),
         memory=[
             memory.growth(100_000, 1_000_000) if quick else memory.growth(1_000_000, 10_000_000),
             memory.growth(200_000, 20_000) if quick else memory.growth(1_000_000, 100_000),
@@ -112,6 +117,12 @@ def markdown(results: Results) -> str:
             "## Core NATS to columns, 500 lines in a message, without a bridge",
             "",
             *_table(results.bus, results.bus[0]),
+            "",
+            "## What durability costs: 500 lines a message, JetStream beside core NATS",
+            "",
+            *durability.markdown(results.durability),
+            "",
+            DURABILITY,
             "",
             "## A publisher on a node of 300 processes: processor time of a sample, and memory",
             "",

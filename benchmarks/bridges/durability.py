@@ -3,9 +3,9 @@
 Publishing is one message in a write, as nodes do, or 20 on one subject, as a bridge does; a durable
 message has an id and waits until the one before it is stored. For comparison nats-py does the same:
 the same messages with the same ids by ``publish``, and read in the same columns, each acknowledged.
-Prints lines per CPU-second (user and system) of the process that publishes or reads, and the ratio
-of durable to core in each pair of neighbouring runs: median, lowest and highest. What is done once,
-such as making the stream, does not count::
+Rates are lines per CPU-second (user and system) of the process that publishes or reads; ratios are
+those of durable to core in each pair of neighbouring runs. What is done once, such as making the
+stream, does not count::
 
     python -m benchmarks.bridges.durability
     python -m benchmarks.bridges.durability --messages 800 --rounds 5
@@ -15,10 +15,11 @@ import argparse
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from statistics import median
 
+import msgspec
 import nats
 
 from benchmarks import servers
@@ -40,6 +41,18 @@ from ccpipe.telemetry import Telemetry
 WAYS = ("core", "durable")
 
 Write = Callable[[Lines], Awaitable[None]]
+
+
+class Durability(msgspec.Struct):
+    """Lines per CPU-second without a stream and with one, medians of several runs."""
+
+    what: str
+    core: float
+    durable: float
+    ratio: float
+    """Durable to core, the median over pairs of neighbouring runs."""
+    lowest: float
+    highest: float
 
 
 def site(url: str, *, is_durable: bool) -> Site:
@@ -180,36 +193,52 @@ async def reading(messages: int, *, is_durable: bool) -> float:
         return count / spent
 
 
+def measure(messages: int, rounds: int) -> list[Durability]:
+    """Measure all ways, core and durable in turn; half of the messages are published."""
+    few = messages // 2
+    plain = functools.partial(publishing, by=by_client)
+    parts: tuple[tuple[str, Callable[..., Coroutine[None, None, float]], int], ...] = (
+        ("publishing, one a write", publishing, few),
+        ("nats-py, the same", plain, few),
+        ("publishing, 20 a write", functools.partial(publishing, together=20), few),
+        ("nats-py, the same", functools.partial(plain, together=20), few),
+        ("bridging", bridging, messages),
+        ("nats-py, reading", reading, messages),
+    )
+    return [_pairs(name, functools.partial(way, count), rounds) for name, way, count in parts]
+
+
+def _pairs(name: str, work: Callable[..., Coroutine[None, None, float]], rounds: int) -> Durability:
+    speeds: dict[str, list[float]] = {way: [] for way in WAYS}
+    for number in range(rounds):
+        for way in WAYS if number % 2 else reversed(WAYS):
+            with rare_garbage_collection():  # as the commands do
+                speeds[way].append(asyncio.run(work(is_durable=way == "durable")))
+    core, durable = (speeds[way] for way in WAYS)
+    ratios = [b / a for a, b in zip(core, durable, strict=True)]
+    return Durability(name, median(core), median(durable), median(ratios), min(ratios), max(ratios))
+
+
+def markdown(found: Sequence[Durability]) -> list[str]:
+    """Return the table."""
+    return [
+        "| what | core, M lines/CPU-s | durable | durable/core | lowest to highest |",
+        "|---|---:|---:|---:|---:|",
+        *(
+            f"| {each.what} | {each.core / 1e6:.2f} | {each.durable / 1e6:.2f} |"
+            f" {each.ratio:.2f} | {each.lowest:.2f} to {each.highest:.2f} |"
+            for each in found
+        ),
+    ]
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=4000, help="read; half of them published")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
-    few = options.messages // 2
-    plain = functools.partial(publishing, by=by_client)
-    parts: tuple[tuple[str, Callable[..., Coroutine[None, None, float]], int], ...] = (
-        ("publishing", publishing, few),
-        ("  nats-py", plain, few),
-        ("20 a write", functools.partial(publishing, together=20), few),
-        ("  nats-py", functools.partial(plain, together=20), few),
-        ("bridging", bridging, options.messages),
-        ("  nats-py", reading, options.messages),
-    )
-    for name, measure, messages in parts:
-        speeds: dict[str, list[float]] = {way: [] for way in WAYS}
-        for number in range(options.rounds):
-            for way in WAYS if number % 2 else reversed(WAYS):
-                with rare_garbage_collection():  # as the commands do
-                    speed = asyncio.run(measure(messages, is_durable=way == "durable"))
-                speeds[way].append(speed)
-        core, durable = (speeds[way] for way in WAYS)
-        ratios = [b / a for a, b in zip(core, durable, strict=True)]
-        print(
-            f"{name:12} core {median(core):>12,.0f}  durable {median(durable):>12,.0f} lines per "
-            f"CPU-second  durable/core {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}"
-            f", {options.rounds} rounds)"
-        )
+    print("\n".join(markdown(measure(options.messages, options.rounds))))
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ _TAIL = """
   limit and counted. With ccpipe there are none.
 - **duplicated** counts extra copies in the store. The store in these runs is a file, or an HTTP
   store that keeps every copy. Delivery is at least once: lines written but not acknowledged when a
-  bridge was killed are written again, and so is what a broker that is killed had delivered in its
-  last tenth of a second ([guarantees.md](guarantees.md#delivery)). Whether a kill hits such a
+  bridge was killed are written again, and so is what a broker had delivered in its last tenth of a
+  second, if both are killed ([guarantees.md](guarantees.md#delivery)). Whether a kill hits such a
   moment is chance: these numbers differ from run to run. Stores that deduplicate, PostgreSQL and
   Parquet, keep one copy. So does a stream that a bridge publishes into, for messages of at least
   50 lines and within two minutes ([wire.md](../reference/wire.md#streams-and-message-ids) lists

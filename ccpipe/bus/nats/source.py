@@ -20,8 +20,10 @@ from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.message_ids import give_ids
+from ccpipe.bus.nats.protocol.frames import stored_as
 from ccpipe.bus.nats.streams.jetstream import consumer_of
 from ccpipe.bus.nats.streams.partitions import StreamPartition
+from ccpipe.bus.nats.streams.redelivery import Redelivery
 from ccpipe.bus.nats.streams.replicas import Replicas
 from ccpipe.bus.nats.streams.stream import (
     ensure_consumer,
@@ -120,6 +122,7 @@ class NatsSource(Source):
         self._taken: list[Delivery] = []  # being decoded and handed over
         self._handed_over: dict[int, list[str]] = {}  # reply subjects for acknowledgement, by batch
         self._acknowledged = deque[str](maxlen=REMEMBERED)  # sent, or could not be sent
+        self._redelivery = Redelivery()
         self._settled = -1  # connection number since which no older message can arrive
         self._created: datetime | None = None  # when the consumer was
         self._stopped = asyncio.Event()
@@ -299,12 +302,23 @@ class NatsSource(Source):
                 code, words = delivery.status
                 if code:
                     self._end_request(code, words)
+        messages, repeated = self._redelivery.split(messages)
+        if repeated:
+            self._asked -= len(repeated)
+            self._drop(repeated)
         if prefix := self._partition.prefix:
             messages = [m._replace(subject=m.subject.removeprefix(prefix)) for m in messages]
         self._keep(messages, _size(messages))
         self._asked -= len(messages)
         if self._asked <= 0:
             self._served.set()
+
+    def _drop(self, repeated: list[Delivery]) -> None:
+        """Acknowledge messages that a restarted broker has delivered again."""
+        log.info("%s: dropped %d messages, delivered again", self.durable, len(repeated))
+        held = set(map(stored_as, self._held()))  # acknowledged later, by their first replies
+        replies = [each.reply for each in repeated if stored_as(each.reply) not in held]
+        self._tasks.append(asyncio.create_task(self._acknowledge(replies)))
 
     def _receive_unasked(self, deliveries: list[Delivery]) -> None:
         """Keep messages of a plain subscription; beyond the limit they are dropped and counted."""
@@ -385,7 +399,10 @@ class NatsSource(Source):
         Not for a recreated consumer, which assigns the same numbers to other messages.
         """
         if self._created == created:
+            self._redelivery.expect([*self._acknowledged, *self._held()])
             await self.bus.publish_each(list(self._acknowledged), b"+ACK")
+        else:
+            self._redelivery.clear()
         self._acknowledged.clear()
         self._created = created
 

@@ -11,6 +11,7 @@ from ccpipe.bus.kafka.broker import KafkaBroker
 from tests.certificates import Certificates
 from tests.conftest import free_port, program, until_listening
 from tests.paths import ROOT
+from tests.servers import stopped_on_failure
 
 TOOL = ROOT / "scripts/kafka_server.py"
 
@@ -125,12 +126,9 @@ class Kafka:
         with (self.folder / "log").open("ab") as file:
             command = [*self.java, "kafka.Kafka", str(self.properties)]
             self.process = subprocess.Popen(command, stdout=file, stderr=file)
-        try:
+        with stopped_on_failure(self.stop):
             for port in (self.port, *self.ports.values()):
                 await until_listening(port, self.process, self.folder / "log")
-        except BaseException:
-            self.stop()
-            raise
 
     def stop(self) -> None:
         """End it and wait until it is gone."""

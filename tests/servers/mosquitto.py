@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ccpipe.bus.mqtt.session import MqttBroker
 from tests.conftest import free_port, program, until_listening
+from tests.servers import stopped_on_failure
 
 
 class Mosquitto:
@@ -34,11 +35,8 @@ class Mosquitto:
         with (self.folder / "log").open("ab") as file:
             command = [str(self.program), "-c", str(self.config)]
             self.process = subprocess.Popen(command, stdout=file, stderr=file)
-        try:
+        with stopped_on_failure(self.stop):
             await until_listening(self.port, self.process, self.folder / "log")
-        except BaseException:
-            self.stop()
-            raise
 
     def stop(self) -> None:
         """End it and wait until it is gone."""

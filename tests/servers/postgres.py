@@ -17,6 +17,7 @@ from ccpipe.message import Message
 from ccpipe.sinks.postgres import PostgresSink
 from ccpipe.sinks.postgres.series_rows import TAG_COLUMNS
 from tests.conftest import free_port, program
+from tests.servers import stopped_on_failure
 
 PASSWORD = "pä:ss @/"  # noqa: S105 - of servers that live for seconds
 
@@ -69,11 +70,8 @@ class Server:
                 stdout=file,
                 stderr=file,
             )
-        try:
+        with stopped_on_failure(self.stop):
             self._wait()
-        except BaseException:
-            self.stop()
-            raise
 
     def _wait(self) -> None:
         ready = [str(self.programs / "pg_isready"), "-q", "-h127.0.0.1", f"-p{self.port}"]

@@ -9,6 +9,8 @@ from http import HTTPStatus
 from pathlib import Path
 from ssl import SSLContext
 
+from tests.servers import stopped_on_failure
+
 
 class WebServer:
     """A program that answers at `url`."""
@@ -24,11 +26,8 @@ class WebServer:
         """Start it and wait until it answers."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
-        try:
+        with stopped_on_failure(self.stop):
             self._wait()
-        except BaseException:
-            self.stop()
-            raise
 
     def _wait(self) -> None:
         deadline = time.monotonic() + 60

@@ -24,9 +24,8 @@ def dead_letters_of(batch: Batch) -> list[DeadLetter]:
     if rest := rejected[MAX_DEAD_LETTERS:]:
         first = rest[0]
         together = b"\n".join(bad.original for bad in rest)
-        lines = len(rest) + rest[-1].original.rstrip(b"\n").count(
-            b"\n"
-        )  # the last may contain several
+        # The last may contain several.
+        lines = len(rest) + rest[-1].original.rstrip(b"\n").count(b"\n")
         reason = f"{lines} more lines that could not be read, the first: {first.reason}"
         where = (batch.origin, first.line, first.offset)
         letters.append(DeadLetter(together, reason, *where, lines=lines))

@@ -135,9 +135,8 @@ class MessageIds:
         """Return the known messages as runs of consecutive numbers."""
         pieces = sorted(self._pieces())
         if any(after.first <= one.last for one, after in _neighbours(pieces)):
-            return list(
-                _joined(sorted(set(self._known())))
-            )  # duplicates, or numbers that started over
+            # Duplicates, or numbers that started over.
+            return list(_joined(sorted(set(self._known()))))
         return list(_linked(pieces))
 
     def _pieces(self) -> Iterator[MessageRange]:

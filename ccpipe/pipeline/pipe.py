@@ -100,9 +100,8 @@ async def run(
                 return
         tasks = {asyncio.create_task(pipe.watch(stop), name="ccpipe-stop")}
         tasks.add(reader := asyncio.create_task(pipe.read(), name="ccpipe-read"))
-        if (
-            len(stages) or stages is translators
-        ):  # replaceable translators may hold something back later
+        # Replaceable translators may hold something back later.
+        if len(stages) or stages is translators:
             tasks.add(asyncio.create_task(pipe.tick(), name="ccpipe-tick"))
         telemetry.declare(telemetry.read, source)
         telemetry.declare(telemetry.dead, source)

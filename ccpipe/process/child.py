@@ -94,10 +94,8 @@ def run(
     assert process.stdin is not None
     try:
         _guard.add(process.pid)
-        with (
-            contextlib.suppress(BrokenPipeError),
-            process.stdin as pipe,
-        ):  # it may not read its input
+        # It may not read its input.
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
             pipe.write(given)
         printed, complaint = _read(process, monotonic() + timeout, timeout, output)
         code = process.wait()

@@ -14,9 +14,8 @@ def main() -> None:
     """Track the groups until the input ends, then kill the remaining ones."""
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(
-            number, signal.SIG_IGN
-        )  # a service manager signals this process along with its parent
+        # A service manager signals this process along with its parent.
+        signal.signal(number, signal.SIG_IGN)
     groups: set[int] = set()
     for line in sys.stdin:
         group = int(line[1:])

@@ -26,8 +26,9 @@ def short(value: float, unit: str = "", *, digits: int = 4) -> str:
     """Format a number with a maximum of significant digits, except small integers.
 
     >>> short(134217728, "bytes"), short(3450.0, "MHz"), short(12), short(0.123456, "percent")
-    ('134.2 MB', '3.45 GHz', '12', '0.1235 %') >>> short(40123.4), short(134217728, "bytes",
-    digits=3) ('40123', '134 MB')
+    ('134.2 MB', '3.45 GHz', '12', '0.1235 %')
+    >>> short(40123.4), short(134217728, "bytes", digits=3)
+    ('40123', '134 MB')
     """
     symbol, factor = SCALED.get(unit, (PLAIN.get(unit, unit), 0.0))
     if factor:

@@ -108,9 +108,8 @@ def _numeric(exact: "array[int]") -> bytes:
     cells = array("H")
     for bits in exact:
         value = bits % 2**64
-        cells.extend(
-            (5, 4, 0, 0)
-        )  # number of digits, weight of the first, sign, displayed decimals
+        # Number of digits, weight of the first, sign, displayed decimals.
+        cells.extend((5, 4, 0, 0))
         cells.extend(value // 10**power % 10**4 for power in (16, 12, 8, 4, 0))
     return _big_endian(cells)
 

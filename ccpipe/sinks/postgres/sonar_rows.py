@@ -136,7 +136,5 @@ def _time(text: str) -> datetime:
     nanoseconds = timestamp.parse(text) or 0
     try:
         return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
-    except (
-        OverflowError
-    ):  # the first or last hours that can be represented, with an offset beyond them
+    except OverflowError:  # an offset beyond the first or last hours that can be represented
         return _FIRST if nanoseconds < 0 else _LAST

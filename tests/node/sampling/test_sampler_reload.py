@@ -150,14 +150,12 @@ async def test_a_collector_that_is_taken_away_is_waited_for_no_more() -> None:
         {"hanging": hanging, "c": counting}, interval=INTERVAL, tags=SITE, timeout=0.02
     )
     reader = next(iter(sampler._turns.values())).reader
-    slots: list[int] = []
     async with asyncio.timeout(DEADLINE):
-        async for batch in sampler:
-            slots.append(slot_of(batch))
+        async for _ in sampler:
             if hanging.begun:
                 sampler.reload({"c": counting}, interval=INTERVAL, tags=SITE, timeout=0.02)
-            if len(slots) == 4:
-                assert sampler._pending == {}
+            waited_for = {pending.turn.reader for pending in sampler._pending.values()}
+            if hanging.begun and reader not in waited_for:
                 sampler.stop()
     assert sampler.states().keys() == {"c"}
     hanging.go_on.set()
@@ -187,10 +185,12 @@ async def test_states_are_told() -> None:
         "late": Hanging(),
     }
     sampler = Sampler(collectors, interval=INTERVAL, tags=SITE, timeout=0.02)
-    await take(sampler, 4)
-    assert sampler.states() == {
-        name: {"interval": INTERVAL, "state": name} for name in ("on", "off", "late")
-    }
+    expected = {name: {"interval": INTERVAL, "state": name} for name in collectors}
+    async with asyncio.timeout(DEADLINE):
+        async for _ in sampler:
+            if sampler.states() == expected:  # a busy machine may be late with the others too
+                sampler.stop()
+    assert sampler.states() == expected
     late = collectors["late"]
     assert isinstance(late, Hanging)
     late.go_on.set()

@@ -2,9 +2,10 @@
 
 The options of a part are the keyword arguments of its class; a recipe's table is validated
 against their annotations. Arguments named in `context` (``site``, ``telemetry``) are supplied by
-ccpipe.
+ccpipe. A translator may be a function from records to records; its further arguments are options.
 """
 
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -24,8 +25,31 @@ NESTED = {"codec": "codecs"}
 """Options that are themselves parts, with the group of each."""
 
 
-def find(group: str, name: str, where: str) -> type[Any]:
-    """Load the class registered under a name.
+Part = type[Any] | Callable[..., Any]
+"""The class of a part, or the function of a translator."""
+
+
+def interface_of(group: str) -> type[Any]:
+    """Return what parts of a group implement; imported here, as each command needs few of them.
+
+    Those of collectors are checked where a publisher constructs them.
+    """
+    if group == "codecs":
+        from ccpipe.bus.codecs import Codec
+
+        return Codec
+    from ccpipe import pipeline
+
+    parts = {
+        "sources": pipeline.Source,
+        "translators": pipeline.Translator,
+        "sinks": pipeline.Sink,
+    }
+    return parts[group]
+
+
+def find(group: str, name: str, where: str) -> Part:
+    """Load the class or the function registered under a name.
 
     Raises
     ------
@@ -47,7 +71,7 @@ def find(group: str, name: str, where: str) -> type[Any]:
         raise ConfigError(f"{where}: unknown {group[:-1]} {name!r}; {hint}")
     entry = known[name]
     try:
-        cls: type[Any] = entry.load()
+        cls: Part = entry.load()
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{where}: {name!r}: cannot load {entry.value}: {error}") from error
     return cls
@@ -76,18 +100,43 @@ def build(
     for option in rest:
         if new := OPTIONS.get((group, name, option)):
             raise ConfigError(f"{where}: {path}: the key {option!r} was replaced by {new}")
-    return construct(cls, rest, where=where, path=path, context=context)
+    place = f"{where}: {path}: {name!r}: {getattr(cls, '__module__', '')}.{name_of(cls)}"
+    require_conforming(group, cls, place)
+    part = construct(cls, rest, where=where, path=path, context=context)
+    require_conforming(group, part, place)
+    return part
+
+
+def name_of(cls: Part) -> str:
+    """Return the name of a class or a function."""
+    return str(getattr(cls, "__name__", cls))
+
+
+def require_conforming(group: str, part: Any, place: str) -> None:
+    """Raise ConfigError, beginning with `place`, if a class or a part lacks what its group needs.
+
+    A class is checked before it is constructed: without an abstract method it could not be.
+    """
+    from ccpipe.pipeline import fault_of
+
+    if group == "translators" and callable(part) and not isinstance(part, type):
+        return
+    if fault := fault_of(part, interface_of(group)):
+        raise ConfigError(f"{place}: {fault}")
 
 
 def construct(
-    cls: type[Any],
+    cls: Part,
     options: Mapping[str, Any],
     *,
     where: str,
     path: str,
     context: Mapping[str, Any],
 ) -> Any:
-    """Construct `cls` from options, validated against its annotations."""
+    """Construct `cls` from options, validated against its annotations.
+
+    A function is not called: it is returned with its options.
+    """
     schema = options_of(cls, context)
     kinds = {field.name: field.type for field in msgspec.structs.fields(schema)}
     lists = {key: split_list(value, kinds.get(key)) for key, value in options.items()}
@@ -100,17 +149,22 @@ def construct(
                 NESTED[key], table, where=where, path=f"{path}.{key}", context=context
             )
     given = {name: context[name] for name in arguments_of(cls) if name in context}
+    if not isinstance(cls, type):
+        return functools.update_wrapper(functools.partial(cls, **values, **given), cls)
     try:
         return cls(**values, **given)
     except (ConfigError, UsageError) as error:
         raise ConfigError(f"{where}: {path}: {error}") from None
 
 
-def constructors(cls: type[Any]) -> Iterator[Callable[..., None]]:
-    """Yield the constructors that define the options of a class.
+def constructors(cls: Part) -> Iterator[Callable[..., Any]]:
+    """Yield the constructors that define the options of a class, or the function itself.
 
     A constructor with ``**options`` passes them to that of its next base class.
     """
+    if not isinstance(cls, type):
+        yield cls
+        return
     for ancestor in cls.__mro__:
         if constructor := vars(ancestor).get("__init__"):
             yield constructor
@@ -119,12 +173,12 @@ def constructors(cls: type[Any]) -> Iterator[Callable[..., None]]:
                 return
 
 
-def arguments_of(cls: type[Any]) -> dict[str, tuple[inspect.Parameter, Any]]:
+def arguments_of(cls: Part) -> dict[str, tuple[inspect.Parameter, Any]]:
     """Return the arguments of a class by name, each with its annotation."""
     found: dict[str, tuple[inspect.Parameter, Any]] = {}
     for constructor in constructors(cls):
         hints = typing.get_type_hints(constructor)
-        _, *parameters = inspect.signature(constructor).parameters.values()  # without self
+        _, *parameters = inspect.signature(constructor).parameters.values()  # not self, nor records
         for each in parameters:
             if each.kind not in _VARIADIC:
                 found.setdefault(each.name, (each, hints.get(each.name, Any)))
@@ -134,7 +188,7 @@ def arguments_of(cls: type[Any]) -> dict[str, tuple[inspect.Parameter, Any]]:
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def options_of(cls: type[Any], context: Mapping[str, Any] | None = None) -> type[msgspec.Struct]:
+def options_of(cls: Part, context: Mapping[str, Any] | None = None) -> type[msgspec.Struct]:
     """Return the options of a class as a Struct: one field for each keyword argument."""
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for name, (parameter, hint) in arguments_of(cls).items():
@@ -149,5 +203,5 @@ def options_of(cls: type[Any], context: Mapping[str, Any] | None = None) -> type
                 default = msgspec.field(default_factory=default.copy)
             fields.append((name, kind, default))
     return msgspec.defstruct(
-        cls.__name__, fields, kw_only=True, frozen=True, forbid_unknown_fields=True
+        name_of(cls), fields, kw_only=True, frozen=True, forbid_unknown_fields=True
     )

@@ -195,7 +195,10 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     (tmp_path / "ccpipe_cool_parts.py").write_text(
         textwrap.dedent("""\
-            class Cool:
+            from ccpipe import Messages, Sink
+            class Cool(Sink):
+                takes = Messages
+                async def write(self, records): ...
                 def __init__(self, *, level: int = 1, telemetry: object = None) -> None:
                     self.level, self.telemetry = level, telemetry
             """)

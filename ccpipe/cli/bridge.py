@@ -18,7 +18,8 @@ from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import Batching, Recipe, load, read_toml
 from ccpipe.errors import ConfigError
 from ccpipe.node.agent.parts import translators
-from ccpipe.pipeline import Limits, Records, RecordType, Sink, Source, Stages, Translator
+from ccpipe.pipeline import Limits, Records, RecordType, Sink, Source, Stages
+from ccpipe.pipeline.stages import AnyTranslator
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
 
@@ -95,7 +96,7 @@ def load_recipe(path: Path, where: Where) -> Recipe:
 
 def recipe_parts(
     recipe: Recipe, path: Path, telemetry: Telemetry
-) -> tuple[Source, list[Translator], Sink]:
+) -> tuple[Source, list[AnyTranslator], Sink]:
     """Construct the parts of a recipe; raises ConfigError naming the key path."""
     context = {"site": recipe, "telemetry": telemetry}
     place = str(path)

@@ -17,7 +17,7 @@ from ccpipe.config import Duration, Size
 from ccpipe.config.dump import plain
 from ccpipe.entry_points import EntryPoint, entry_points
 from ccpipe.errors import MissingExtra, UsageError
-from ccpipe.registry import GROUPS, constructors, options_of
+from ccpipe.registry import GROUPS, Part, constructors, options_of
 from ccpipe.terminal import paint
 
 CONTEXT = {"site": None, "telemetry": None}
@@ -131,9 +131,9 @@ def describe(part: Plugin) -> None:
     print()
 
 
-def _help(cls: type[Any]) -> str:
+def _help(cls: Part) -> str:
     """Join the docstrings of a class and of the constructors that define its options."""
-    texts = [inspect.getdoc(cls)]
+    texts = [inspect.getdoc(cls)] if isinstance(cls, type) else []
     texts += [inspect.cleandoc(each.__doc__ or "") for each in constructors(cls)]
     inherited = (inspect.cleandoc(object.__init__.__doc__ or ""), "")
     return "\n\n".join(text for text in texts if text and text not in inherited)

@@ -6,6 +6,7 @@ sink needs only about forty lines, and a publisher and a bridge are the same pro
 parts.
 """
 
+from ccpipe.pipeline.conformance import fault_of
 from ccpipe.pipeline.interfaces import (
     Batch,
     DeadLetter,
@@ -38,6 +39,7 @@ __all__ = [
     "Stages",
     "Translator",
     "check_fit",
+    "fault_of",
     "run",
     "wait_for_event",
 ]

@@ -142,7 +142,7 @@ class _Part:
         """Check address and credentials, for ``ccpipe validate --connect``."""
 
 
-class DeadLetterSink(_Part):
+class DeadLetterSink(_Part, ABC):
     """Where dead letters are kept; writing one twice is harmless."""
 
     @abstractmethod
@@ -150,7 +150,7 @@ class DeadLetterSink(_Part):
         """Store the dead letters, or raise as ``Sink.write`` does."""
 
 
-class Source(_Part):
+class Source(_Part, ABC):
     """Yields batches."""
 
     gives: RecordType
@@ -256,7 +256,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum pause between attempts, in seconds; pauses grow from 0.1 s, with jitter."""
 
 
-class Sink(_Part):
+class Sink(_Part, ABC):
     """Writes records."""
 
     takes: RecordType

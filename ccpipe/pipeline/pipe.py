@@ -42,6 +42,7 @@ from ccpipe.pipeline.stages import (
     acknowledge,
     check_fit,
     commit,
+    require_conforming,
 )
 from ccpipe.telemetry import Telemetry
 
@@ -84,6 +85,8 @@ async def run(
 
     """
     stages = check_fit(source, translators, sink)
+    if dead_letter_sink is not None:
+        require_conforming(dead_letter_sink, DeadLetterSink)
     for each in filter(lambda each: each.is_stateful, stages.translators):
         source.keeps_nodes = True
         source.exclusive |= not (each.is_per_node and source.shares_by_node)

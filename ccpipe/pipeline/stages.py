@@ -6,6 +6,7 @@ Batches pass from stage to stage together with their records.
 """
 
 import asyncio
+import inspect
 import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,9 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccpipe.errors import ConfigError
+from ccpipe.pipeline.conformance import fault_of
 from ccpipe.pipeline.interfaces import (
     Batch,
     DeadLetter,
+    DeadLetterSink,
     Records,
     RecordType,
     Sink,
@@ -168,7 +171,16 @@ class FunctionTranslator(Translator):
     """A plain function as a translator."""
 
     def __init__(self, function: Callable[[Any], Any], type_: RecordType) -> None:
-        """Call `function` with each feed; the type of records stays the same."""
+        """Call `function` with each feed; the type of records stays the same.
+
+        Raises
+        ------
+        ConfigError
+            if it is asynchronous: translators do no I/O.
+
+        """
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(f"{_name(function)}: a translator must be a def, not an async def")
         self.function = function
         self.takes = self.gives = type_
 
@@ -177,11 +189,16 @@ class FunctionTranslator(Translator):
         return self.function(records)
 
 
+def _name(function: Callable[[Any], Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
 def _typed(translators: Sequence[AnyTranslator], takes: RecordType) -> list[Translator]:
     """Wrap plain functions; they take the type of records given by the part before."""
     typed: list[Translator] = []
     for each in translators:
         if isinstance(each, Translator):
+            require_conforming(each, Translator)
             typed.append(each)
         elif callable(each):
             typed.append(FunctionTranslator(each, takes))
@@ -189,6 +206,12 @@ def _typed(translators: Sequence[AnyTranslator], takes: RecordType) -> list[Tran
             raise ConfigError(f"{type(each).__name__} is neither a Translator nor a function")
         takes = typed[-1].gives
     return typed
+
+
+def require_conforming(part: object, interface: type[Any]) -> None:
+    """Raise ConfigError if a part does not implement its interface."""
+    if fault := fault_of(part, interface):
+        raise ConfigError(f"{type(part).__name__}: {fault}")
 
 
 def check_fit(
@@ -199,9 +222,13 @@ def check_fit(
     Raises
     ------
     ConfigError
-        naming the two parts that do not fit.
+        naming the two parts that do not fit, or one that does not implement its interface.
 
     """
+    require_conforming(source, Source)
+    require_conforming(sink, Sink)
+    if (letters := source.dead_letter_sink) is not None:
+        require_conforming(letters, DeadLetterSink)
     if not isinstance(translators, Stages):
         translators = Stages(translators, source.gives)
     parts: list[tuple[object, RecordType, RecordType]] = [(source, source.gives, source.gives)]

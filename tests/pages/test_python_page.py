@@ -74,7 +74,7 @@ def test_all_blocks_are_covered() -> None:
     count = {b.heading: 0 for b in blocks()}
     for each in blocks():
         count[each.heading] += 1
-    assert count == {"Decode and encode": 2, "Publish": 1, "Subscribe": 2, "Plug-ins": 6}
+    assert count == {"Decode and encode": 2, "Publish": 1, "Subscribe": 2, "Plug-ins": 7}
 
 
 def test_the_table_lists_the_public_interface() -> None:
@@ -185,7 +185,7 @@ async def test_source_translator_and_sink_of_a_package(package: Path) -> None:
     listed = await command(package, "plugins")
     await command(package, "bridge", "recipe.toml")
     rows = [json.loads(line) for line in (package / "pips.jsonl").read_text().splitlines()]
-    assert listed.count("ccpipe-example 1.0") == 4
+    assert listed.count("ccpipe-example 1.0") == 5
     assert 0 < len(rows) < 20
     assert {name for name, _, _ in rows} == {"pips"}
-    assert {value for _, value, _ in rows} <= {4, 5, 6}
+    assert {value for _, value, _ in rows} <= {40, 50, 60}

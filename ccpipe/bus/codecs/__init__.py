@@ -4,6 +4,7 @@ The sources and sinks of brokers have the option ``codec``: ``codec = "sonar"``,
 codec has options. Plug-ins register theirs under the entry point ``ccpipe.codecs``.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -43,6 +44,7 @@ class Codec(Protocol):
 
     records: RecordType
 
+    @abstractmethod
     def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
         """Decode messages, which implement ``Received``.
 
@@ -51,6 +53,7 @@ class Codec(Protocol):
         """
         ...
 
+    @abstractmethod
     def encode(
         self, records: Any, subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:

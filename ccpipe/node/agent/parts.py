@@ -15,9 +15,11 @@ import msgspec
 from ccpipe.config import Interval, Site, to_struct
 from ccpipe.entry_points import entry_points
 from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.thread import Collector, CollectorGroup
-from ccpipe.pipeline import Translator
+from ccpipe.pipeline import Stages, Translator, fault_of
+from ccpipe.pipeline.stages import AnyTranslator
 from ccpipe.registry import build, construct, find, options_of
 from ccpipe.telemetry import Telemetry
 
@@ -133,14 +135,23 @@ def collectors(site: Site, path: Path | None, before: AgentParts | None = None) 
         key = f"publish.collectors.{name}"
         try:
             cls = entry.load()
+            _require_collector(cls)
             _check_keys(cls, table, where, key)
             made[name] = construct(cls, _options(site, name), where=where, path=key, context={})
+            _require_collector(made[name])
         except ConfigError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a plug-in does, the others go on
             reason = f"{type(error).__name__}: {error}"
             log.warning("collector %s is off: %s cannot be used: %s", name, entry.value, reason)
     return made
+
+
+def _require_collector(part: Any) -> None:
+    """Raise TypeError if a part, or its class, is not a collector."""
+    cls = part if isinstance(part, type) else type(part)
+    if fault := fault_of(part, CollectorGroup if issubclass(cls, CollectorGroup) else Collector):
+        raise TypeError(fault)
 
 
 def intervals(site: Site, path: Path | None, made: Mapping[str, Any]) -> dict[str, float]:
@@ -240,7 +251,8 @@ def _translators(
 
     where = str(path or "configuration")
     context = {"site": site, "telemetry": telemetry, "units": units(), "topology": topology_map()}
-    made = translators(tables, where=where, path="publish.translate", context=context)
+    built = translators(tables, where=where, path="publish.translate", context=context)
+    made = Stages(built, Messages).translators
     for i, translator in enumerate(made):
         if {translator.takes.name, translator.gives.name} != {"lines"}:
             raise ConfigError(
@@ -252,7 +264,7 @@ def _translators(
 
 def translators(
     tables: list[dict[str, Any]], *, where: str, path: str, context: Mapping[str, Any]
-) -> list[Translator]:
+) -> list[AnyTranslator]:
     """Construct the translators of a list of tables; `path` is the list's key path.
 
     Raises

@@ -23,6 +23,7 @@ SLOW_SECONDS = 0.025
 class Collector(Protocol):
     """Measures one thing. It may keep what it read, to report next time what changed."""
 
+    @abstractmethod
     def collect(self, time: int) -> Iterable[Any]:
         """Read once and return metrics of the slot `time`, in nanoseconds since the epoch.
 

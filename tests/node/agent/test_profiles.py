@@ -14,6 +14,7 @@ from ccpipe.cli.config.clustercockpit import AVERAGED as AVERAGED_MEASURES
 from ccpipe.config import Publish, Site, load
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import to_lines
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.units import parse_unit
 from ccpipe.message import Message
 from ccpipe.node.agent.parts import AgentParts, translators
@@ -26,6 +27,7 @@ from ccpipe.node.agent.profiles import (
 )
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
+from ccpipe.pipeline import Stages
 from ccpipe.registry import construct, find
 from ccpipe.telemetry import Telemetry
 from tests.node.conftest import Root
@@ -87,7 +89,8 @@ def test_the_store_keeps_apart_all_that_is_sent(root: Root) -> None:
     assert {"net_bytes_in", "temperature", "ib_recv"} <= mixed(sent)
     assert "job_mem_used" in mixed(sample(root, SITE))
     left: Any = to_lines(sent)
-    for rule in translators(site.publish.translate, where="test", path="translate", context={}):
+    rules = translators(site.publish.translate, where="test", path="translate", context={})
+    for rule in Stages(rules, Messages).translators:
         left = rule.feed(left)
     assert mixed(left) == set()
     jobs = {m.name for m in sent if m.tags.get("stype") == "job"}

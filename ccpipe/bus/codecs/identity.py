@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ccpipe.bus.codecs import Codec, Packing, Received
 from ccpipe.bus.codecs.sonar import subject_of
-from ccpipe.bus.subjects import Subjects
+from ccpipe.bus.subjects import DEFAULT_SUBJECTS, Subjects
 from ccpipe.errors import ConfigError, EncodeError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.sonar.envelopes import Envelopes
@@ -35,9 +35,14 @@ class HeldToSubject(Codec):
         Raises
         ------
         ConfigError
-            if a template among `names` lacks the node, so that it cannot be checked.
+            if a template among `names` lacks the node, or the records are neither lines nor
+            envelopes, so that they cannot be checked.
 
         """
+        if codec.records.name not in DEFAULT_SUBJECTS:
+            raise ConfigError(
+                f'identity: "subject" is for lines and envelopes, not for {codec.records.name}'
+            )
         self.codec = codec
         self.records = codec.records
         self.subjects = subjects

@@ -12,7 +12,7 @@ from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
 from ccpipe.bus.mqtt.session import MqttBroker, Persistence, Session
 from ccpipe.bus.mqtt.topics import filter_of
-from ccpipe.bus.subjects import DEFAULT_SUBJECTS, Subjects, escape
+from ccpipe.bus.subjects import Subjects, default_subjects, escape
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.pipeline import Batch, Source, wait_for_event
@@ -94,7 +94,8 @@ class MqttSource(Source):
         self.codec = codec or LineCodec()
         self.gives = self.codec.records
         self.queue = queue
-        self.filters = _filters(site, topics or DEFAULT_SUBJECTS[self.gives.name], prefix, queue)
+        topics = topics or default_subjects(self.gives.name, "topics")
+        self.filters = _filters(site, topics, prefix, queue)
         # Without a dot, which nats-server refuses.
         name = f"ccpipe-{escape(site.cluster)}-{escape(durable)}" if durable else ""
         self.persistence = Persistence(name, int(keep), in_flight)

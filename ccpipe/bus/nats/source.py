@@ -32,7 +32,7 @@ from ccpipe.bus.nats.streams.stream import (
     require_unpartitioned,
 )
 from ccpipe.bus.nats.streams.unread import UnreadWatch
-from ccpipe.bus.subjects import DEFAULT_SUBJECTS, Subjects
+from ccpipe.bus.subjects import Subjects, default_subjects
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.pipeline import Batch, Source, wait_for_event
@@ -108,7 +108,7 @@ class NatsSource(Source):
         self.telemetry = telemetry
         self.codec = codec or LineCodec()
         self.gives = self.codec.records
-        subjects = subjects or list(DEFAULT_SUBJECTS[self.gives.name])
+        subjects = subjects or default_subjects(self.gives.name, "subjects")
         self.patterns = Subjects.of(site).patterns(subjects)
         if identity == "subject":
             self.codec = HeldToSubject(self.codec, Subjects.of(site), subjects)

@@ -12,6 +12,7 @@ from ccpipe.bus.mqtt.source import MqttSource
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError
 from ccpipe.telemetry import Telemetry
+from tests.bus.codecs.readings import Readings, ReadingsCodec
 from tests.bus.envelopes import JOBS, SAMPLE
 from tests.bus.mqtt.reader import Reader, metrics, remember, subscribed
 from tests.conftest import eventually
@@ -135,3 +136,18 @@ def test_options_that_cannot_be(fox: Site) -> None:
         MqttSink(site=fox, prefix="a/#")
     with pytest.raises(ConfigError, match="latest: only metrics"):
         MqttSink(site=fox, latest=True, codec=SonarCodec())
+
+
+async def test_source_reads_a_new_type_of_records_from_given_topics(
+    source: Callable[..., MqttSource], mosquitto: Mosquitto, fox: Site
+) -> None:
+    """A codec of somebody else's needs nothing in ccpipe but its topics."""
+    codec = ReadingsCodec()
+    reader = source(codec=codec, topics=["#"])
+    async with Reader(reader) as read:
+        await subscribed(reader)
+        async with MqttSink(site=fox, broker=mosquitto.broker, codec=codec) as sink:
+            await sink.write(Readings([1, 2, 3]))
+        await eventually(lambda: sorted(read.records) == [1, 2, 3], 60)
+    with pytest.raises(ConfigError, match="topics: missing; readings have no default subjects"):
+        source(codec=codec)

@@ -15,6 +15,7 @@ from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
+from tests.bus.codecs.readings import SUBJECT, Readings, ReadingsCodec
 from tests.bus.nats.reader import NOW, Reader, metrics, source
 from tests.conftest import eventually
 from tests.servers.nats.proxy import Proxy
@@ -184,3 +185,26 @@ async def test_what_waits_undecoded_is_bounded(
         await eventually(lambda: read._is_full)
         await asyncio.sleep(0.2)  # for requests that must not come
         assert 2**18 <= read._waiting_bytes < 2**19
+
+
+async def test_source_reads_a_new_type_of_records_from_given_subjects(site: Site) -> None:
+    """A codec of somebody else's needs nothing in ccpipe but its subjects."""
+    codec = ReadingsCodec()
+    reader = source(site, codec=codec, subjects=[SUBJECT])
+    async with (
+        Reader(reader) as read,
+        NatsSink(site=site, telemetry=Telemetry(), codec=codec) as to,
+    ):
+        await eventually(lambda: bool(reader._stream))
+        await to.write(Readings([1, 2, 3]))
+        await eventually(
+            lambda: sorted(each for b in read.batches for each in b.records) == [1, 2, 3]
+        )
+
+
+def test_source_refuses_a_new_type_of_records_without_subjects(site: Site) -> None:
+    """Only the records that ccpipe knows have default subjects, and an identity by subject."""
+    with pytest.raises(ConfigError, match="subjects: missing; readings have no default subjects"):
+        source(site, codec=ReadingsCodec())
+    with pytest.raises(ConfigError, match="identity: .* not for readings"):
+        source(site, codec=ReadingsCodec(), subjects=[SUBJECT], identity="subject")

@@ -1,7 +1,7 @@
 """The connection to a database: opened on demand, with errors translated to ccpipe's."""
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -101,6 +101,17 @@ class Database:
             self._drop()
             raise
 
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Raise RejectedError if the database refuses rows, by a constraint or a trigger."""
+        try:
+            yield
+        except asyncpg.PostgresError as error:
+            if _is_about_rows(error):
+                reason = str(error).replace("\n", "; ")  # the database's details
+                raise RejectedError(f"{self.place}: {reason}") from None
+            raise
+
     async def close(self) -> None:
         """Close the connection."""
         if self.connection is not None:
@@ -134,22 +145,32 @@ class Database:
             raise ConfigError(f"url: {error}") from None
 
     def _reported(self, error: Exception) -> CcpipeError:
-        """Translate an error of the library.
-
-        Only an error state about the rows rejects them; other errors are retried if they may be
-        temporary.
-        """
+        """Translate an error of the library; it is retried if it may be temporary."""
         state = getattr(error, "sqlstate", None) or ""
         text = system_reason(error) if isinstance(error, OSError) else str(error)
         reason = f"{self.place}: {text or type(error).__name__}"
         if state.startswith("28") or state == "42501":  # authorization, privileges
             return DeniedError(reason)
-        # not representable in the database's encoding, or times outside a hypertable's range
-        if state in {"22021", "22P05", "22008"}:
-            return RejectedError(reason)
         # no such database or schema, or foreign tables with our names
         if state in {"3D000", "3F000", "42P07"}:
             return ConfigError(f"url: {reason}")
         if isinstance(error, TimeoutError | asyncpg.QueryCanceledError):
             return TimedOutError(reason)
         return UnavailableError(reason)
+
+
+_ABOUT_ROWS = ("22", "23", "44", "45", "P0")
+"""Classes of error states: data, constraints, checks of views, a site's own, PL/pgSQL's."""
+_EXHAUSTED = "2200H"
+"""A sequence has no further number, which is not the fault of a row."""
+
+
+def _is_about_rows(error: asyncpg.PostgresError) -> bool:
+    state = error.sqlstate or ""
+    if not state.startswith(_ABOUT_ROWS) or state == _EXHAUSTED:
+        return False
+    if error.schema_name == "pg_catalog":  # another bridge creates the same table
+        return False
+    # A partition that was dropped meanwhile is reported like a constraint, but has no name.
+    is_check = isinstance(error, asyncpg.CheckViolationError)
+    return not (is_check and error.table_name and not error.constraint_name)

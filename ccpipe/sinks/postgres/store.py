@@ -97,7 +97,8 @@ class PostgresStore(Sink):
         UnavailableError
             if the server does not answer, has no space or is read-only.
         RejectedError
-            for records containing NUL, which PostgreSQL cannot store.
+            for records that PostgreSQL cannot store, such as those containing NUL, and those that
+            a constraint or a trigger refuses.
         DeniedError
             if the server refuses us.
         EncodeError
@@ -116,9 +117,10 @@ class PostgresStore(Sink):
             # First: a failure after the commit would repeat the write.
             await self._once.prune(connection)
             await self.begin(connection)
+            copy = functools.partial(self.copy, connection, records)
             for _ in range(TRIES):
-                await self.prepare(connection, records)
-                copy = functools.partial(self.copy, connection, records)
-                if await self._once.is_written(connection, ids, copy):
-                    return
+                with self.database.writing():
+                    await self.prepare(connection, records)
+                    if await self._once.is_written(connection, ids, copy):
+                        return
         raise UnavailableError(f"{self.database.place}: the tables are being changed concurrently")

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from ccpipe.errors import (
     MissingExtra,
     RejectedError,
-    UnavailableError,
 )
 from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.message import Message, Uint, Value
@@ -72,7 +71,7 @@ async def test_a_write_is_all_or_nothing(server: Server) -> None:
     async with server.sink(database) as sink:
         await sink.write([metric(1.0)])
         await server.ask(database, "ALTER TABLE samples ADD CHECK (value < 100)")
-        with pytest.raises(UnavailableError, match="violates check constraint"):
+        with pytest.raises(RejectedError, match="violates check constraint"):
             await sink.write([*(metric(2.0) for _ in range(1000)), metric(100.0)])
         await sink.write([metric(3.0)])
     assert await server.ask(database, "SELECT value FROM samples") == [(1.0,), (3.0,)]

@@ -1,0 +1,114 @@
+"""Rows that the site's own constraints and triggers refuse become dead letters; others arrive."""
+
+from collections import Counter
+
+import pytest
+
+from ccpipe.errors import RejectedError, UnavailableError
+from ccpipe.message import Message
+from ccpipe.sinks.postgres.sonar import PostgresSonarSink
+from tests.bus.envelopes import JOBS, SAMPLE
+from tests.servers.postgres import Server, sent
+from tests.sinks.conftest import NOON, Given, carry, metric
+
+RAISING = """
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF {condition} THEN RAISE EXCEPTION 'not here'{how}; END IF;
+        RETURN NEW;
+    END $$
+"""
+BEFORE = "CREATE TRIGGER refuse BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION refuse()"
+DEFERRED = """
+    CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION refuse()
+"""
+
+
+def trigger(table: str, condition: str, how: str = "", when: str = BEFORE) -> list[str]:
+    """Return the statements of a trigger that refuses some rows."""
+    return [RAISING.format(condition=condition, how=how), when.format(table=table)]
+
+
+REFUSALS = {
+    "check": ["ALTER TABLE samples ADD CHECK (value <> 7)"],
+    "not null": ["ALTER TABLE samples ALTER value SET NOT NULL"],
+    "unique": ["CREATE UNIQUE INDEX ON samples (time, value)"],
+    "foreign key": [
+        "CREATE TABLE hosts (name text PRIMARY KEY)",
+        "INSERT INTO hosts VALUES ('n1')",
+        "ALTER TABLE series ADD FOREIGN KEY (hostname) REFERENCES hosts",
+    ],
+    "trigger": trigger("samples", "NEW.value = 7"),
+    "trigger of series": trigger("series", "NEW.hostname = 'elsewhere'"),
+    "state of its own": trigger("samples", "NEW.value = 7", " USING ERRCODE = '45001'"),
+    "division by zero": trigger("samples", "1 / (NEW.value - 7)::int = 5"),
+    "at the commit": trigger("samples", "NEW.value = 7", when=DEFERRED),
+}
+
+
+@pytest.mark.parametrize(("name", "statements"), REFUSALS.items(), ids=REFUSALS)
+async def test_refused_rows_become_dead_letters(
+    server: Server, name: str, statements: list[str]
+) -> None:
+    """All other rows of the batch and of later ones are stored, and the bridge goes on."""
+    database = await server.database()
+    async with server.sink(database) as sink:
+        await sink.write([metric(-1.0)])
+    for statement in statements:
+        await server.ask(database, statement)
+    good = [metric(float(value), time=NOON + value) for value in range(100, 400)]
+    bad = [metric("text" if name == "not null" else 7.0, hostname="elsewhere") for _ in range(3)]
+    kept = [metric(-1.0), *good, *bad[: name == "unique"]]
+    letters = await carry(
+        Given([*good[:60], bad[0], *good[60:100]], [*good[100:], *bad[1:]]), server.sink(database)
+    )
+    assert await server.messages(database) == Counter(map(sent, kept))
+    assert len(letters) == (2 if name == "unique" else 3)
+    for letter in letters:
+        assert b"hostname=elsewhere" in letter.original
+        assert "\n" not in letter.reason
+        assert database in letter.reason
+
+
+async def test_refused_envelopes_become_dead_letters(server: Server) -> None:
+    """A constraint on one table of Sonar's rejects the envelope whose rows break it."""
+    database = await server.database()
+    secret = str(server.secret)
+    async with PostgresSonarSink(url=server.url(database), password_file=secret) as sink:
+        await server.ask(database, "ALTER TABLE sonar_jobs ADD CHECK (cluster = 'elsewhere')")
+        with pytest.raises(RejectedError, match="violates check constraint"):
+            await sink.write([JOBS])
+        await sink.write([SAMPLE])
+
+
+async def test_dropped_partition_is_made_again(server: Server) -> None:
+    """PostgreSQL reports it as a violated check, but the rows are not at fault."""
+    database = await server.database()
+    first, second = metric(1.0), metric(2.0)
+    async with server.sink(database) as sink:
+        for _ in range(2):  # the second finds the partition in the sink's memory
+            await sink.write([first])
+        [(name,)] = await server.ask(
+            database, "SELECT inhrelid::regclass::text FROM pg_inherits "
+            "WHERE inhparent = 'samples'::regclass AND inhrelid::regclass::text ~ '[0-9]{8}$'"
+        )  # fmt: skip
+        await server.ask(database, "DROP TABLE samples_other")
+        await server.ask(database, f"DROP TABLE {name}")
+        with pytest.raises(UnavailableError, match="no partition"):
+            await sink.write([second])
+        await sink.write([second])
+    assert await server.messages(database) == Counter([sent(second)])
+
+
+async def test_exhausted_sequence_is_not_the_fault_of_a_row(server: Server) -> None:
+    """Series without a number wait for the administrator; nothing becomes a dead letter."""
+    database = await server.database()
+    async with server.sink(database) as sink:
+        await sink.write([metric(1.0)])
+        await server.ask(database, "ALTER TABLE series ALTER id SET MAXVALUE 2")
+        new = [Message(name, {"hostname": "n1"}, 1.0, NOON) for name in ("a", "b")]
+        with pytest.raises(UnavailableError, match="reached maximum value"):
+            await sink.write(new)
+        await server.ask(database, "ALTER TABLE series ALTER id SET NO MAXVALUE")
+        await sink.write(new)

@@ -39,6 +39,8 @@ DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", *(f"slurmd-{node}" for
 """In the order in which they are started."""
 SECONDS = 60
 """How long a daemon may take until it answers."""
+LOCK_SECONDS = 600
+"""How long another program may keep a lock of apt."""
 
 SLURM_CONF = """\
 ClusterName=testcluster
@@ -123,11 +125,9 @@ def install() -> None:
     if is_ours:
         policy.write_text("#!/bin/sh\nexit 101\n")
         policy.chmod(0o755)
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    options = ("-y", "-qq", "--no-install-recommends")
     try:
-        subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)
-        subprocess.run(["apt-get", "install", *options, *PACKAGES], check=True, env=environment)
+        apt_get("update", "-qq")
+        apt_get("install", "-y", "-qq", "--no-install-recommends", *PACKAGES)
     finally:
         if is_ours:
             policy.unlink()
@@ -137,6 +137,25 @@ def install() -> None:
                 install_seff(Path(folder))
         except (subprocess.CalledProcessError, ValueError) as error:
             print(f"seff is not installed: no source package of Slurm ({error})", file=sys.stderr)
+
+
+def apt_get(*words: str) -> None:
+    """Run apt-get; while another program holds one of its locks, wait and run it again.
+
+    apt's own ``DPkg::Lock::Timeout`` waits for the lock of dpkg only, not for that of the lists.
+    """
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        done = subprocess.run(
+            ["apt-get", *words], env=environment, stderr=subprocess.PIPE, text=True, check=False
+        )
+        if done.returncode == 0:
+            return
+        is_locked = "Could not get lock" in done.stderr
+        if not is_locked or time.monotonic() > deadline:
+            raise SystemExit(f"apt-get {words[0]} failed:\n{done.stderr.rstrip()}")
+        time.sleep(1)
 
 
 def install_seff(folder: Path) -> None:

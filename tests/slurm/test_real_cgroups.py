@@ -1,8 +1,11 @@
 """The collector of Slurm's jobs on the control groups of a real slurmd: ``make slurm``."""
 
+import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,6 +13,8 @@ import pytest
 
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
+from ccpipe.node.collectors.slurm_cgroup import SlurmCgroup
+from ccpipe.node.linux.slurm_cgroups import JobIds, find_steps
 from tests.paths import ROOT
 from tests.slurm.cluster import CGROUP, Cluster
 
@@ -70,6 +75,57 @@ def test_a_job_in_its_control_groups(cluster: Cluster, tmp_path: Path) -> None:
     )
     assert used + 0.1 >= 3
     assert used == pytest.approx(total_cpu, abs=1)  # what it used until it was seen is missing
+
+
+@pytest.fixture
+def scope() -> Iterator[Path]:
+    """Make a directory for the jobs of one slurmstepd in the real version 2."""
+    mounts = [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")]
+    top = next((one for one in mounts if (one / "cgroup.subtree_control").exists()), None)
+    if top is None or not os.access(top, os.W_OK):
+        pytest.skip("no writable control groups of version 2")
+    group = top / f"ccpipe{os.getpid()}.slice"
+    path = group / "slurmstepd.scope"
+    path.mkdir(parents=True)
+    yield path
+    for folder in sorted(group.rglob("*/"), reverse=True):
+        folder.rmdir()
+    group.rmdir()
+
+
+def test_job_named_by_sluid_in_real_control_groups(scope: Path) -> None:
+    """As slurmstepd from 26.05 on makes them: the CPU time of its tasks is that of the job."""
+    children = []
+    for folder, command in (
+        ("slurm", "exec -a 'slurmstepd: [4711.0]' sleep infinity"),
+        ("user/task_0", "while :; do :; done"),
+    ):
+        group = scope / "sEKNKTV3WPV500/step_0" / folder
+        group.mkdir(parents=True)
+        child = subprocess.Popen(["bash", "-c", command])
+        children.append(child)
+        (group / "cgroup.procs").write_text(str(child.pid))
+    try:
+        collector, ids = SlurmCgroup(), JobIds()
+        _, task = children
+        [found] = [one for one in find_steps("/", ids) if one.job == 4711]
+        assert found.tasks == {0: frozenset({task.pid})}
+        assert ids.of_process(task.pid) == 4711
+        list(collector.collect(0))
+        deadline = time.monotonic() + 60
+        used = 0.0
+        while used <= 0 and time.monotonic() < deadline:
+            time.sleep(0.2)
+            used = sum(
+                float(message.value)
+                for message in collector.collect(0)
+                if message.name == "job_user_cpu" and message.tags["stype-id"] == "4711"
+            )
+        assert used > 0
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
 
 
 def step(cluster: Cluster, job: int) -> tuple[int, float]:

@@ -1,9 +1,10 @@
 """Resource usage of each Slurm job on this node, from its cgroup (version 2 or 1).
 
-A job's metrics carry ``stype=job`` with its number. Memory includes the page cache of files that
-the job read and wrote. 100 percent of CPU time is one hardware thread. I/O covers local disks;
-network file systems are not accounted for. Version 1 has no pressure, and mostly no I/O. An invalid
-file only affects its own values.
+A job's metrics carry ``stype=job`` with its number, also where its cgroup has its SLUID as name
+(Slurm from 26.05 on). A job whose number cannot be found is logged and left out. Memory includes
+the page cache of files that the job read and wrote. 100 percent of CPU time is one hardware thread.
+I/O covers local disks; network file systems are not accounted for. Version 1 has no pressure, and
+mostly no I/O. An invalid file only affects its own values.
 
 With the option `hwthreads` all metrics except pressure are divided equally among the hardware
 threads of the job's cpuset, without ``stype``, as in cc-metric-collector: stores that ignore
@@ -12,7 +13,6 @@ has 0.
 """
 
 import contextlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from ccpipe.message import Message, metric
 from ccpipe.node.collectors import pressure
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.cgroup import keyed_counters
-from ccpipe.node.linux.slurm_cgroups import version_1_folders, version_2_folders
+from ccpipe.node.linux.slurm_cgroups import JobIds, version_1_folders, version_2_folders
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous
 from ccpipe.node.sampling.soft_errors import SoftErrors
@@ -52,7 +52,6 @@ _PRESSURE = tuple(
 
 METRICS = (*_LEVELS, *_CPU, *_IO, *_PRESSURE)
 
-_JOB = re.compile(r"job_(\d{1,10})", re.ASCII)
 _NO_LIMIT = 2**62  # and beyond: version 1 has no word for it
 _MICROSECONDS = 1e6
 _TICK = 10_000  # microseconds: what user space sees has been 1/100 s on every machine since 2.6
@@ -91,6 +90,7 @@ class SlurmCgroup:
         self._online = Path(root, "sys/devices/system/cpu/online")
         self._path = Path(root, "sys/fs/cgroup")
         self._previous = Previous[_Usage]()
+        self._ids = JobIds(root)
         self._soft = SoftErrors()
 
     def collect(self, time: int) -> Iterator[Message]:
@@ -137,13 +137,13 @@ class SlurmCgroup:
             raise FileNotFoundError(2, "no cgroups of Slurm's", str(self._path))
         jobs: dict[str, _Usage] = {}
         for folder in folders:
-            for path in folder.iterdir():
-                if found := _JOB.fullmatch(path.name):
-                    # Two slurmds on one node, as test beds have them, may share a job.
-                    job = found[1] if found[1] not in jobs else f"{found[1]}@{folder.name}"
-                    version_1 = self._path / "memory" in folder.parents
-                    usage = self._usage_1 if version_1 else self._usage_2
-                    jobs[proc.tag(job)] = usage(path)
+            version_1 = self._path / "memory" in folder.parents
+            usage = self._usage_1 if version_1 else self._usage_2
+            for number, path in self._ids.jobs(folder):
+                job = str(number)
+                if job in jobs:  # two slurmds on one node, as test beds have them
+                    job = proc.tag(f"{job}@{folder.name}")
+                jobs[job] = usage(path)
         return jobs
 
     def _usage_1(self, memory: Path) -> _Usage:

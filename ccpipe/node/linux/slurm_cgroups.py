@@ -1,25 +1,45 @@
 """Slurm's control groups of the steps that run on this node, of version 2 and version 1.
 
 ========= ====================================================================================
-version 2 ``system.slice/[<node>_]slurmstepd.scope/job_<job>/step_<step>/user/task_<task>``
-version 1 ``<controller>/slurm[_<node>]/uid_<uid>/job_<job>/step_<step>[/task_<task>]``
+version 2 ``<slice>/[<node>_]slurmstepd.scope/<job>/step_<step>/user/task_<task>``
+version 1 ``<controller>/slurm[_<node>]/uid_<uid>/<job>/step_<step>[/task_<task>]``
 ========= ====================================================================================
 
-Where only ``proctrack/cgroup`` makes groups of version 1, steps are not divided into tasks.
-Source: Slurm's pages *cgroups* and *cgroup_v2*; version 1 as slurmd 22.05 made it.
+``<job>`` is ``job_<number>``; in version 2 from Slurm 26.05 on it is the job's SLUID, an ``s`` and
+13 characters, unless cgroup.conf has ``CgroupJobIdPaths=yes``. ``<slice>`` is ``system.slice``
+unless it has ``CgroupSlice``. Where only ``proctrack/cgroup`` makes groups of version 1, steps are
+not divided into tasks.
+Source: Slurm's pages *cgroups* and *cgroup_v2*, cgroup.conf(5); version 1 as slurmd 22.05 made it.
 """
 
+import logging
+import math
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ccpipe.node.linux import process_files
+from ccpipe.node.linux.process_table import read
+
+log = logging.getLogger(__name__)
+
 _JOB = re.compile(r"job_(\d{1,10})", re.ASCII)
+_SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
+_NO_JOBS = frozenset({"system", "slurmd"})
+"""What else slurmd makes beside its jobs."""
+_PROCESS = re.compile(
+    rb"^[^:]*:[^:]*:/([!-~]*?(?:(?<=/)job_\d{1,10}|(?<=slurmstepd\.scope/)s[0-9A-Z]{13}))(?:/|$)",
+    re.MULTILINE,
+)
+_TITLE = re.compile(rb"slurmstepd: \[(\d{1,10})\.")
 _STEP = re.compile(r"step_(\d{1,10}|batch|extern|interactive)", re.ASCII)
 _TASK = re.compile(r"task_(\d{1,10}|special)", re.ASCII)
 _SPECIAL = "special"  # what no task is, such as the process that holds the step extern
 
+_SLICE = re.compile(r"(.+)\.slice")
 _SCOPE = re.compile(r"(?:(.+)_)?slurmstepd\.scope")
 _SLURM = re.compile(r"slurm(?:_(.+))?")
 _UID = re.compile(r"uid_(\d{1,10})", re.ASCII)
@@ -42,26 +62,118 @@ class StepCgroup(NamedTuple):
     """Whether they are kept from running, as Slurm does it to suspend a step."""
 
 
-def find_steps(root: str = "/") -> Iterator[StepCgroup]:
+_MAX_JOBS = 10_000  # whose numbers are remembered
+_MAX_PROCESSES = 100  # of a job that are asked for its number
+_RETRY = 10.0  # seconds until a job whose number was not found is looked up again
+
+
+class JobIds:
+    """Finds the jobs that control groups belong to.
+
+    A SLUID does not contain the job's number, but the title of the ``slurmstepd`` of each of the
+    job's steps does (``slurmstepd: [1001.batch]``), which every user may read; where no title has
+    it, the environment of the job's processes does. A name of an unknown form, and a job whose
+    number none of its processes has, is logged once.
+
+    Parameters
+    ----------
+    root
+        Root of the file system to read; set it to read a captured tree.
+
+    """
+
+    def __init__(self, root: str = "/") -> None:
+        self._top = Path(root, "sys/fs/cgroup")
+        self._proc = os.path.join(root, "proc")  # noqa: PTH118 - as the readers of /proc
+        self._known: dict[str, tuple[int | None, float]] = {}
+        """By SLUID, the number and until when that holds."""
+        self._logged: set[str] = set()
+
+    def jobs(self, folder: Path) -> list[tuple[int, Path]]:
+        """Return the numbers and the folders of the jobs below a folder, in order."""
+        try:
+            names = os.listdir(folder)  # noqa: PTH208 - hundreds of paths cost too much
+        except OSError:
+            return []
+        found = ((self.number(folder / name), folder / name) for name in names)
+        return sorted((number, path) for number, path in found if number is not None)
+
+    def number(self, path: Path) -> int | None:
+        """Return the number of the job that a folder belongs to; None for none or an unknown."""
+        name = path.name
+        if found := _JOB.fullmatch(name):
+            return int(found[1])
+        if not _SLUID.fullmatch(name):
+            # Names of the kernel's own files have a dot; most are told by that, without a call.
+            if "." not in name and name not in _NO_JOBS and path.is_dir():
+                self._log_once(path, "this form of name is unknown")
+            return None
+        number, until = self._known.get(name, (None, 0.0))
+        if time.monotonic() < until:
+            return number
+        pids = _processes(path)
+        number = self._titled(path) or self._from_environment(name, pids)
+        if len(self._known) >= _MAX_JOBS:
+            self._known.clear()
+        self._known[name] = number, math.inf if number else time.monotonic() + _RETRY
+        if number is None and pids:  # without processes it is just being made or removed
+            self._log_once(path, "none of its processes has the number of the job")
+        return number
+
+    def of_process(self, pid: int) -> int | None:
+        """Return the number of the job that a process belongs to; None for none or an unknown."""
+        found = _PROCESS.search(read(f"{self._proc}/{pid}/cgroup"))
+        if found is None:
+            return None
+        path = os.fsdecode(found[1])
+        top = self._top / "unified"  # where version 2 is mounted beside version 1
+        return self.number((top if (top / path).exists() else self._top) / path)
+
+    def _titled(self, path: Path) -> int | None:
+        """Return the number in the title of a step's slurmstepd, where users cannot put theirs."""
+        for _, step in _matching(path, _STEP):
+            for pid in _listed(step / "slurm"):
+                if found := _TITLE.match(read(f"{self._proc}/{pid}/cmdline")):
+                    return int(found[1])
+        return None
+
+    def _from_environment(self, sluid: str, pids: frozenset[int]) -> int | None:
+        for pid in sorted(pids)[:_MAX_PROCESSES]:
+            environment = process_files.environment(f"{self._proc}/{pid}") or {}
+            text = environment.get("SLURM_JOB_ID", "")
+            found = _JOB.fullmatch(f"job_{text}")
+            if found and environment.get("SLURM_JOB_SLUID", sluid) == sluid:
+                return int(found[1])
+        return None
+
+    def _log_once(self, path: Path, reason: str) -> None:
+        text = f"{path}: not attributed to a Slurm job: {reason}"
+        if text not in self._logged and len(self._logged) < _MAX_JOBS:
+            self._logged.add(text)
+            log.warning("%s", text)
+
+
+def find_steps(root: str, ids: JobIds) -> Iterator[StepCgroup]:
     """Yield the groups of steps; those of version 1 once for each controller.
 
     Groups that vanish meanwhile are left out.
     """
     top = Path(root, "sys/fs/cgroup")
     for folder, node in version_2_folders(top):
-        for job, path in _matching(folder, _JOB):
-            yield from _steps(path, node, int(job), "user")
+        for job, path in ids.jobs(folder):
+            yield from _steps(path, node, job, "user")
     for controller in _CONTROLLERS:
         for folder, node in version_1_folders(top / controller):
-            for job, path in _matching(folder, _JOB):
-                yield from _steps(path, node, int(job), "")
+            for job, path in ids.jobs(folder):
+                yield from _steps(path, node, job, "")
 
 
 def version_2_folders(top: Path) -> Iterator[tuple[Path, str]]:
     """Yield the folders that hold jobs, with the node; they may stand beside version 1."""
-    for folder in (top / "system.slice", top / "unified" / "system.slice"):
-        for node, path in _matching(folder, _SCOPE):
-            yield path, node
+    for mount in (top, top / "unified"):
+        for _, folder in _matching(mount, _SLICE):
+            for node, path in _matching(folder, _SCOPE):
+                yield path, node
 
 
 def version_1_folders(controller: Path) -> Iterator[tuple[Path, str]]:

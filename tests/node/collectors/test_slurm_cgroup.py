@@ -80,6 +80,22 @@ def test_a_job_that_ends_while_it_is_read_costs_nobody_else(root: Root) -> None:
     assert jobs == {"1001", "1002"}
 
 
+def test_job_named_by_sluid_is_reported_by_its_number(root: Root) -> None:
+    """Slurm from 26.05 on names its directory so; a job without a known number is left out."""
+    root.show("cgroup-v2/first")
+    scope = root.path / SCOPE
+    (scope / "job_1001").rename(scope / "sEKNKTV3WPV500")
+    (scope / "job_1002").rename(scope / "s5K1KKYAYG5D00")
+    slurmstepd = scope / "sEKNKTV3WPV500/step_extern/slurm"
+    slurmstepd.mkdir(parents=True)
+    (slurmstepd / "cgroup.procs").write_text("77\n")
+    (root.path / "proc/77").mkdir(parents=True)
+    (root.path / "proc/77/cmdline").write_text("slurmstepd: [1001.extern]\0")
+    values = reported(SlurmCgroup(root=str(root)).collect(0))
+    assert _of(values, "1001")["job_mem_used"] == 28442624
+    assert {job for _, job in values} == {"1001"}
+
+
 def test_a_node_without_slurm_says_so(tmp_path: Path) -> None:
     """And one with Slurm and no jobs has nothing to say, which is no error."""
     collector = SlurmCgroup(root=str(tmp_path))

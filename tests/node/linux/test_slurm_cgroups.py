@@ -1,9 +1,17 @@
 """Slurm's control groups of steps, as slurmd makes them."""
 
+import contextlib
+import logging
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
-from ccpipe.node.linux.slurm_cgroups import StepCgroup, find_steps
+import pytest
 
+from ccpipe.node.linux.slurm_cgroups import JobIds, StepCgroup, find_steps
+
+SLUID, OTHER = "sEKNKTV3WPV500", "s5K1KKYAYG5D00"
+SCOPE = "system.slice/slurmstepd.scope"
 NOBODY: frozenset[int] = frozenset()
 
 
@@ -12,6 +20,11 @@ def put(root: Path, folder: str, *pids: int) -> None:
     path = root / "sys/fs/cgroup" / folder
     path.mkdir(parents=True, exist_ok=True)
     (path / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
+
+
+def steps(root: Path) -> list[StepCgroup]:
+    """Return the groups below a root."""
+    return list(find_steps(str(root), JobIds(str(root))))
 
 
 def test_version_1_comes_once_for_each_controller(tmp_path: Path) -> None:
@@ -23,7 +36,7 @@ def test_version_1_comes_once_for_each_controller(tmp_path: Path) -> None:
         put(tmp_path, f"{controller}/slurm_c3/uid_2001/job_51/step_0/task_0", 4673)
         put(tmp_path, f"{controller}/slurm_c3/uid_2001/job_51/step_0/task_1", 4674)
     tasks = {0: frozenset({4673}), 1: frozenset({4674})}
-    assert list(find_steps(str(tmp_path))) == [
+    assert steps(tmp_path) == [
         StepCgroup("c3", 51, "0", tasks, NOBODY),
         StepCgroup("c3", 51, "0", tasks, NOBODY),
         StepCgroup("c3", 51, "0", {}, frozenset({4673, 4674})),
@@ -39,7 +52,7 @@ def test_version_2_leaves_slurmstepd_out(tmp_path: Path) -> None:
     put(tmp_path, f"{scope}/job_7/step_batch/user/task_0")
     put(tmp_path, f"{scope}/job_7/step_batch/user/task_0/container", 11, 12)
     put(tmp_path, f"{scope}/job_7/step_extern/user/task_special", 13)
-    assert list(find_steps(str(tmp_path))) == [
+    assert steps(tmp_path) == [
         StepCgroup("", 7, "batch", {0: frozenset({11, 12})}, NOBODY),
         StepCgroup("", 7, "extern", {0: frozenset({13})}, NOBODY),
     ]
@@ -59,7 +72,7 @@ def test_suspended_steps_are_frozen(tmp_path: Path) -> None:
     ):
         state.write_text(text)
         (user / "cgroup.events").write_text(events)
-        found = {step.job: step.is_frozen for step in find_steps(str(tmp_path))}
+        found = {step.job: step.is_frozen for step in steps(tmp_path)}
         assert found == {1: is_frozen, 2: is_frozen}
 
 
@@ -67,7 +80,7 @@ def test_several_slurmds_on_a_machine_are_several_nodes(tmp_path: Path) -> None:
     """The same job may run on both."""
     put(tmp_path, "unified/system.slice/c2_slurmstepd.scope/job_7/step_0/user/task_1", 21)
     put(tmp_path, "unified/system.slice/c1_slurmstepd.scope/job_7/step_0/user/task_0", 20)
-    assert [(found.node, found.tasks) for found in find_steps(str(tmp_path))] == [
+    assert [(found.node, found.tasks) for found in steps(tmp_path)] == [
         ("c1", {0: frozenset({20})}),
         ("c2", {1: frozenset({21})}),
     ]
@@ -75,12 +88,119 @@ def test_several_slurmds_on_a_machine_are_several_nodes(tmp_path: Path) -> None:
 
 def test_what_is_not_slurms_is_left_out(tmp_path: Path) -> None:
     """Names of other shapes, processes of other namespaces, and a machine without any groups."""
-    assert not list(find_steps(str(tmp_path)))
+    assert not steps(tmp_path)
     put(tmp_path, "memory/slurm/uid_x/job_1/step_0/task_0", 1)
     put(tmp_path, "memory/slurm/uid_1/job_x/step_0/task_0", 1)
     put(tmp_path, "memory/slurm/uid_1/job_1/step_x/task_0", 1)
     put(tmp_path, "memory/user.slice/uid_1/job_1/step_0/task_0", 1)
-    assert not list(find_steps(str(tmp_path)))
+    assert not steps(tmp_path)
     put(tmp_path, "memory/slurm/uid_1/job_1/step_0/task_x", 1)
     put(tmp_path, "memory/slurm/uid_1/job_1/step_0/task_0", 0, 5)
-    assert list(find_steps(str(tmp_path))) == [StepCgroup("", 1, "0", {0: frozenset({5})}, NOBODY)]
+    assert steps(tmp_path) == [StepCgroup("", 1, "0", {0: frozenset({5})}, NOBODY)]
+
+
+@contextlib.contextmanager
+def process(title: str, **environment: str) -> Iterator[int]:
+    """Run a process with a title, as slurmstepd sets its own, and nothing else in its memory."""
+    child = subprocess.Popen([title, "infinity"], executable="/bin/sleep", env=environment)
+    try:
+        yield child.pid
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a root with the processes of this machine."""
+    (tmp_path / "proc").symlink_to("/proc")
+    return tmp_path
+
+
+def test_job_named_by_sluid_has_the_number_in_slurmstepds_title(root: Path) -> None:
+    """Slurm from 26.05 on names jobs by SLUID; what users name their processes does not count."""
+    with process("slurmstepd: [1001.batch]") as slurmstepd, process("slurmstepd: [7.0]") as task:
+        put(root, f"{SCOPE}/system", 1)
+        put(root, f"{SCOPE}/{SLUID}/step_batch/slurm", slurmstepd)
+        put(root, f"{SCOPE}/{SLUID}/step_batch/user/task_0", task)
+        batch = StepCgroup("", 1001, "batch", {0: frozenset({task})}, NOBODY)
+        assert steps(root) == [batch]
+
+
+def test_job_named_by_sluid_has_the_number_in_its_environment(root: Path) -> None:
+    """Where no title has it; a process that was started with another job's does not count."""
+    foreign = process("a", SLURM_JOB_ID="7", SLURM_JOB_SLUID=OTHER)
+    own = process("a", SLURM_JOB_ID="1001", SLURM_JOB_SLUID=SLUID)
+    with process("sleep") as slurmstepd, foreign as one, own as other:
+        put(root, f"{SCOPE}/{SLUID}/step_0/slurm", slurmstepd)
+        put(root, f"{SCOPE}/{SLUID}/step_0/user/task_0", one, other)
+        assert [step.job for step in steps(root)] == [1001]
+
+
+def test_number_of_a_sluid_is_remembered(root: Path) -> None:
+    """Its processes are asked once: a SLUID is given to one run of one job only."""
+    ids = JobIds(str(root))
+    with process("slurmstepd: [1001.0]") as slurmstepd:
+        put(root, f"{SCOPE}/{SLUID}/step_0/slurm", slurmstepd)
+        put(root, f"{SCOPE}/{SLUID}/step_0/user/task_0", 5)
+        assert [step.job for step in find_steps(str(root), ids)] == [1001]
+    assert [step.job for step in find_steps(str(root), ids)] == [1001]
+
+
+@pytest.mark.parametrize("name", [SLUID, "job-1001", "j1001"])
+def test_job_without_a_number_is_logged_once(
+    root: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither a name of another form nor processes without a number give a job, least of all 0."""
+    ids = JobIds(str(root))
+    with caplog.at_level(logging.WARNING), process("sleep") as pid:
+        put(root, f"{SCOPE}/system", 1)
+        put(root, f"{SCOPE}/{name}/step_0/user/task_0", pid)
+        for _ in range(3):
+            assert not list(find_steps(str(root), ids))
+    [text] = caplog.messages
+    assert f"{SCOPE}/{name}: not attributed to a Slurm job" in text
+
+
+def test_job_that_is_just_being_made_is_not_logged(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its directory exists before its first process does."""
+    put(root, f"{SCOPE}/{SLUID}/step_0/slurm")
+    assert not steps(root)
+    assert not caplog.messages
+
+
+def test_another_slice_is_found(tmp_path: Path) -> None:
+    """cgroup.conf may name it: ``CgroupSlice=slurm.slice``."""
+    put(tmp_path, "slurm.slice/slurmstepd.scope/job_7/step_0/user/task_0", 5)
+    assert [step.job for step in steps(tmp_path)] == [7]
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "job"),
+    [
+        ("0::/system.slice/slurmstepd.scope/job_456/step_batch/user/task_0\n", 456),
+        ("0::/system.slice/n1_slurmstepd.scope/job_457/step_0/slurm\n", 457),
+        ("0::/system.slice/slurmstepd.scope/job_458\n", 458),
+        (f"0::/{SCOPE}/{SLUID}/step_0/user/task_0\n", 1001),
+        ("8:freezer:/slurm/uid_1000/job_1467073/step_extern\n0::/\n", 1467073),
+        ("3:cpu:/\n2:memory:/slurm_n1/uid_0/job_9/step_0/task_3\n", 9),
+        ("0::/user.slice/user-1000.slice/session-3.scope\n", None),
+        (f"0::/user.slice/{SLUID}/x\n", None),
+        ("0::/slurm/job_abc/step_0\n", None),
+        ("0::/my_job_7/x\n", None),
+        ("0::/job_7x/x\n", None),
+        ("", None),
+    ],
+)
+@pytest.mark.parametrize("mount", ["", "unified/"])
+def test_job_of_a_process_is_in_its_cgroup(
+    tmp_path: Path, cgroup: str, job: int | None, mount: str
+) -> None:
+    """In both versions, at every depth at which Slurm puts a process."""
+    put(tmp_path, f"{mount}{SCOPE}/{SLUID}/step_0/slurm", 8)
+    for pid, name, text in ((7, "cgroup", cgroup), (8, "cmdline", "slurmstepd: [1001.0]\0")):
+        (tmp_path / f"proc/{pid}").mkdir(parents=True)
+        (tmp_path / f"proc/{pid}/{name}").write_text(text)
+    assert JobIds(str(tmp_path)).of_process(7) == job

@@ -4,7 +4,7 @@ Memory is ``RssAnon`` of ``/proc/<pid>/status``, or the proportional share (PSS)
 wanted and permitted; virtual memory is ``VmData`` and ``VmStk``. Data read and written are
 ``rchar`` and ``wchar`` of ``/proc/<pid>/io``, which count all calls, as the specification has it
 (Sonar 0.19 reports ``read_bytes`` and ``write_bytes``, which count those that reached a disk); only
-root may read them of others' processes. A Slurm job's number is in ``/proc/<pid>/cgroup``.
+root may read them of others' processes.
 
 Source: Sonar JSON format output specification, *SampleProcess*, *SampleJob*.
 """
@@ -28,7 +28,6 @@ _OWNER = re.compile(rb"\nUid:\t\d+\t(\d{1,10})\t")
 _IO = re.compile(
     rb"rchar: (\d{1,20})\nwchar: (\d{1,20})\n.*\ncancelled_write_bytes: (\d{1,20})\n", re.DOTALL
 )
-_JOB = re.compile(rb"/job_(\d{1,18})(?:/|$)", re.MULTILINE)
 _DIGITS = 19  # of a number that is more than any memory
 _LINE = 40  # bytes in which such a number ends
 _USERS = 10_000  # names that are remembered
@@ -109,11 +108,6 @@ class ProcessFiles:
             raise DataError(f"{path}: {text!r:.60} is not what a process read and wrote")
         rchar, wchar, cancelled = map(int, found.groups())
         return Data(-(-rchar // 1024), -(-wchar // 1024), -(-cancelled // 1024))
-
-    def slurm_job(self, pid: int) -> int:
-        """Return the number of the Slurm job that the process belongs to; 0 where to none."""
-        found = _JOB.search(read(f"{self._path}/{pid}/cgroup"))
-        return int(found[1]) if found else 0
 
 
 def _number(path: str, text: bytes, key: bytes) -> int:

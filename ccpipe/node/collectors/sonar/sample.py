@@ -1,9 +1,10 @@
 """The state of a node and its processes, as Sonar's daemon reports it: the envelope ``sample``.
 
-Processes are reported by job: a Slurm job's number is in a process' cgroup; any other job is a
-process group, with the time of the node's boot as its epoch. ``cpu_util`` is over the time since
-the last sample; of a process that is new since, it is ``cpu_avg``. What cannot be read costs
-itself only and is reported in ``errors``; without a process table there is an envelope of errors.
+Processes are reported by job: a Slurm job's number comes from its cgroup; any other job, and a
+Slurm job whose number cannot be found, is a process group, with the time of the node's boot as its
+epoch. ``cpu_util`` is over the time since the last sample; of a process that is new since, it is
+``cpu_avg``. What cannot be read costs itself only and is reported in ``errors``; without a process
+table there is an envelope of errors.
 
 Source: Sonar JSON format output specification, *SampleEnvelope* and the types below.
 """
@@ -35,6 +36,7 @@ from ccpipe.node.collectors.sonar.process import (
 )
 from ccpipe.node.collectors.sonar.system import System
 from ccpipe.node.linux.process_table import Process, ProcessTable, Walk
+from ccpipe.node.linux.slurm_cgroups import JobIds
 
 _FIRST_USER = 1000
 """Users below are the system's own."""
@@ -113,6 +115,7 @@ class SonarSample:
         self._min_cpu_time = min_cpu_time
         self._rollup = rollup
         self._files = ProcessFiles(pss=pss, root=root)
+        self._slurm_jobs = JobIds(root)
         self._system = System(root=root)
         self._cards = Cards(node=node, root=root)
         self._cpu = CpuUse()
@@ -219,7 +222,7 @@ class SonarSample:
             gpus=tuple(timestamp.cards.get(pid, ())),
             in_container=pid in timestamp.inside,
         )
-        if job := files.slurm_job(pid):
+        if job := self._slurm_jobs.of_process(pid):
             return (job, 0, user), reported
         return (process.group, timestamp.epoch, user), reported
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ccpipe.node.gather.profile import Step
 from ccpipe.node.linux import process_files
 from ccpipe.node.linux.process_table import find_process
-from ccpipe.node.linux.slurm_cgroups import find_steps
+from ccpipe.node.linux.slurm_cgroups import JobIds, find_steps
 
 _MAX_ID = 2**32
 _TASKS = re.compile(r"(\d{1,7})(?:\(x(\d{1,7})\))?", re.ASCII)
@@ -54,6 +54,7 @@ class StepFinder:
     def __init__(self, hostname: str, *, root: str = "/") -> None:
         self._hostname, self._root = hostname, root
         self._proc = os.path.join(root, "proc")  # noqa: PTH118 - as the readers of /proc
+        self._ids = JobIds(root)
         self._known: dict[StepKey, FoundStep] = {}
 
     def find(self) -> dict[StepKey, FoundStep]:
@@ -61,7 +62,7 @@ class StepFinder:
         tasks: dict[StepKey, dict[int, frozenset[int]]] = {}
         undivided: dict[StepKey, frozenset[int]] = {}
         frozen: set[StepKey] = set()
-        for group in find_steps(self._root):
+        for group in find_steps(self._root, self._ids):
             key = StepKey(group.node, group.job, group.step)
             mine = tasks.setdefault(key, {})
             for number, pids in group.tasks.items():

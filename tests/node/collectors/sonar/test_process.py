@@ -78,26 +78,6 @@ def test_data_is_that_of_all_calls_rounded_up(root: Root) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cgroup", "job"),
-    [
-        ("0::/system.slice/slurmstepd.scope/job_456/step_batch/user/task_0\n", 456),
-        ("0::/system.slice/n1_slurmstepd.scope/job_457/step_0/slurm\n", 457),
-        ("0::/system.slice/slurmstepd.scope/job_458\n", 458),
-        ("8:freezer:/slurm/uid_1000/job_1467073/step_extern\n0::/\n", 1467073),
-        ("3:cpu:/\n2:memory:/slurm_n1/uid_0/job_9/step_0/task_3\n", 9),
-        ("0::/user.slice/user-1000.slice/session-3.scope\n", 0),
-        ("0::/slurm/job_abc/step_0\n", 0),
-        ("0::/my_job_7/x\n", 0),
-        ("0::/job_7x/x\n", 0),
-        ("", 0),
-    ],
-)
-def test_the_number_of_a_slurm_job_is_in_the_cgroup(tmp_path: Path, cgroup: str, job: int) -> None:
-    """In both versions, at every depth that Slurm puts a process to."""
-    assert files(made(tmp_path, cgroup=cgroup)).slurm_job(7) == job
-
-
-@pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
         ("status", "Name:\ta\n", "7/status: the line 'Uid' is missing"),

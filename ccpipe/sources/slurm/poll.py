@@ -19,7 +19,7 @@ from ccpipe.formats.slurm import (
     scontrol,
 )
 from ccpipe.sources.slurm.commands import END, SACCT_COLUMNS, SEPARATOR, SQUEUE_COLUMNS, Commands
-from ccpipe.translate.slurm.to_sonar import PENDING, Detail, detail_of
+from ccpipe.translate.slurm.to_sonar import PENDING, Detail, detail_of, pending_if_requeued
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Poller:
         records = output.removesuffix(end).split(end) if output else []
         poll.listed = frozenset(_numbers(records))
         new = self._jobs.new(records, lambda record: record.partition(_SEPARATOR)[2])
-        poll.jobs = _read_jobs(poll, new)
+        poll.jobs = _read_jobs(poll, new, time.time_ns())
         self._details = {job: known for job, known in self._details.items() if job in poll.listed}
         self._starts = {job: start for job, start in self._starts.items() if job in poll.listed}
         missing = {job: at for job, at in _started(new) if self._starts.get(job) != at}
@@ -154,16 +154,16 @@ def sacct_records(output: bytes) -> Iterator[bytes]:
         yield begun
 
 
-def _read_jobs(poll: Poll, records: Sequence[bytes]) -> Iterator[LiveJob]:
-    """Yield the jobs of squeue in parts, since there may be very many."""
+def _read_jobs(poll: Poll, records: Sequence[bytes], at: int) -> Iterator[LiveJob]:
+    """Yield the jobs of squeue, called at a time, in parts, since there may be very many."""
     reader = SqueueReader(columns=SQUEUE_COLUMNS, delimiter=SEPARATOR, zone=UTC)
-    for at in range(0, len(records), _PART):
-        reading = reader.feed(b"\n".join(records[at : at + _PART]) + b"\n")
+    for first in range(0, len(records), _PART):
+        reading = reader.feed(b"\n".join(records[first : first + _PART]) + b"\n")
         poll.rejected += reading.rejected
-        yield from reading.records
+        yield from (pending_if_requeued(job, at) for job in reading.records)
     reading = reader.flush()
     poll.rejected += reading.rejected
-    yield from reading.records
+    yield from (pending_if_requeued(job, at) for job in reading.records)
 
 
 def _started(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -22,7 +22,7 @@ from ccpipe.formats.slurm import (
     scontrol,
 )
 from ccpipe.sources.slurm.poll import Poll
-from ccpipe.translate.slurm.to_sonar import detail_of
+from ccpipe.translate.slurm.to_sonar import detail_of, pending_if_requeued
 
 SECOND = 10**9
 _NAME = re.compile(r"(sacct|squeue|sinfo|scontrol)[^.]*\.([0-9]{1,11})\.(?:txt|json)")
@@ -68,7 +68,7 @@ def _sacct(payload: bytes, poll: Poll) -> None:
 
 def _squeue(payload: bytes, poll: Poll) -> None:
     reading = read_squeue_json(payload) if _is_json(payload) else read_squeue(payload, zone=UTC)
-    poll.jobs = reading.records
+    poll.jobs = [pending_if_requeued(job, poll.time) for job in reading.records]
     poll.rejected += reading.rejected
     poll.listed = frozenset(job.id.job for job in reading.records)
 

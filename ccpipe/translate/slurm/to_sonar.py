@@ -162,6 +162,28 @@ def has_started(job: LiveJob) -> bool:
     return job.state not in PENDING and job.node_list is not None
 
 
+def pending_if_requeued(job: LiveJob, time: int) -> LiveJob:
+    """Return a requeued job as pending while its last run still completes.
+
+    `time` is when squeue was called. While an epilog runs, squeue prints such a job as COMPLETING
+    on the nodes of the run that ended, with the current time as its start, and the end of its time
+    limit from then on as its end. The end of a run that really completes has passed.
+    """
+    if job.state != "COMPLETING" or not _ends_by_limit(job, time):
+        return job
+    return msgspec.structs.replace(job, state="PENDING", start=None, end=None, node_list=None)
+
+
+def _ends_by_limit(job: LiveJob, time: int) -> bool:
+    """Return whether a job has not ended at a time: its end is that of its time limit."""
+    limit = job.time_limit
+    if limit is not None and math.isinf(limit):
+        return job.start is not None and (job.end is None or job.end > time)
+    if job.start is None or job.end is None or job.end <= time:
+        return False
+    return limit is None or job.end - job.start == round(limit) * 10**9
+
+
 PENDING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
                       "SPECIAL_EXIT", "RESV_DEL_HOLD", "REVOKED"})  # fmt: skip
 """States of jobs that have not started."""

@@ -1,5 +1,6 @@
 """What is new of the commands' output."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from hypothesis import given
@@ -41,6 +42,18 @@ def test_any_bytes_are_rows_or_rejected(output: bytes) -> None:
         assert record.count(SEPARATOR.encode()) <= max(
             len(SACCT_COLUMNS) - 1, output.count(SEPARATOR.encode())
         )
+
+
+def test_requeued_job_whose_epilog_runs_is_pending(tmp_path: Path) -> None:
+    """Squeue shows the nodes of the run that ended and a start that never was."""
+    programs = Programs(tmp_path / "bin")
+    now = datetime.now(UTC)
+    start, end = (time.strftime("%Y-%m-%dT%H:%M:%S") for time in (now, now + timedelta(minutes=10)))
+    requeued = squeue_job("7", "COMPLETING", start=start, end=end)
+    programs.set_squeue(requeued, squeue_job("8", "COMPLETING"))
+    jobs = {job.id.job: job for job in poller(programs).poll(0, 1, with_nodes=False).jobs}
+    assert (jobs[7].state, jobs[7].start, jobs[7].node_list) == ("PENDING", None, None)
+    assert (jobs[8].state, jobs[8].node_list) == ("COMPLETING", "c1")
 
 
 def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:

@@ -12,15 +12,18 @@ from ccpipe.formats.slurm import (
     SlurmId,
     read_sacct,
     read_sinfo,
+    read_squeue,
     scontrol,
 )
-from ccpipe.formats.sonar import INFINITE, SlurmJob, decode, encode
+from ccpipe.formats.sonar import INFINITE, SlurmJob, decode, encode, timestamp
 from ccpipe.translate.slurm.to_sonar import (
     cluster_envelope,
     detail_of,
+    has_started,
     job_of_live,
     job_of_row,
     jobs_envelope,
+    pending_if_requeued,
     spec_state,
 )
 from tests.formats.slurm.captured import UTC, captured, names, raw_cells, raw_milliseconds
@@ -83,6 +86,42 @@ def test_expected_times_are_left_out() -> None:
     running = LiveJob(SlurmId(3), state="RUNNING", start=TIME, end=TIME, node_list="c1")
     assert job_of_live(running).start_time
     assert not job_of_live(running).end_time
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "limit", "is_requeued"),
+    [
+        ("04:05:33", "04:15:33", "10:00", True),
+        ("04:12:06", "NONE", "UNLIMITED", True),
+        ("04:05:15", "04:05:18", "10:00", False),
+        ("03:55:33", "04:05:33", "10:00", False),
+        ("04:05:15", "04:05:34", "10:00", False),
+        ("04:05:15", "04:05:18", "UNLIMITED", False),
+    ],
+)
+def test_requeued_job_is_pending_while_its_last_run_completes(
+    start: str, end: str, limit: str, is_requeued: bool
+) -> None:
+    """As squeue 22.05 prints it during an epilog: old nodes, start now, end at the time limit.
+
+    A run that completes ended already, at its time limit, too, and also where slurmctld's clock is
+    ahead by a second.
+    """
+    header = b"JOBID|STATE|SUBMIT_TIME|START_TIME|END_TIME|NODELIST|TIME_LIMIT\n"
+    day = "2026-11-23T"
+    row = (
+        f"1|COMPLETING|{day}04:05:15|{day}{start}|{end if end == 'NONE' else day + end}|c1|{limit}"
+    )
+    (found,) = read_squeue(header + row.encode(), zone=UTC).records
+    now = timestamp.parse(f"{day}04:05:33Z")
+    assert now is not None
+    job = pending_if_requeued(found, now)
+    record = job_of_live(job)
+    if is_requeued:
+        assert (job.state, record.start_time, record.nodes) == ("PENDING", "", ())
+    else:
+        assert job == found
+        assert has_started(job)
 
 
 def test_allocation_is_scontrols() -> None:

@@ -185,13 +185,14 @@ class Subjects(msgspec.Struct, frozen=True):
     def patterns(self, names: Iterable[str], cluster: str | None = None) -> list[str]:
         """Return subscription patterns for some of ``TEMPLATES``; other names are taken literally.
 
+        A class of events, such as ``events.job``, has the template of events unless it has its own.
         `cluster` is the name of another cluster, or ``*`` for all. Metrics are also subscribed to
         per node, a form which lets the broker restrict each node to its own name.
         """
         token = "*" if cluster == "*" else escape(cluster or self.cluster)
         found: dict[str, None] = {}
         for name in names:
-            if name not in self.templates:
+            if name not in self.templates and not _is_class(name):
                 found[name] = None
                 continue
             found[self._fill(name, token)] = None
@@ -204,7 +205,14 @@ class Subjects(msgspec.Struct, frozen=True):
 
     def _fill(self, name: str, cluster: str) -> str:
         any_of = dict.fromkeys([*PLACEHOLDERS, "function"], "*") | {"cluster": cluster}
+        if name not in self.templates:
+            name, _, any_of["name"] = name.partition(".")
         return self.templates[name].format(**any_of)
+
+
+def _is_class(name: str) -> bool:
+    """Return whether a name is that of one class of events."""
+    return name.startswith(_EVENTS) and name.removeprefix(_EVENTS).isidentifier()
 
 
 def _flat(subjects: Mapping[str, str | Mapping[str, str]]) -> Iterator[tuple[str, str]]:

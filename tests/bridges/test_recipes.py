@@ -8,6 +8,7 @@ import pytest
 
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Recipe, Site, load
 from ccpipe.pipeline import Limits, Sink, Source, Translator, run
 from ccpipe.registry import build
@@ -18,9 +19,10 @@ BRIDGES = ROOT / "bridges"
 RECIPES = sorted(BRIDGES.glob("*.toml"))
 
 
-def parts(path: Path) -> tuple[Source, list[Translator], Sink]:
+def parts(path: Path, cluster: str = "") -> tuple[Source, list[Translator], Sink]:
     """Make what a recipe names."""
-    recipe = load(path, Recipe, environ={})
+    environ = {"CCPIPE_CLUSTER": cluster} if cluster else {}
+    recipe = load(path, Recipe, environ=environ)
     telemetry = Telemetry()
 
     def make(group: str, table: dict[str, Any], where: str) -> Any:
@@ -67,6 +69,14 @@ def test_what_is_commented_out(path: Path) -> None:
     recipe = load(path, Recipe, environ={}, below={"batch": tables["batch"]})
     for key in tables["batch"]:
         assert getattr(sink.limits, key) == getattr(recipe.batch, key), key
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_listens_where_its_cluster_publishes(path: Path) -> None:
+    """With the default subjects; one that is taken literally would receive nothing."""
+    source = parts(path, cluster="fritz")[0]
+    if isinstance(source, NatsSource):
+        assert {pattern.split(".")[0] for pattern in source.patterns} == {"fritz"}
 
 
 @pytest.mark.parametrize("name", ["gridengine", "sonar-to-cc"])

@@ -58,7 +58,8 @@ def test_classes_of_events_may_have_subjects_of_their_own() -> None:
     assert own.of_message(STATE) == "cc.node.state"
     assert own.of_message(OTHER) == "fritz.events.sonar"
     assert own.patterns(["events"]) == ["fritz.events.*", "cc.job.event", "cc.node.state"]
-    assert own.patterns(["events.job"]) == ["cc.job.event"]
+    assert own.patterns(["events.job", "events.sonar"]) == ["cc.job.event", "fritz.events.sonar"]
+    assert subjects().patterns(["events.job"]) == ["fritz.events.job"]
     rest = subjects(events={"job": "cc.job.event", "*": "cc.{name}"})
     assert [rest.of_message(each) for each in (START, OTHER)] == ["cc.job.event", "cc.sonar"]
     flat = subjects(**{"events": "cc.{name}", "events.job": "cc.job.event"})
@@ -127,6 +128,7 @@ def test_patterns_cover_what_is_published() -> None:
 def test_a_name_that_is_no_category_is_a_subject() -> None:
     """A recipe may listen to any subject, such as a site's flat one."""
     assert subjects().patterns(["hpc-nats", "dead"]) == ["hpc-nats", "fritz.dead"]
+    assert subjects().patterns(["events.>"]) == ["events.>"]
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
+import logging
 import ssl
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 import nats.errors
 from nats.aio.client import Srv
 
 from ccpipe.bus.nats.protocol.reader import RobustClient
+
+log = logging.getLogger(__name__)
 
 PING_SECONDS = 8
 UNANSWERED_PINGS = 2
@@ -54,10 +57,36 @@ class Client(RobustClient):
         self.abort()  # left over from a failed attempt
         await super()._connect_to_server(s)
 
+    async def _attempt_reconnect(self) -> None:
+        """Connect anew, whatever error occurs: nats-py ends at one that it does not expect."""
+        while True:
+            try:
+                await super()._attempt_reconnect()
+            except Exception:
+                log.exception("an unexpected error while reconnecting to NATS; trying again")
+                self._status = Client.RECONNECTING
+                await asyncio.sleep(self.options["reconnect_time_wait"])
+            else:
+                return
+
+    async def _ping_interval(self) -> None:
+        await self._or_reconnect(super()._ping_interval())
+
+    async def _flusher(self) -> None:
+        await self._or_reconnect(super()._flusher())
+
+    async def _or_reconnect(self, work: Coroutine[Any, Any, None]) -> None:
+        """Connect anew if one of nats-py's tasks fails, without which the connection is silent."""
+        try:
+            await work
+        except Exception as error:
+            log.exception("an unexpected error on the connection to NATS; reconnecting")
+            await self._process_op_err(error)
+
     async def _process_op_err(self, e: Exception) -> None:
         """Give up the connection; do not wait for an unresponsive server to read pending data."""
         self.loss = ""
-        if isinstance(e, nats.errors.StaleConnectionError):
+        if self._pings_outstanding > UNANSWERED_PINGS:
             self.loss = f"it answered no ping for {PING_SECONDS * (UNANSWERED_PINGS + 1)} s"
         self.abort()
         await super()._process_op_err(e)
@@ -152,6 +181,8 @@ async def end_tasks(tasks: Iterable["asyncio.Task[Any] | None"]) -> None:
 
 def tls_problem(error: BaseException) -> str:
     """Describe a TLS error; empty for an error of another kind."""
+    if isinstance(error.__cause__, ssl.SSLError):  # aiohttp's, which lacks the attributes
+        error = error.__cause__
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"TLS: the server's certificate is refused: {error.verify_message.rstrip('.')} "

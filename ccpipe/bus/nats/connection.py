@@ -33,6 +33,7 @@ from ccpipe.bus.nats.protocol.frames import Delivery as Delivery  # noqa: PLC041
 from ccpipe.bus.nats.protocol.reader import FlawedMessage, Receive
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError, system_reason
+from ccpipe.process.background import background, guarded
 from ccpipe.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -310,7 +311,7 @@ class Connection:
         await self._client.subscribe(subject, queue, cb=passed_by)
 
     def _new_client(self) -> Client:
-        client = Client(self._trouble)
+        client = Client(guarded(self._trouble))
         client.requires_tls = requires_tls(self._bus)
         return client
 
@@ -323,10 +324,10 @@ class Connection:
             connect_timeout=2,
             ping_interval=PING_SECONDS,
             max_outstanding_pings=UNANSWERED_PINGS,
-            error_cb=self._trouble,
-            disconnected_cb=self._lost,
-            reconnected_cb=self._back,
-            closed_cb=self._closed,
+            error_cb=guarded(self._trouble),
+            disconnected_cb=guarded(self._lost),
+            reconnected_cb=guarded(self._back),
+            closed_cb=guarded(self._closed),
             **self._options,
         )
 
@@ -378,14 +379,21 @@ class Connection:
     async def _closed(self) -> None:
         """Start over if the client gave up: after a refusal it does so permanently."""
         if not self._leaving and self._again is None:
-            self._again = asyncio.create_task(self._start_anew(), name="ccpipe-reconnect")
+            self._again = background(self._start_anew(), "ccpipe-reconnect")
 
     async def _start_anew(self) -> None:
-        await asyncio.sleep(RECONNECT_SECONDS)
-        self._client = self._new_client()
-        await self._connect()
-        for subscription in self._subscriptions:
-            await self._subscribe(*subscription)
+        while True:
+            await asyncio.sleep(RECONNECT_SECONDS)
+            self._client = self._new_client()
+            try:
+                await self._connect()
+                for subscription in self._subscriptions:
+                    await self._subscribe(*subscription)
+            except nats.errors.Error as error:  # refused once more
+                await self._trouble(error)
+                await self._client.leave(flushed=False)
+            else:
+                break
         self._again = None
         await self._back()
 

@@ -1,12 +1,16 @@
 """The connection: addresses, credentials, errors, and the time of a delivery."""
 
+import os
+import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import nats.errors
 import pytest
 
 from ccpipe.bus.nats import connection as module
+from ccpipe.bus.nats.client import UNANSWERED_PINGS, Client
 from ccpipe.bus.nats.connection import DEFAULT_SERVER, Connection, Delivery, check, servers_of
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Site
@@ -122,3 +126,109 @@ async def test_the_same_trouble_is_told_once_a_minute_for_hours(
         await bus._trouble(nats.errors.Error("it is broken"))
         await bus._trouble(nats.errors.Error(f"another one {second // 600}"))
     assert sum("it is broken" in record.message for record in caplog.records) == 60
+
+
+async def test_connection_reports_unanswered_pings_only_if_there_were_some(
+    site: Site, nats_server: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that was killed has closed the connection; it did not ignore pings."""
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        assert nats_server.pid is not None
+        os.kill(nats_server.pid, signal.SIGKILL)
+        await eventually(lambda: bus.connects == 1)
+        bus._client._pings_outstanding = UNANSWERED_PINGS + 1
+        await bus._client._process_op_err(nats.errors.StaleConnectionError())
+        await eventually(lambda: bus.connects == 2)
+    lost = [record.getMessage() for record in caplog.records if "is lost" in record.message]
+    assert ["no ping" in message for message in lost] == [False, True]
+
+
+@pytest.mark.parametrize("callback", ["_trouble", "_lost", "_back", "_closed"])
+async def test_connection_comes_back_though_a_callback_fails(
+    site: Site,
+    nats_server: NatsServer,
+    callback: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """nats-py ends reconnecting at an error in a callback: each one is logged instead."""
+    calls = []
+
+    async def fail(self: Connection, *arguments: object) -> None:
+        calls.append(arguments)
+        raise KeyError(callback)
+
+    fail.__qualname__ = callback
+    seen: list[Delivery] = []
+    monkeypatch.setattr(Connection, callback, fail)
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        await bus.subscribe("a", seen.append)
+        await bus.flush()
+        assert nats_server.pid is not None
+        os.kill(nats_server.pid, signal.SIGKILL)
+        await eventually(lambda: not bus.is_connected)
+        await eventually(lambda: bus.is_connected)
+        await bus.publish("a", b"1")
+        await eventually(lambda: len(seen) == 1)
+    assert calls
+    assert f"an unexpected error in {callback}" in caplog.text
+
+
+async def test_connection_comes_back_after_an_error_that_the_client_does_not_expect(
+    site: Site, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as credentials that are being replaced: nats-py would end reconnecting, unseen."""
+    original, failures = Client._connect_command, iter(range(3))
+
+    def fail(self: Client) -> bytes:
+        if next(failures, None) is not None:
+            raise ValueError("half of a key")
+        return original(self)
+
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        monkeypatch.setattr(Client, "_connect_command", fail)
+        bus._client.abort()
+        await eventually(lambda: not bus.is_connected)
+        await eventually(lambda: bus.is_connected)
+        assert next(failures, None) is None
+
+
+async def test_connection_sends_pings_again_after_an_error_in_their_task(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them a frozen server would never be noticed."""
+    original, calls = Client._send_ping, []
+
+    async def fail(self: Client, *arguments: Any) -> None:
+        calls.append(self)
+        if len(calls) == 1:
+            raise KeyError("ping")
+        await original(self, *arguments)
+
+    monkeypatch.setattr(module, "PING_SECONDS", 0.1)
+    monkeypatch.setattr(Client, "_send_ping", fail)
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        await eventually(lambda: len(calls) > 2)
+        assert bus.is_connected
+
+
+async def test_refused_client_is_replaced_until_the_server_accepts_it(
+    site: Site, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that is lost while subscriptions are renewed is made once more."""
+    original, failures = Client.subscribe, iter(range(2))
+
+    async def fail(self: Client, *arguments: Any, **options: Any) -> Any:
+        if next(failures, None) is not None:
+            raise nats.errors.ConnectionClosedError
+        return await original(self, *arguments, **options)
+
+    seen: list[Delivery] = []
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        await bus.subscribe("a", seen.append)
+        monkeypatch.setattr(Client, "subscribe", fail)
+        await bus._client.close()
+        await eventually(lambda: next(failures, None) is None and bus.is_connected)
+        await bus.flush()
+        await bus.publish("a", b"1")
+        await eventually(lambda: len(seen) == 1)

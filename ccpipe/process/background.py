@@ -1,0 +1,88 @@
+"""Background tasks and callbacks: an error in one of them never passes unseen.
+
+A task that is awaited needs nothing of this. One that runs beside the rest is started with
+`background`: its error is logged and ends what it works for, which is the innermost `failing`
+around its start, as a rule ``pipeline.run`` or the command itself. A callback that a library calls
+is wrapped in `guarded`: libraries react to an error there in many ways, nats-py by giving up.
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextvars import ContextVar
+from typing import Any, ParamSpec, TypeVar
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_running: set[asyncio.Task[Any]] = set()
+"""The event loop itself does not keep tasks alive."""
+
+_fail: ContextVar[Callable[[BaseException], None] | None] = ContextVar("fail", default=None)
+"""Ends what is running, with an error."""
+
+
+def background(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+    """Start a task that nobody awaits; its error is logged and ends the `failing` around it."""
+    task = asyncio.create_task(work, name=name)
+    _running.add(task)
+    task.add_done_callback(functools.partial(_check, _fail.get()))
+    return task
+
+
+def _check(fail: Callable[[BaseException], None] | None, task: asyncio.Task[Any]) -> None:
+    _running.discard(task)
+    if task.cancelled() or (error := task.exception()) is None:
+        return
+    name = task.get_name()
+    log.error("%s failed: %s: %s", name, type(error).__name__, error, exc_info=error)
+    if fail is not None:
+        fail(error)
+
+
+@contextlib.contextmanager
+def failing(stop: Callable[[], object]) -> Iterator[None]:
+    """Call `stop` when a background task started within fails; its error is raised at the end."""
+    errors: list[BaseException] = []
+
+    def fail(error: BaseException) -> None:
+        errors.append(error)
+        stop()
+
+    token = _fail.set(fail)
+    try:
+        yield
+    finally:
+        _fail.reset(token)
+    if errors:
+        raise errors[0]
+
+
+def guarded(callback: Callable[P, Awaitable[None]]) -> Callable[P, Coroutine[Any, Any, None]]:
+    """Return a callback whose errors are logged instead of raised."""
+
+    @functools.wraps(callback)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            await callback(*args, **kwargs)
+        except Exception:
+            log.exception("an unexpected error in %s", callback.__qualname__)
+
+    return call
+
+
+def guarded_call(callback: Callable[P, None]) -> Callable[P, None]:
+    """Return a plain function whose errors are logged instead of raised."""
+
+    @functools.wraps(callback)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            callback(*args, **kwargs)
+        except Exception:
+            log.exception("an unexpected error in %s", callback.__qualname__)
+
+    return call

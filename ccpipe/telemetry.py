@@ -8,6 +8,7 @@ format.
 
 import logging
 import platform
+import socket
 import sys
 import threading
 import time
@@ -18,14 +19,23 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ccpipe.errors import ConfigError
+from ccpipe.listening import BACKLOG, ConnectionLimits
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
+    from _typeshed import WriteableBuffer
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
 log = logging.getLogger(__name__)
+
+MAX_REQUESTS = 32
+"""Maximum number of open connections to `/metrics` and its neighbours, each with a thread."""
+REQUEST_SECONDS = 10.0
+"""Time limit for such a request and its response."""
+MAX_REQUEST_SIZE = 16 * 2**10
+"""Bytes read of a request, none of which needs a body."""
 
 
 class Connected(Protocol):
@@ -227,23 +237,52 @@ class _Families:
         return self._telemetry.families()
 
 
+class _FirstBytes(socket.SocketIO):
+    """The start of what a client sends; then the end of the stream."""
+
+    _left = MAX_REQUEST_SIZE
+
+    def readinto(self, buffer: "WriteableBuffer") -> int | None:
+        size = super().readinto(memoryview(buffer)[: self._left])
+        self._left -= size or 0
+        return size
+
+
 class TelemetryServer:
     """The HTTP server, in separate threads, so that it answers while the pipe is busy."""
 
     def __init__(self, telemetry: Telemetry, listen: str) -> None:
         """Bind and start; raises ConfigError if the address is not available."""
+        from io import BufferedReader
         from socketserver import ThreadingMixIn
         from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+        limits = self.limits = ConnectionLimits(
+            "telemetry", connections=MAX_REQUESTS, seconds=REQUEST_SECONDS
+        )
+
         class Threaded(ThreadingMixIn, WSGIServer):
             daemon_threads = True  # a slow client delays neither other clients nor the exit
+            request_queue_size = BACKLOG
+
+            def get_request(self) -> tuple[socket.socket, object]:
+                """Accept a connection within the limits."""
+                return limits.admit(*super().get_request())
+
+            def service_actions(self) -> None:
+                """Close connections that are open for too long; called every 0.1 s."""
+                limits.expire()
 
             def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
                 """Log that a client disconnected, which is not an error."""
                 log.debug("telemetry: %s: %s", client_address, sys.exception())
 
         class Quiet(WSGIRequestHandler):
-            timeout = 5  # seconds without data from a client
+            def setup(self) -> None:
+                """Read no more than a request can need."""
+                super().setup()
+                self.rfile.close()
+                self.rfile = BufferedReader(_FirstBytes(self.connection, "r"), MAX_REQUEST_SIZE)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 """Log nothing: health probes arrive every few seconds."""

@@ -25,6 +25,7 @@ from ccpipe.errors import (
     UsageError,
     system_reason,
 )
+from ccpipe.listening import ConnectionLimits, listen, peer_of
 
 try:
     from aiohttp import WSCloseCode, WSMsgType, web
@@ -120,12 +121,12 @@ class DashboardServer:
         app.router.add_post("/api/history", self._history)
         app.router.add_get("/{path:.*}", self._file)
         app.on_response_prepare.append(_add_headers)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
+        self.limits = ConnectionLimits("dashboard")
         try:
-            await web.TCPSite(self._runner, self.host, self.port).start()
+            self._runner = await listen(
+                app, self.host, self.port, self.limits, shutdown_seconds=1.0
+            )
         except OSError as error:
-            await self._runner.cleanup()
             reason = system_reason(error)
             raise ConfigError(f"cannot listen at {self.host}:{self.port}: {reason}") from None
         if not self.port:
@@ -148,7 +149,7 @@ class DashboardServer:
             # A foreign domain name may resolve to this address.
             return _refused(403, "this dashboard is for this machine only")
         origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
+        if origin is not None and origin.partition("://")[2] != request.headers.get("Host"):
             return _refused(403, "another page asks")
         needs_token = request.path.startswith("/api/") and request.path != "/api/login"
         if needs_token and not self._is_allowed(request):
@@ -172,7 +173,7 @@ class DashboardServer:
 
     async def _login(self, request: web.Request) -> web.Response:
         """Exchange the token for a cookie that scripts cannot read."""
-        given = await request.text()
+        given = (await request.read()).decode(errors="replace")
         if not self.token or not _is_same(given.strip(), self.token):
             await asyncio.sleep(0.2)
             return _refused(401, "the token is wrong")
@@ -213,6 +214,7 @@ class DashboardServer:
             query = msgspec.json.decode(await request.read(), type=HistoryQuery)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise UsageError(f"not a query: {error}") from None
+        self.limits.keep(peer_of(request))  # the lake limits its time
         answer = await self.lake.history(query)
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
@@ -220,6 +222,7 @@ class DashboardServer:
         """Send frames of the view last requested by the page, one per second."""
         if len(self._pages) >= MAX_PAGES:
             return _refused(503, "too many pages are open")
+        self.limits.keep(peer_of(request))  # until the page is closed or answers no heartbeat
         socket = web.WebSocketResponse(heartbeat=20, max_msg_size=MAX_QUERY, compress=False)
         await socket.prepare(request)
         self._pages.add(socket)
@@ -274,7 +277,8 @@ def _brief(error: Exception) -> bytes:
 
 
 def _is_same(given: str, wanted: str) -> bool:
-    return hmac.compare_digest(given.encode(), wanted.encode())
+    pair = [text.encode(errors="surrogatepass") for text in (given, wanted)]
+    return hmac.compare_digest(*pair)
 
 
 def _hostname(host: str) -> str:

@@ -14,6 +14,7 @@ from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import SeriesTable
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.prometheus import TEXT_TYPE, text_labels
+from ccpipe.listening import ConnectionLimits, listen
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.sinks.http import numbers
@@ -81,12 +82,10 @@ class PrometheusScrapeSink(Sink):
 
         app = web.Application()
         app.router.add_get("/metrics", self._answer)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
+        self.connections = ConnectionLimits(f"{self.host}:{self.port}")
         try:
-            await web.TCPSite(self._runner, self.host, self.port).start()
+            self._runner = await listen(app, self.host, self.port, self.connections)
         except OSError as error:
-            await self._runner.cleanup()
             raise ConfigError(f"listen: {self.host}:{self.port}: {error.strerror}") from None
         return self
 

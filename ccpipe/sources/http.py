@@ -25,6 +25,7 @@ from ccpipe.formats.lineprotocol import Lines, Precision, decode
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.listening import MAX_CONNECTIONS, REQUEST_SECONDS, ConnectionLimits, listen, peer_of
 from ccpipe.pipeline import Batch, Source
 from ccpipe.sources.http_requests import Credentials, Refused, read_body, server_tls_context
 
@@ -63,6 +64,7 @@ class HttpSource(Source):
         token_file: str = "",
         cert_file: str = "",
         key_file: str = "",
+        connections: int = MAX_CONNECTIONS,
         timeout: Duration = Duration(30),
         max_body: Size = Size(16 * 2**20),
         memory: Size = Size(64 * 2**20),
@@ -81,6 +83,9 @@ class HttpSource(Source):
             File containing a token that is also accepted (HTTP ``Token`` or ``Bearer``).
         cert_file, key_file
             Server certificate and private key; enables HTTPS and disables HTTP.
+        connections
+            Maximum number of open connections, half of them from one address; beyond it, the one
+            that has waited longest for its request is closed.
         timeout
             Time limit for receiving and storing a request; after it the response is 503.
         max_body
@@ -99,6 +104,9 @@ class HttpSource(Source):
             raise ConfigError("key_file: cert_file is missing")
         self.format = format
         self.gives = Messages if format == "line" else Envelopes
+        if connections < 1:
+            raise ConfigError("connections: must be at least 1")
+        self.connections = connections
         self.users_file, self.token_file = users_file, token_file
         self.cert_file, self.key_file = cert_file, key_file
         self.timeout, self.max_body, self.memory = float(timeout), max_body, memory
@@ -125,15 +133,17 @@ class HttpSource(Source):
             app.router.add_post("/query", self._query)
         else:
             app.router.add_post("/{path:.*}", self._post)
-        self._runner = web.AppRunner(
-            app, access_log=None, auto_decompress=False, shutdown_timeout=CLOSE_SECONDS
-        )
-        await self._runner.setup()
         tls = server_tls_context(self.cert_file, self.key_file)
+        self.limits = ConnectionLimits(
+            f"{self.host}:{self.port}",
+            connections=self.connections,
+            seconds=max(REQUEST_SECONDS, self.timeout),
+        )
         try:
-            await web.TCPSite(self._runner, self.host, self.port, ssl_context=tls).start()
+            self._runner = await listen(
+                app, self.host, self.port, self.limits, tls=tls, shutdown_seconds=CLOSE_SECONDS
+            )
         except OSError as error:
-            await self._runner.cleanup()
             raise ConfigError(f"listen: {self.host}:{self.port}: {error.strerror}") from None
         return self
 
@@ -195,7 +205,10 @@ class HttpSource(Source):
                 raise Refused(503, "too many pending requests")
 
         try:
+            if self._credentials.are_required:
+                self.limits.keep(peer_of(request))
             body = await read_body(request, self.max_body, take)
+            self.limits.keep(peer_of(request))
             records = self._decode(request, body)
             if len(records):
                 origin = f"http://{request.remote or '?'}{request.path}"

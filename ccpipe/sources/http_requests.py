@@ -55,9 +55,14 @@ class Credentials(NamedTuple):
                 raise ConfigError(f"users_file: {users_file} names no user")
         return cls(users, read_secret("token_file", token_file) if token_file else "")
 
+    @property
+    def are_required(self) -> bool:
+        """Whether clients must authenticate."""
+        return bool(self.users or self.token)
+
     def check(self, authorization: str) -> None:
         """Check the header of a request; raises Refused with 401."""
-        if not (self.users or self.token):
+        if not self.are_required:
             return
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() in ("token", "bearer"):

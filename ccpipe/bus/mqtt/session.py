@@ -240,6 +240,8 @@ class Session:
         reason = f"{self.broker.url}: {error or type(error).__name__}"
         if value in _DENIED:
             return DeniedError(reason)
+        if value in _ABOUT_THE_MESSAGE:  # the broker closes the connection over it
+            return RejectedError(reason)
         return UnavailableError(reason)
 
 

@@ -40,6 +40,7 @@ class MqttSink(Sink):
         latest: bool = False,
         lines: int = 500,
         bytes: Size = Size(64 * 2**10),  # noqa: A002 - the key in recipes
+        max_message: Size = Size(PACKET),
     ) -> None:
         """Choose the broker, the topics and the size of messages.
 
@@ -59,6 +60,8 @@ class MqttSink(Sink):
             Maximum number of records in a message.
         bytes
             Maximum size of a message, unless a single record is larger.
+        max_message
+            The broker's size limit; a record that exceeds it becomes a dead letter.
 
         """
         if latest and codec is not None and codec.records is not LineCodec.records:
@@ -72,7 +75,7 @@ class MqttSink(Sink):
         self.cluster = site.cluster
         self.subjects = Subjects.of(site, subjects)
         self.latest = latest
-        self.packing = Packing(lines, bytes, PACKET)
+        self.packing = Packing(lines, min(bytes, max_message), max_message)
         self._session: Session | None = None
 
     async def __aenter__(self) -> Self:

@@ -1,6 +1,7 @@
 """Records into a real Mosquitto: what each version of MQTT carries, and what it retains."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import aiomqtt
@@ -10,10 +11,12 @@ from ccpipe.bus.mqtt.session import MqttBroker
 from ccpipe.bus.mqtt.sink import MqttSink
 from ccpipe.bus.mqtt.source import MqttSource
 from ccpipe.config import Site
-from ccpipe.message import event, metric
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Message, event, metric
 from tests.bus.mqtt.reader import NOON, TAGS, Reader, metrics, remember, subscribed
 from tests.conftest import eventually
 from tests.servers.mosquitto import Mosquitto
+from tests.sinks.conftest import Given, carry
 
 BOTH = pytest.mark.parametrize("protocol", ["5", "3.1.1"])
 
@@ -64,3 +67,36 @@ async def test_latest_values_are_retained(
         async with MqttSink(site=fox, broker=mosquitto.broker, latest=True) as sink:
             await sink.write(metrics(1, 6))
         await eventually(lambda: without.values == [6.0], 60)
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("max_packet_size 100000", {}),  # announced to clients of MQTT 5
+        ("max_packet_size 100000", {"max_message": 90_000}),
+        ("message_size_limit 100000", {"max_message": 90_000}),
+    ],
+)
+async def test_record_beyond_the_brokers_limit_becomes_a_dead_letter(
+    fox: Site, tmp_path: Path, line: str, options: dict[str, Any]
+) -> None:
+    """The records around it are published, and the sink goes on."""
+    broker = Mosquitto(tmp_path / "limited", "allow_anonymous true", line)
+    await broker.start()
+    try:
+        topic = "fox%2Etest/log/syslog"
+        async with aiomqtt.Client("127.0.0.1", broker.port) as client:
+            await client.subscribe("fox%2Etest/#")
+            good = metrics(4)
+            log = Message("syslog", {**TAGS, "loglevel": "err"}, "x" * 200_000, NOON, "log")
+            sink = MqttSink(site=fox, broker=broker.broker, lines=1, **options)
+            letters = await carry(Given([*good[:2], log, good[2]], [good[3]]), sink)
+            received = set[Any]()
+            async for message in client.messages:
+                assert str(message.topic) != topic
+                received |= {each.value for each in decode(bytes(message.payload))}
+                if len(received) == len(good):
+                    break
+        assert [len(letter.original) > 200_000 for letter in letters] == [True]
+    finally:
+        broker.stop()

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from ccpipe.errors import TimedOutError, UnavailableError
 from ccpipe.pipeline.interfaces import Limits, wait_for_event
 from ccpipe.pipeline.queue import now
+from ccpipe.pipeline.time_limit import TimeLimit
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -47,14 +48,18 @@ class Attempts:
             self._current.reschedule(min(math.inf if when is None else when, self._last_moment()))
 
     async def retry(
-        self, attempt: Callable[[], Awaitable[None]], part: object, *, splits: bool = False
+        self,
+        attempt: Callable[[], Awaitable[None]],
+        part: object,
+        *,
+        limit: TimeLimit | None = None,
     ) -> None:
         """Retry until it succeeds.
 
         Raises
         ------
         TimedOutError
-            immediately if `splits`: the caller then retries with fewer records.
+            immediately if there is a `limit`, to which the caller reports it.
         UnavailableError
             if the grace period is over.
 
@@ -62,9 +67,9 @@ class Attempts:
         pause = min(FIRST_SECONDS, self.limits.backoff)
         while True:
             try:
-                await self.bounded(attempt, self.limits.timeout)
+                await self.bounded(attempt, limit.seconds if limit else self.limits.timeout)
             except UnavailableError as error:
-                if self.is_over or (splits and isinstance(error, TimedOutError)):
+                if self.is_over or (limit and isinstance(error, TimedOutError)):
                     raise
                 self.telemetry.failed(part)
                 self._report(str(error))

@@ -250,7 +250,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout: float = 30.0
     """Timeout of a write in seconds, after which it is retried with half of the records.
 
-    0 if a write cannot be abandoned, such as a disk write in a thread.
+    It grows while even small writes take longer. 0 if a write cannot be abandoned, such as a disk
+    write in a thread.
     """
     backoff: float = 30.0
     """Maximum pause between attempts, in seconds; pauses grow from 0.1 s, with jitter."""
@@ -269,6 +270,11 @@ class Sink(_Part, ABC):
     """Whether repeating a write stores only what the previous attempt did not.
 
     A write that times out is then retried unchanged, not with half of the records.
+    """
+    time_limit: float = 0.0
+    """Its own time limit, in seconds, after which it raises TimedOutError; 0 if it has none.
+
+    ``run()`` raises it while the store takes longer even for small writes.
     """
 
     @abstractmethod

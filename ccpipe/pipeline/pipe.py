@@ -44,6 +44,7 @@ from ccpipe.pipeline.stages import (
     commit,
     require_conforming,
 )
+from ccpipe.pipeline.time_limit import TimeLimit
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -229,6 +230,8 @@ class _Pipe:
             False  # then acknowledgements are not waited for after the grace period
         )
         self.max_records = math.inf  # per write, reduced while the sink is slow
+        self.time_limit = TimeLimit(limits, sink)
+        self.began = 0.0  # the latest attempt
 
     async def watch(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -338,8 +341,8 @@ class _Pipe:
     async def deliver(self) -> None:
         """Write the next portion; halve rejected ones until the bad records are found.
 
-        A portion that times out is halved as well, and later writes are limited to that size for a
-        while.
+        A portion that times out is halved as well, unless the sink resumes it, and later writes are
+        limited to that size for a while.
         """
         if not self.unwritten:
             return
@@ -352,15 +355,13 @@ class _Pipe:
                 smaller = portion.halves()
             else:
                 write = functools.partial(self.attempt, portion)
-                splits = total > 1 and not self.sink.resumes
-                await self.attempts.retry(write, self.sink, splits=splits)
+                await self.attempts.retry(write, self.sink, limit=self.time_limit)
         except TimedOutError as error:
             if self.attempts.is_over:
                 raise
             self.telemetry.failed(self.sink)
-            log.warning("%s: %s; retrying with half", type(self.sink).__name__, error)
-            self.max_records = total // 2
-            smaller = portion.halves()
+            self.time_limit.exceeded(error)
+            smaller = await self.after_timeout(portion, error)
         except (RejectedError, EncodeError) as error:
             bad = _bad_records(error, total)
             for i in bad:
@@ -369,12 +370,24 @@ class _Pipe:
         else:
             if not smaller:
                 self.telemetry.wrote(self.sink, total)
-                self.allow_more(total)
+                if self.time_limit.kept(now() - self.began):
+                    self.allow_more(total)
         self.telemetry.expect_nothing(self.sink)
         self.unwritten[-1:] = smaller
 
+    async def after_timeout(self, portion: _Portion, error: TimedOutError) -> list[_Portion]:
+        """Return what to write instead of a portion that timed out."""
+        total = len(portion.records)
+        if total == 1 or self.sink.resumes:
+            log.warning("%s: %s; retrying", type(self.sink).__name__, error)
+            await self.attempts.pause(min(1.0, self.limits.backoff))
+            return [portion]
+        log.warning("%s: %s; retrying with half", type(self.sink).__name__, error)
+        self.max_records = total // 2
+        return portion.halves()
+
     def allow_more(self, written: int) -> None:
-        """After a successful write, allow larger ones again."""
+        """After a write that succeeded in good time, allow larger ones again."""
         if 2 * written >= self.max_records:
             self.max_records *= 2
         if self.max_records > self.limits.lines:
@@ -388,6 +401,7 @@ class _Pipe:
         return next(place for place, item in enumerate(items) if item is next_item)
 
     async def attempt(self, portion: _Portion) -> None:
+        self.began = now()
         if portion.ids is None:
             await self.sink.write(portion.records)
         else:

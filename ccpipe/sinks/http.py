@@ -101,7 +101,7 @@ class HttpSink(Sink):
         url
             The store's address, ``http://`` or ``https://``.
         timeout
-            Time limit for one write.
+            Time limit for one write; it is raised while the store takes longer for small ones.
         gzip
             Compress requests, to about a seventh: worth the CPU time on slow networks.
         user, password_file
@@ -133,7 +133,7 @@ class HttpSink(Sink):
         self.url = url.rstrip("/")
         self._shown = mask(self.url, "url")
         """The address for messages: a parameter of it may be a secret."""
-        self.timeout = aiohttp.ClientTimeout(total=float(timeout))
+        self.time_limit = self._connect_seconds = float(timeout)
         self.gzip = gzip
         self.user, self.password_file, self.token_file = user, password_file, token_file
         self.ca_file, self.cert_file, self.key_file = ca_file, cert_file, key_file
@@ -242,9 +242,12 @@ class HttpSink(Sink):
                 params=params,
                 data=_payload(body),
                 headers=headers,
+                timeout=self._timeout(),
                 allow_redirects=False,  # a redirected POST would become a GET
             ) as answer:
                 text = (await answer.content.read(EXCERPT)).decode(errors="replace").strip()
+        except aiohttp.ConnectionTimeoutError:
+            raise UnavailableError(f"{self._shown}{path}: the server does not respond") from None
         except TimeoutError:
             raise TimedOutError(f"{self._shown}{path}: no answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -258,7 +261,11 @@ class HttpSink(Sink):
     def _open(self) -> aiohttp.ClientSession:
         headers = {"User-Agent": "ccpipe", **self._credentials()}
         connector = aiohttp.TCPConnector(ssl=self._tls(), limit=1)
-        return aiohttp.ClientSession(timeout=self.timeout, headers=headers, connector=connector)
+        return aiohttp.ClientSession(headers=headers, connector=connector)
+
+    def _timeout(self) -> aiohttp.ClientTimeout:
+        """Return the limits of a request; connecting to a server does not get more time."""
+        return aiohttp.ClientTimeout(total=self.time_limit, sock_connect=self._connect_seconds)
 
     def _credentials(self) -> dict[str, str]:
         if self.token_file:

@@ -7,8 +7,9 @@ import pytest
 from ccpipe.errors import RejectedError, TimedOutError, UnavailableError
 from ccpipe.pipeline import Limits
 from ccpipe.pipeline.attempts import Attempts
+from ccpipe.pipeline.time_limit import TimeLimit
 from ccpipe.telemetry import Telemetry
-from tests.pipeline.parts import clock, play
+from tests.pipeline.parts import ListSink, clock, play
 
 
 async def hang() -> None:
@@ -21,8 +22,9 @@ def test_a_hanging_write_times_out() -> None:
 
     async def main() -> None:
         attempts = Attempts(Limits(timeout=5), Telemetry())
+        limit = TimeLimit(attempts.limits, ListSink())
         with pytest.raises(TimedOutError):
-            await attempts.retry(hang, "sink", splits=True)
+            await attempts.retry(hang, "sink", limit=limit)
         assert clock() == 5
 
     play(main())

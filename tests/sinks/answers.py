@@ -1,5 +1,7 @@
 """A server that answers as it is told: what no real store can be made to do."""
 
+import asyncio
+
 from aiohttp import web
 
 
@@ -8,6 +10,8 @@ class Answers:
 
     def __init__(self) -> None:
         self.status, self.text, self.silent = 204, "", False
+        self.seconds = 0.0
+        """How long each answer takes."""
         self.requests: list[web.Request] = []
         self.bodies: list[bytes] = []
         self.url = ""
@@ -19,5 +23,6 @@ class Answers:
         if self.silent:
             assert request.transport is not None
             request.transport.abort()
+        await asyncio.sleep(self.seconds)
         headers = {"Location": "/elsewhere"} if self.status in (301, 307) else {}
         return web.Response(status=self.status, text=self.text, headers=headers)

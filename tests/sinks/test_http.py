@@ -4,6 +4,7 @@ import importlib
 import socket
 import ssl
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,14 @@ from ccpipe.errors import (
     TimedOutError,
     UnavailableError,
 )
-from ccpipe.formats.lineprotocol import encode
+from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.sinks.http import HttpSink
 from tests.certificates import certificates
 from tests.conftest import free_port
 from tests.sinks.answers import Answers
-from tests.sinks.conftest import metric, serving
+from tests.sinks.conftest import NOON, SECOND, Given, carry, metric, serving
 
 
 class Lines(HttpSink):
@@ -92,6 +93,20 @@ async def test_a_server_that_is_too_slow() -> None:
         async with Lines(url=url, timeout=Duration(0.1)) as sink:
             with pytest.raises(TimedOutError, match="no answer in time"):
                 await sink.write([metric(1.0)])
+
+
+async def test_server_slower_than_the_timeout_gets_everything(
+    answers: Answers, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The timeout grows instead of failing for ever, and few records are sent again and again."""
+    answers.seconds = 1.0
+    records = [metric(float(i), time=NOON + i * SECOND) for i in range(1000)]
+    sink = Lines(url=answers.url, timeout=Duration(0.2))
+    assert await carry(Given(records[:500], records[500:]), sink) == []
+    copies = Counter(each.time for body in answers.bodies for each in decode(body))
+    assert len(copies) == len(records)
+    assert max(copies.values()) <= 6
+    assert "raise sink.timeout" in caplog.text
 
 
 async def test_a_token(answers: Answers, tmp_path: Path) -> None:

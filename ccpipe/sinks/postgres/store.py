@@ -56,6 +56,15 @@ class PostgresStore(Sink):
         self.database = Database(url, password_file, float(timeout), self.tables)
         self._once = Once()
 
+    @property
+    def time_limit(self) -> float:
+        """Time limit for each statement, in seconds; the server's own changes with reconnecting."""
+        return self.database.timeout
+
+    @time_limit.setter
+    def time_limit(self, seconds: float) -> None:
+        self.database.timeout = seconds
+
     @abstractmethod
     async def begin(self, connection: Any) -> None:
         """Perform periodic work before a batch, such as removing old rows."""

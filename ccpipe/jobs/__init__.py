@@ -6,12 +6,13 @@ downstream. Both live in a ``StateStore``, so that neither a crash nor a restart
 """
 
 from ccpipe.jobs.events import is_complete, is_stop_of, message
-from ccpipe.jobs.job import PENDING, RUNNING, Job, JobNode, is_final
+from ccpipe.jobs.job import PENDING, REQUEUED, RUNNING, Job, JobNode, is_final
 from ccpipe.jobs.lifecycle import REUSED, JobEvent, Lifecycle
 from ccpipe.jobs.outbox import Outbox
 
 __all__ = [
     "PENDING",
+    "REQUEUED",
     "REUSED",
     "RUNNING",
     "Job",

@@ -4,7 +4,7 @@ import msgspec
 
 from ccpipe.formats.clustercockpit import STATES
 
-PENDING, RUNNING = "pending", "running"
+PENDING, RUNNING, REQUEUED = "pending", "running", "requeued"
 _FINAL = frozenset(STATES)
 
 
@@ -36,7 +36,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Shared by all components of a heterogeneous job; 0 if the job is not one of them."""
     het_offset: int | None = None
     state: str = ""
-    """``PENDING``, ``RUNNING`` (also while suspended), or how it ended: one of ``STATES``."""
+    """``PENDING``, ``RUNNING`` (also while suspended), ``REQUEUED`` where only a run ended, or how
+    the job ended: one of ``STATES``."""
     user: str = ""
     project: str = ""
     """Project or account that is billed."""

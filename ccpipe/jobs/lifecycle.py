@@ -8,9 +8,11 @@ knows. The rules:
   the job has ended and its start was emitted. A job that is first seen at its end has both.
 - Both are emitted once. What comes later about a run that ended changes nothing.
 - A run that comes late, after a later one, is emitted when it is complete.
-- A record of a later run of the same id begins a new job: it starts after the end of the run
-  before or, where that end was never seen, was submitted after its start, is a higher ``run``, or
-  follows a record that has the job pending again. The run before is stopped as ``preempted``.
+- A job that is requeued goes on: it keeps the start of its first run, and stops when its last run
+  ends, since cc-backend refuses a second start of an id within a day. A run that ends as
+  ``REQUEUED``, or in a state of ``RUN_AGAIN`` of a job that is known to be pending again, does not
+  end the job. One that is cancelled while it waits has the end of its last run.
+- A run that starts after the job's stop was emitted is a new job.
 - Ids are used again some day. Where submissions lie more than ``REUSED`` apart, the end of the
   former job is unknown, and no stop is made up for it.
 - A start and a stop that become known together are neighbours in what ``take()`` returns, so that
@@ -25,7 +27,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from ccpipe.jobs.job import PENDING, Job
+from ccpipe.jobs.job import PENDING, REQUEUED, Job
 from ccpipe.pipeline.state import StateStore, StateTable
 
 log = logging.getLogger(__name__)
@@ -36,6 +38,8 @@ REUSED = 30 * 86400 * SECOND
 MAX_JOBS = 100_000
 """Maximum number of jobs per state (pending, running, ended) remembered; the oldest are dropped."""
 
+RUN_AGAIN = frozenset({"boot_fail", "node_fail", "preempted"})
+"""States in which a run ends, of a job that may run again."""
 MAX_RUNS = 8
 """Maximum number of runs of a job remembered."""
 CLOCK_CHANGES = (1800 * SECOND, 3600 * SECOND)
@@ -134,14 +138,13 @@ class Lifecycle:
         elif known.start and _precedes(job, known):
             self._add_earlier(job, time, ended)
             return
-        elif _is_later_run(job, known):
+        elif _is_other_job(job, known):
             if known.start:
-                self._supersede(known, job, time)
+                log.warning("job %d of %s: its id is used again, its end is unknown", *key[::-1])
+                self._forget(key)
             new = _Open(job, time)
         else:
-            is_newer = time >= known.time or (job.has_ended and job.start == known.start)
-            older, newer = (known.job, job) if is_newer else (job, known.job)
-            merged = older.updated(newer)
+            merged = _merged(known, job, time)
             if merged == known.job:
                 return  # unchanged, like most records of a poll
             new = msgspec.structs.replace(known, job=merged, time=max(time, known.time))
@@ -183,16 +186,6 @@ class Lifecycle:
         sent = self._emit("start_job", job, time)
         self._emit("stop_job", job, time)
         self._put_ended(job, time, sent)
-
-    def _supersede(self, known: _Open, job: Job, time: int) -> None:
-        """End a run whose end was never seen, because a later one has started."""
-        before = known.job
-        if before.submit and job.submit - before.submit > REUSED:
-            log.warning("job %d of %s: its id is used again, its end is unknown", *job.key[::-1])
-            self._forget(job.key)
-            return
-        end = job.submit if known.start < job.submit <= job.start else job.start
-        self._stop(known, msgspec.structs.replace(before, end=end, state="preempted"), time)
 
     def _stop(self, known: _Open, job: Job, time: int) -> None:
         stop = msgspec.structs.replace(job, start=known.start, end=max(job.end, known.start))
@@ -274,12 +267,28 @@ def _precedes(job: Job, known: _Open) -> bool:
     return 0 < job.start < known.start and 0 < job.end <= known.start
 
 
-def _is_later_run(job: Job, known: _Open) -> bool:
-    """Return whether a record describes a later run than the known one, which has not ended."""
+def _is_other_job(job: Job, known: _Open) -> bool:
+    """Return whether a record describes another job than the known one, which has not ended."""
+    before = known.job
     if not known.start:
-        return known.job.has_ended and max(job.start, job.submit) > known.job.end
-    return (
-        job.state != PENDING
-        and job.start > known.start
-        and (job.run > known.job.run or known.job.state == PENDING or job.submit > known.start)
-    )
+        return before.has_ended and max(job.start, job.submit) > before.end
+    is_later = job.state != PENDING and job.start > known.start
+    return is_later and bool(before.submit) and job.submit - before.submit > REUSED
+
+
+def _merged(known: _Open, job: Job, time: int) -> Job:
+    """Return what is known of a job, with a record of it, perhaps of one of its earlier runs."""
+    before = known.job
+    has_run_ended = job.has_ended or job.state == REQUEUED
+    if known.start and has_run_ended and 0 < job.start < before.start >= job.end:
+        return before  # the run before
+    if known.start and job.has_ended and before.state in (PENDING, REQUEUED):
+        if 0 < job.start <= before.start and job.state in RUN_AGAIN:
+            return msgspec.structs.replace(before, end=job.end)  # the next run is known to come
+        if not job.start and before.end:
+            job = msgspec.structs.replace(job, end=before.end)  # cancelled while it waited
+    is_newer = time >= known.time or (has_run_ended and job.start == before.start)
+    older, newer = (before, job) if is_newer else (job, before)
+    merged = older.updated(newer)
+    is_next_run = 0 < older.start < newer.start
+    return msgspec.structs.replace(merged, end=newer.end) if is_next_run else merged

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpipe.jobs import PENDING, REUSED, RUNNING, Job, JobNode, Lifecycle
+from ccpipe.jobs import PENDING, REQUEUED, REUSED, RUNNING, Job, JobNode, Lifecycle
 from ccpipe.pipeline.state import StateStore
 
 SECOND = 10**9
@@ -109,29 +109,69 @@ def test_an_older_record_does_not_override_a_newer_one() -> None:
     assert [event.job.partition for event in life.take()] == ["new", "new"]
 
 
-def test_a_requeued_job_starts_again() -> None:
-    """The same id with a start after the end of the run before is another run."""
+def test_run_after_the_end_is_another_job() -> None:
+    """The same id with a start after a stop that was emitted."""
     again: dict[str, Any] = {"submit": at(60)}
     records = [job(), ended(), job(PENDING, **again), job(begin=90, **again), ended(90, 99)]
     assert fed(lifecycle(), *records) == [START, STOP, ("start", 90, 0), ("stop", 90, 99)]
 
 
+AGAIN: dict[str, Any] = {"submit": at(60)}
+FIRST = ended(10, 50, REQUEUED)
+LOST = ended(10, 50, "node_fail")
+NEXT = [job(begin=90, **AGAIN), ended(90, 99, **AGAIN)]
+
+
 @pytest.mark.parametrize(
-    ("records", "stop"),
+    "records",
     [
-        ([job(PENDING), job(begin=90)], 90),
-        ([job(begin=90, submit=at(60))], 60),
-        ([job(begin=90, run=1)], 90),
+        [job(), FIRST, job(PENDING, **AGAIN), *NEXT],
+        [job(), job(PENDING, **AGAIN), FIRST, *NEXT],
+        [job(), job(PENDING, **AGAIN), LOST, LOST, *NEXT],
+        [job(), job(PENDING), LOST, job(PENDING, **AGAIN), *NEXT],
+        [job(), FIRST, ended(90, 99, **AGAIN)],
+        [job(), NEXT[0], LOST, FIRST, NEXT[1], LOST, FIRST],
+        [job(), ended(90, 99, **AGAIN), FIRST, LOST],
+        [FIRST, *NEXT],
+        [job(), FIRST, job(begin=60), ended(60, 80, REQUEUED), job(PENDING), FIRST, *NEXT],
     ],
 )
-def test_a_run_whose_end_was_never_seen_is_stopped_by_the_next(
-    records: list[Job], stop: int
+def test_requeued_job_has_one_start_and_one_stop(records: list[Job]) -> None:
+    """From the start of its first run to the end of its last one, however its runs are seen."""
+    assert fed(lifecycle(), *records) == [START, ("stop", 10, 99)]
+
+
+@pytest.mark.parametrize("run", [FIRST, LOST])
+def test_requeued_job_that_is_cancelled_while_it_waits_has_the_end_of_its_last_run(
+    run: Job,
 ) -> None:
-    """Pending again, submitted after its start, or a higher count: each tells a requeue."""
+    """A cancelled job that never started has no start of its own."""
+    cancelled = job("cancelled", start=0, end=at(300), nodes=(), **AGAIN)
     life = lifecycle()
-    found = fed(life, job(), *records)
-    assert found == [START, ("stop", 10, stop), ("start", 90, 0)]
-    assert fed(life, ended(90, 99)) == [("stop", 90, 99)]
+    assert fed(life, job(), job(PENDING, **AGAIN), run, cancelled, cancelled, run) == [START, STOP]
+
+
+def test_requeued_job_that_is_cancelled_has_the_state_and_run_that_it_ended_with() -> None:
+    """Its stop names the start that was emitted; nodes and end are those of the last run."""
+    life = lifecycle()
+    for second, record in enumerate([job(), FIRST, ended(90, 99, "cancelled", **AGAIN)]):
+        life.add(record, at(100 + second))
+    start, stop = life.take()
+    assert (start.job.start, start.job.nodes) == (at(10), (JobNode("n1"),))
+    assert (stop.job.state, stop.job.start, stop.job.end) == ("cancelled", at(10), at(99))
+
+
+@pytest.mark.parametrize("state", ["cancelled", "completed", "timeout"])
+def test_job_that_ends_while_it_seems_to_wait_has_ended(state: str) -> None:
+    """Slurm does not run a job again after that: it was cancelled during the epilog."""
+    assert fed(lifecycle(), job(), job(PENDING), ended(state=state)) == [START, STOP]
+
+
+def test_run_of_less_than_a_second_ends() -> None:
+    """Its end is its start, also of the last run of a requeued job."""
+    assert fed(lifecycle(), job(), ended(10, 10)) == [START, ("stop", 10, 10)]
+    records = [job(), FIRST, job(begin=90), ended(90, 90)]
+    assert fed(lifecycle(), *records) == [START, ("stop", 10, 90)]
 
 
 def test_another_start_alone_is_no_requeue() -> None:
@@ -240,7 +280,7 @@ records = st.builds(
         if state not in (PENDING, RUNNING)
         else job(state, begin, **known)
     ),
-    st.sampled_from([PENDING, RUNNING, "completed", "failed"]),
+    st.sampled_from([PENDING, RUNNING, REQUEUED, "completed", "failed"]),
     st.integers(0, 100),
     st.integers(0, 30),
     id=st.integers(1, 2),

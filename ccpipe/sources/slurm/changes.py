@@ -28,6 +28,9 @@ UNNAMED = "allocation"
 slurmctld reports starts in groups, every few seconds.
 """
 
+REQUEUEABLE = frozenset({"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "REQUEUED"})
+"""States of runs after which Slurm may run the job again."""
+
 Key = tuple[int, str, int, int]
 """Job, step, submission in seconds, and task: ``squeue -r`` shows pending tasks with one number."""
 
@@ -80,10 +83,15 @@ class Changes:
     def changed(
         self, poll: Poll, *, everything: bool = False
     ) -> Iterator[tuple[SlurmJob, tuple[Key, SentRecord]]]:
-        """Yield the changed records, each with the argument for ``acknowledge``."""
-        for row in self._rows(poll):
-            job = job_of_row(row, poll.allocation(row))
-            yield from self._if_changed(job, is_accounted=True, everything=everything)
+        """Yield the changed records, each with the argument for ``acknowledge``.
+
+        The end of a run that Slurm may requeue follows squeue's jobs: a reader then knows already
+        whether the job goes on.
+        """
+        rows = list(self._rows(poll))
+        for row in rows:
+            if row.state not in REQUEUEABLE:
+                yield from self._of_row(row, poll, everything=everything)
         for live in poll.jobs:
             job = job_of_live(live, _detail(poll, live.id.job, live.start))
             key = _key(job)
@@ -91,6 +99,15 @@ class Changes:
             if known and known.is_accounted and known.is_final and _is_same_run(job, known):
                 continue
             yield from self._if_changed(job, is_accounted=False, everything=everything)
+        for row in rows:
+            if row.state in REQUEUEABLE:
+                yield from self._of_row(row, poll, everything=everything)
+
+    def _of_row(
+        self, row: SacctRow, poll: Poll, *, everything: bool
+    ) -> Iterator[tuple[SlurmJob, tuple[Key, SentRecord]]]:
+        job = job_of_row(row, poll.allocation(row))
+        return self._if_changed(job, is_accounted=True, everything=everything)
 
     def _rows(self, poll: Poll) -> Iterator[SacctRow]:
         """Yield the rows that say more about their job than squeue does."""
@@ -183,7 +200,11 @@ _REQUEUED = frozenset({"REQUEUED", "REVOKED"})
 
 
 def _is_same_run(job: SlurmJob, known: SentRecord) -> bool:
-    return is_final_run(job) or (bool(known.start) and _seconds(job.start_time) == known.start)
+    """Return whether squeue shows the run that ended, or a job that waits until it has completed.
+
+    When it has, a requeued job is submitted again.
+    """
+    return is_final_run(job) or not job.start_time or _seconds(job.start_time) == known.start
 
 
 def _key(job: SlurmJob) -> Key:

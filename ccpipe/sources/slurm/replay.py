@@ -68,7 +68,8 @@ def _sacct(payload: bytes, poll: Poll) -> None:
 
 def _squeue(payload: bytes, poll: Poll) -> None:
     reading = read_squeue_json(payload) if _is_json(payload) else read_squeue(payload, zone=UTC)
-    poll.jobs = [pending_if_requeued(job, poll.time) for job in reading.records]
+    # A table may have been captured without times.
+    poll.jobs = [pending_if_requeued(j, poll.time) if j.start else j for j in reading.records]
     poll.rejected += reading.rejected
     poll.listed = frozenset(job.id.job for job in reading.records)
 

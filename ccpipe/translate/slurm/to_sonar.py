@@ -166,8 +166,9 @@ def pending_if_requeued(job: LiveJob, time: int) -> LiveJob:
     """Return a requeued job as pending while its last run still completes.
 
     `time` is when squeue was called. While an epilog runs, squeue prints such a job as COMPLETING
-    on the nodes of the run that ended, with the current time as its start, and the end of its time
-    limit from then on as its end. The end of a run that really completes has passed.
+    on the nodes of the run that ended, without a start or with the current time as its start, and
+    the end of its time limit from then on as its end. The end of a run that really completes has
+    passed.
     """
     if job.state != "COMPLETING" or not _ends_by_limit(job, time):
         return job
@@ -177,11 +178,9 @@ def pending_if_requeued(job: LiveJob, time: int) -> LiveJob:
 def _ends_by_limit(job: LiveJob, time: int) -> bool:
     """Return whether a job has not ended at a time: its end is that of its time limit."""
     limit = job.time_limit
-    if limit is not None and math.isinf(limit):
-        return job.start is not None and (job.end is None or job.end > time)
-    if job.start is None or job.end is None or job.end <= time:
-        return False
-    return limit is None or job.end - job.start == round(limit) * 10**9
+    if job.start is None or limit is None or math.isinf(limit):
+        return job.end is None or job.end > time
+    return job.end is not None and job.start < job.end == job.start + round(limit) * 10**9 > time
 
 
 PENDING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",

@@ -9,7 +9,7 @@ from ccpipe.formats.nodelist import expand
 from ccpipe.formats.slurm import gres, index_list
 from ccpipe.formats.sonar import JobId, SlurmJob
 from ccpipe.formats.sonar.types.timestamp import parse as parse_time
-from ccpipe.jobs import PENDING, RUNNING, Job, JobNode, is_final
+from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode, is_final
 
 Shared = Literal["none", "single_user", "multi_user"]
 
@@ -59,13 +59,10 @@ def job_of(
 
 
 def _state(record: SlurmJob) -> str:
-    """Return a state without what Slurm adds to it, as in ``CANCELLED by 1000``.
-
-    A run that ended to be queued again is ``preempted``, since ClusterCockpit has no word for it.
-    """
+    """Return a state without what Slurm adds to it, as in ``CANCELLED by 1000``."""
     state = record.job_state.partition(" ")[0]
     if state == "REQUEUED" and record.start_time and record.end_time:
-        return "preempted"
+        return REQUEUED
     if not state or is_final(state.lower()):
         return state.lower()
     return PENDING if state in _NEVER_STARTED else RUNNING

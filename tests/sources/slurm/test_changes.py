@@ -107,3 +107,17 @@ def test_requeued_run_has_ended() -> None:
     job = SlurmJob(job_id=7, job_state="REQUEUED")
     assert not is_final_run(job)
     assert is_final_run(replace(job, end_time="2026-11-20T10:35:04Z"))
+
+
+def test_end_of_a_requeued_run_follows_what_squeue_lists() -> None:
+    """A reader of NODE_FAIL then knows that the job goes on; squeue's job is sent once only."""
+    changes = Changes("")
+    assert states(changes, live(LIVE)) == ["RUNNING"]
+    waits = replace(LIVE, state="PENDING", start=None, node_list=None)
+    lost = Poll(TIME, [replace(ROW, state="NODE_FAIL")], [waits], frozenset({7}))
+    assert states(changes, lost) == ["PENDING", "NODE_FAIL"]
+    assert states(changes, live(waits)) == []
+    changes.note_listed(Poll(TIME + SECOND, listed=frozenset()))
+    assert changes.complete(TIME + SECOND) == TIME + SECOND  # nothing is waited for
+    again = replace(waits, submit=TIME + 10 * SECOND)
+    assert states(changes, live(again)) == ["PENDING"]

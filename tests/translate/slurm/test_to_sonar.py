@@ -93,6 +93,7 @@ def test_expected_times_are_left_out() -> None:
     [
         ("04:05:33", "04:15:33", "10:00", True),
         ("04:12:06", "NONE", "UNLIMITED", True),
+        ("N/A", "N/A", "10:00", True),
         ("04:05:15", "04:05:18", "10:00", False),
         ("03:55:33", "04:05:33", "10:00", False),
         ("04:05:15", "04:05:34", "10:00", False),
@@ -109,9 +110,8 @@ def test_requeued_job_is_pending_while_its_last_run_completes(
     """
     header = b"JOBID|STATE|SUBMIT_TIME|START_TIME|END_TIME|NODELIST|TIME_LIMIT\n"
     day = "2026-11-23T"
-    row = (
-        f"1|COMPLETING|{day}04:05:15|{day}{start}|{end if end == 'NONE' else day + end}|c1|{limit}"
-    )
+    begin, until = (f"{day}{text}" if ":" in text else text for text in (start, end))
+    row = f"1|COMPLETING|{day}04:05:15|{begin}|{until}|c1|{limit}"
     (found,) = read_squeue(header + row.encode(), zone=UTC).records
     now = timestamp.parse(f"{day}04:05:33Z")
     assert now is not None

@@ -214,7 +214,7 @@ def test_an_unlimited_job_has_no_walltime(translator: SonarToCc) -> None:
     assert "walltime" not in reported(translator, envelope(10, job))[0][1]
 
 
-def test_a_requeued_job_starts_again(translator: SonarToCc) -> None:
+def test_run_after_a_stop_is_another_start(translator: SonarToCc) -> None:
     """The same id with a later start, after a stop, is another run."""
     again = replace(COMPLETED, start_time=at(900), end_time=at(950), user_name="ann")
     events = reported(
@@ -297,15 +297,17 @@ def test_details_that_fit_nothing_cost_only_themselves() -> None:
     assert start["resources"] == [{"hostname": "c1"}, {"hostname": "c2"}]
 
 
-def test_requeued_run_stops_and_starts_again() -> None:
-    """The first run ends as preempted; REQUEUED without an end is pending again."""
+def test_requeued_job_starts_once_and_stops_at_its_real_end() -> None:
+    """REQUEUED is the end of a run, not of the job."""
     translator = SonarToCc(envelopes=False, stop_delay=Duration(0))
     requeued = replace(PENDING_AND_DETAILED, job_state="REQUEUED", end_time=at(100))
     pending = replace(requeued, start_time="", end_time="", nodes=(), submit_time=at(100))
     again = replace(PENDING_AND_DETAILED, submit_time=at(100), start_time=at(200))
+    done = replace(again, job_state="COMPLETED", end_time=at(330))
     events = [
         json.loads(str(message.value))
-        for second, job in enumerate((PENDING_AND_DETAILED, requeued, pending, again))
+        for second, job in enumerate((PENDING_AND_DETAILED, requeued, pending, again, done))
         for message in translator.feed([envelope(200 + second, job)])
     ]
-    assert [event.get("jobState") for event in events] == [None, "preempted", None]
+    assert [event["startTime"] for event in events] == [START, START]
+    assert (events[1]["stopTime"], events[1]["jobState"]) == (START + 330, "completed")

@@ -1,0 +1,83 @@
+"""Jobs that Slurm runs again, on a real cluster whose epilog takes its time: ``make slurm``."""
+
+import contextlib
+import functools
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.paths import ROOT
+from tests.slurm.cluster import Cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+
+EPILOG = (f"Epilog={ROOT}/tests/slurm/epilog.sh",)
+
+
+@pytest.mark.parametrize("cluster", [EPILOG], indirect=True)
+def test_requeued_jobs_start_once_and_stop_at_their_real_end(cluster: Cluster) -> None:
+    """By hand, by preemption, with a lost node, and cancelled while waiting: as sacct has it.
+
+    While the epilog of the run before lasts, squeue claims a start that never was.
+    """
+    jobs = {
+        "requeued": cluster.submit("-n1", "-w", "c1", "--requeue", wrap="sleep 12"),
+        "cancelled": cluster.submit("-n1", "-w", "c1", "--requeue", wrap="sleep 300"),
+        "lost": cluster.submit("-n1", "-w", "c2", "--requeue", wrap="sleep 12"),
+        "preempted": cluster.submit("-n4", "-w", "c3", "--requeue", wrap="sleep 12"),
+    }
+    cluster.start_bridge()
+    for job in jobs.values():
+        cluster.wait(functools.partial(has_started, cluster, job))
+    for name in ("requeued", "cancelled"):
+        cluster.run("scontrol", "requeue", str(jobs[name]))
+    cluster.submit("-n4", "-p", "urgent", wrap="sleep 1")
+    cluster.run("scontrol", "update", "nodename=c2", "state=down", "reason=test")
+    for name, job in jobs.items():
+        cluster.wait(functools.partial(waits, cluster, job))
+        if name == "cancelled":
+            cluster.run("scancel", str(job))
+        else:  # Slurm itself would let it wait for two minutes
+            cluster.run("scontrol", "update", f"jobid={job}", "starttime=now")
+    with contextlib.suppress(subprocess.CalledProcessError):  # it has come back by itself
+        cluster.run("scontrol", "update", "nodename=c2", "state=resume")
+    cluster.wait(lambda: len(stops(cluster)) >= len(jobs) + 1, 200)
+    cluster.end_bridge(signal.SIGTERM)
+
+    for name, job in jobs.items():
+        events = [event for event in cluster.events("job") if event["jobId"] == job]
+        assert [event["function"] for event in events] == ["start_job", "stop_job"], name
+        runs = runs_of(cluster, job)
+        assert len(runs) >= 2, name
+        start, stop = events
+        assert start["startTime"] == stop["startTime"] == int(runs[0]["Start"]), name
+        last = runs[-2] if name == "cancelled" else runs[-1]  # it never ran again
+        assert stop["stopTime"] == int(last["End"]), name
+        assert stop["jobState"] == ("cancelled" if name == "cancelled" else "completed"), name
+
+
+def has_started(cluster: Cluster, job: int) -> bool:
+    """Return whether the start of a job was written."""
+    return job in {event["jobId"] for event in cluster.events("job")}
+
+
+def waits(cluster: Cluster, job: int) -> bool:
+    """Return whether a job is pending; its epilog is over then."""
+    return cluster.state(job) == "PENDING"
+
+
+def stops(cluster: Cluster) -> list[dict[str, Any]]:
+    """Return all stops."""
+    return [event for event in cluster.events("job") if event["function"] == "stop_job"]
+
+
+def runs_of(cluster: Cluster, job: int) -> list[dict[str, str]]:
+    """Return sacct's rows of the runs of a job, the first one first."""
+    columns = ("Submit", "Start", "End", "State")
+    output = cluster.run(
+        "env", "SLURM_TIME_FORMAT=%s", "sacct", "-XDnP", "-j", str(job), "-o", ",".join(columns)
+    )
+    rows = [dict(zip(columns, line.split("|"), strict=True)) for line in output.splitlines()]
+    return sorted(rows, key=lambda row: int(row["Submit"]))

@@ -6,12 +6,17 @@ from typing import Any
 
 import pytest
 
+from ccpipe.bus.codecs import Packing
 from ccpipe.bus.codecs.line import LineCodec
-from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.source import NatsSource
+from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Recipe, Site, load
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import event
 from ccpipe.pipeline import Limits, Sink, Source, Translator, run
 from ccpipe.registry import build
+from ccpipe.sinks.http_post import HttpPostSink
 from ccpipe.telemetry import Telemetry
 from tests.paths import ROOT
 
@@ -79,13 +84,27 @@ def test_a_recipe_listens_where_its_cluster_publishes(path: Path) -> None:
         assert {pattern.split(".")[0] for pattern in source.patterns} == {"fritz"}
 
 
-@pytest.mark.parametrize("name", ["gridengine", "sonar-to-cc"])
-def test_events_for_clustercockpit_are_in_nanoseconds(name: str) -> None:
-    """Which cc-lib's receivers read; in seconds they would be stored in 1970."""
-    *_, sink = parts(BRIDGES / f"{name}.toml")
-    assert isinstance(sink, NatsSink)
-    assert isinstance(sink.codec, LineCodec)
-    assert sink.codec.event_precision == "ns"
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipe_sends_events_in_nanoseconds(path: Path) -> None:
+    """Which cc-lib's receivers read; in seconds they would be stored in 1970.
+
+    Stores that are told the unit, or that take no lines, and recipes of metrics alone do not send
+    events so.
+    """
+    *_, sink = parts(path)
+    if any(table.get("kinds") == ["metric"] for table in load(path, Recipe, environ={}).translate):
+        return
+    codec = getattr(sink, "codec", None)
+    if isinstance(codec, LineCodec):
+        at = event("job", "stop_job", "{}", time=1795170834 * 10**9, tags={"type": "node"})
+        subjects, packing = Subjects.of(Site(cluster="fox")), Packing(1000, 2**16, 2**20)
+        [(_, payload)] = codec.encode(Messages([at]), subjects, packing)
+        assert payload.endswith(b" 1795170834000000000\n")
+        assert codec.event_precision == "ns"
+    elif isinstance(sink, HttpPostSink):
+        assert sink.precision == "ns"
+    else:
+        assert codec is None or isinstance(codec, SonarCodec)
 
 
 async def test_the_recipe_that_needs_nothing() -> None:

@@ -10,7 +10,6 @@ import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from datetime import datetime
 from typing import Any, Literal, NamedTuple, Self
 
 from ccpipe.bus.codecs import Codec
@@ -124,7 +123,7 @@ class NatsSource(Source):
         self._acknowledged = deque[str](maxlen=REMEMBERED)  # sent, or could not be sent
         self._redelivery = Redelivery()
         self._settled = -1  # connection number since which no older message can arrive
-        self._created: datetime | None = None  # when the consumer was
+        self._identity = ""  # of the consumer
         self._stopped = asyncio.Event()
         self._changed = asyncio.Event()  # messages are waiting, or the end is reached
         self._emptied = asyncio.Event()  # there is room for more
@@ -381,7 +380,7 @@ class NatsSource(Source):
                     self._stream = ""
                     return
                 self.telemetry.expect(self, STUCK_SECONDS)
-                await self._acknowledge_again(found.created)
+                await self._acknowledge_again(found.identity)
                 missing = found.num_ack_pending - len(self._held())
                 if missing <= 0 or found.num_waiting:
                     break
@@ -393,18 +392,18 @@ class NatsSource(Source):
             await wait_for_event(self._stopped, 0.2)
         self._settled = connection
 
-    async def _acknowledge_again(self, created: datetime) -> None:
+    async def _acknowledge_again(self, identity: str) -> None:
         """Repeat acknowledgements that may have been lost with a connection or a killed broker.
 
         Not for a recreated consumer, which assigns the same numbers to other messages.
         """
-        if self._created == created:
+        if self._identity == identity:
             self._redelivery.expect([*self._acknowledged, *self._held()])
             await self.bus.publish_each(list(self._acknowledged), b"+ACK")
         else:
             self._redelivery.clear()
         self._acknowledged.clear()
-        self._created = created
+        self._identity = identity
 
     async def _empty(self, deadline: float) -> None:
         """Read until the stream is empty; an unreachable broker is not waited for."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -11,8 +12,21 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import nats.errors
+
 from tests.chaos.account import Account, in_file, in_parquet
-from tests.chaos.faults.flow import LINES, RATE, Act, fault, finished, meanwhile, sent
+from tests.chaos.faults.flow import (
+    LINES,
+    RATE,
+    Act,
+    asking,
+    dead_letters,
+    drained,
+    fault,
+    finished,
+    meanwhile,
+    sent,
+)
 from tests.chaos.faults.processes import broker_and_bridge
 from tests.chaos.lab import Lab, Process, numbered
 from tests.chaos.store import LyingStore
@@ -23,6 +37,46 @@ from tests.servers.postgres import Server
 async def kill_both_parquet(folder: Path, rounds: int) -> Account:
     """The store knows by the messages' ids what it has."""
     return await into_parquet(folder, rounds, broker_and_bridge)
+
+
+@fault("SIGKILL of broker and bridge at once, into Parquet files, small messages with ids")
+async def kill_both_small_messages(folder: Path, rounds: int) -> Account:
+    """Some are always stored and not acknowledged on the broker's disk when both are killed."""
+    async with Lab(folder).open() as lab:
+        bridge = lab.bridge(f'use = "parquet"\ndir = "{folder}/parquet"')
+        await bridge.start()
+        await asking(lab)
+        sending = asyncio.create_task(publish_small(lab, LINES * rounds))
+        chance = random.Random(rounds)
+        for _ in range(rounds):
+            await asyncio.sleep(chance.uniform(0.5, 1.5))
+            await broker_and_bridge(lab, bridge)
+        await sending
+        await drained(lab)
+        assert await bridge.end() == 0, bridge.text()
+        dead = await dead_letters(lab)
+        return Account.of(range(LINES * rounds), in_parquet(folder / "parquet"), dead)
+
+
+async def publish_small(lab: Lab, count: int, each: int = 5) -> None:
+    """Publish lines, a few in a message; one that the broker did not confirm is sent again."""
+
+    async def ignore(_: Exception) -> None:
+        """Say nothing of each attempt."""
+
+    options = {"max_reconnect_attempts": -1, "reconnect_time_wait": 0.1, "error_cb": ignore}
+    client = await lab.connect(**options)
+    jetstream = client.jetstream(timeout=2)
+    for first in range(0, count, each):
+        payload = numbered(each, first=first)
+        while True:
+            try:
+                await jetstream.publish(lab.subject, payload, headers={"Nats-Msg-Id": f"{first}"})
+                break
+            except (nats.errors.Error, TimeoutError):
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(each / RATE)
+    await client.close()
 
 
 @fault("SIGSTOP of the bridge beyond ack_wait, into Parquet files")

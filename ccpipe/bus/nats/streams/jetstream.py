@@ -83,6 +83,14 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, (self.ts - self.state.first_ts).total_seconds())
 
 
+IDENTITY = "ccpipe.identity"
+"""Key of a consumer's metadata that distinguishes it from a later one of the same name.
+
+The time of its creation does not: nats-server 2.15 reports a new one when a process names the
+consumer's configuration again after a restart of the server, and versions before 2.15 store it.
+"""
+
+
 class Position(msgspec.Struct, frozen=True):
     """Position of a consumer: in its own deliveries, and in the stream."""
 
@@ -106,6 +114,12 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
     num_redelivered: int = 0
     num_waiting: int = 0
     """Number of open pull requests: more than 0 if a bridge is running."""
+
+    @property
+    def identity(self) -> str:
+        """What distinguishes it from a later consumer of the same name."""
+        found = (self.config.get("metadata") or {}).get(IDENTITY)
+        return str(found or f"{self.created:%Y-%m-%dT%H:%M:%S.%fZ}")
 
     @property
     def subjects(self) -> list[str]:

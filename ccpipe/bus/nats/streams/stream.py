@@ -1,6 +1,7 @@
 """JetStream: the streams that store a cluster's messages, and the consumers that read them."""
 
 import logging
+import secrets
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,12 +10,20 @@ import nats.js.errors
 from nats.js import JetStreamContext, api
 
 from ccpipe.bus.nats.explain import explain
-from ccpipe.bus.nats.streams.jetstream import NANOSECONDS, Stream, call, names_of, stream_of
+from ccpipe.bus.nats.streams.jetstream import (
+    IDENTITY,
+    NANOSECONDS,
+    Stream,
+    call,
+    consumer_of,
+    names_of,
+    stream_of,
+)
 from ccpipe.bus.nats.streams.partitions import partitions_of, transform
 from ccpipe.bus.subjects import KEPT, Subjects, covers, escape, minimal
 from ccpipe.config import Bus, Duration, Size
 from ccpipe.config.dump import with_unit
-from ccpipe.errors import ConfigError
+from ccpipe.errors import ConfigError, UnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -253,7 +262,8 @@ async def ensure_consumer(
 ) -> str:
     """Find or create the durable consumer that keeps a bridge's position.
 
-    Returns an identifier of the consumer, distinct from that of a later one of the same name.
+    Returns an identifier of the consumer, distinct from that of a later one of the same name, and
+    the same for all bridges that share it, however often they and the broker start.
 
     Raises
     ------
@@ -263,6 +273,7 @@ async def ensure_consumer(
         if a consumer of that name exists with other subjects or settings.
 
     """
+    found = await consumer_of(jetstream, stream, durable)
     config = api.ConsumerConfig(
         durable_name=durable,
         ack_policy=api.AckPolicy.EXPLICIT,
@@ -270,9 +281,10 @@ async def ensure_consumer(
         max_ack_pending=-1,  # the pipe itself limits what is unacknowledged
         filter_subjects=patterns,
         description=owner or "a ccpipe bridge",
+        metadata={IDENTITY: found.identity if found else secrets.token_hex(8)},
     )
     try:
-        info = await jetstream.add_consumer(stream, config)
+        await jetstream.add_consumer(stream, config)
     except nats.js.errors.BadRequestError as error:
         raise ConfigError(f"consumer {durable!r} of stream {stream}: {error.description}") from None
     except nats.js.errors.ServerError as error:
@@ -281,8 +293,10 @@ async def ensure_consumer(
         raise ConfigError(f"consumer {durable!r} of stream {stream}: {error.description}") from None
     except (nats.errors.Error, TimeoutError) as error:
         raise explain(error, f"creating the consumer {durable}") from None
-    made = f" {info.created:%Y-%m-%dT%H:%M:%S.%fZ}" if info.created else ""
-    return f"{stream} {durable}{made}"
+    made = await consumer_of(jetstream, stream, durable)  # maybe by another bridge meanwhile
+    if made is None:
+        raise UnavailableError(f"the consumer {durable} of stream {stream} was deleted")
+    return f"{stream} {durable} {made.identity}"
 
 
 async def refuse_others(

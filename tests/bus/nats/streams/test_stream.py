@@ -1,11 +1,15 @@
 """Streams and durable consumers on a real broker."""
 
+import os
+import signal
 from collections.abc import AsyncIterator
 
 import pytest
 from nats.js import JetStreamContext, api
 
 from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.server import NatsServer
+from ccpipe.bus.nats.streams.jetstream import IDENTITY
 from ccpipe.bus.nats.streams.stream import (
     DEAD_SECONDS,
     ensure_consumer,
@@ -16,6 +20,7 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually
 
 METRICS = ["fox%2Etest.metrics"]
 
@@ -83,6 +88,42 @@ async def test_a_consumer_is_created_once(site: Site, jetstream: JetStreamContex
     info = await jetstream.consumer_info(name, "bridge")
     assert info.config.ack_wait == 20
     assert len(await jetstream.consumers_info(name)) == 1
+
+
+async def test_consumer_keeps_its_identity_when_the_server_was_killed(
+    site: Site, nats_server: NatsServer
+) -> None:
+    """However often, and though its configuration changes; one made anew has another identity."""
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        jetstream = bus.jetstream()
+        name = await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS)
+        first = await ensure_consumer(jetstream, name, "bridge", METRICS, 20)
+        for turn in range(3):
+            assert nats_server.pid is not None
+            os.kill(nats_server.pid, signal.SIGKILL)
+            await eventually(lambda before=turn: bus.connects > before)  # type: ignore[misc]
+            for _ in range(2):
+                again = await ensure_consumer(jetstream, name, "bridge", METRICS, 20 + turn)
+                assert again == first
+        await jetstream.delete_consumer(name, "bridge")
+        assert await ensure_consumer(jetstream, name, "bridge", METRICS, 20) != first
+
+
+async def test_consumer_of_an_earlier_version_keeps_its_identity(
+    site: Site, jetstream: JetStreamContext
+) -> None:
+    """It was the time of its creation, by which files and tables know its messages."""
+    name = await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS)
+    old = api.ConsumerConfig(
+        durable_name="bridge", ack_policy=api.AckPolicy.EXPLICIT, filter_subjects=METRICS
+    )
+    made = (await jetstream.add_consumer(name, old)).created
+    assert made is not None
+    for _ in range(2):
+        found = await ensure_consumer(jetstream, name, "bridge", METRICS, 20)
+        assert found == f"{name} bridge {made:%Y-%m-%dT%H:%M:%S.%fZ}"
+    metadata = (await jetstream.consumer_info(name, "bridge")).config.metadata or {}
+    assert metadata[IDENTITY] == f"{made:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 async def test_a_consumer_that_the_broker_refuses_is_a_mistake_in_the_recipe(

@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -67,9 +67,9 @@ class Door(NamedTuple):
 async def http_source(tmp_path: Path, **options: str) -> AsyncIterator[Door]:
     """The source ``http``."""
     (tmp_path / "users").write_text("fox:secret\n")
-    users = str(tmp_path / "users")
+    more: dict[str, Any] = {"users_file": str(tmp_path / "users"), **options}
     listen = f"127.0.0.1:{free_port()}"
-    async with HttpSource(listen=listen, users_file=users, **options) as source:  # type: ignore[arg-type]
+    async with HttpSource(site=Site(cluster="fox"), listen=listen, **more) as source:
         yield Door(source.port, source.limits, "/ping")
 
 

@@ -14,20 +14,28 @@ An answer of 204 means that what was sent is safe: a request waits until the sin
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal, Self
 
-from ccpipe.config import Duration, Size, listen_address
+from ccpipe.config import Duration, Site, Size, listen_address
 from ccpipe.errors import ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol import Lines, Precision, decode
+from ccpipe.formats.lineprotocol.lines import RejectedLine
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.formats.sonar.stream import RejectedEnvelope
 from ccpipe.listening import MAX_CONNECTIONS, REQUEST_SECONDS, ConnectionLimits, listen, peer_of
 from ccpipe.pipeline import Batch, Source
-from ccpipe.sources.http_requests import Credentials, Refused, read_body, server_tls_context
+from ccpipe.sources.http_requests import (
+    Clusters,
+    Credentials,
+    Refused,
+    read_body,
+    server_tls_context,
+)
 
 try:
     from aiohttp import web
@@ -58,10 +66,13 @@ class HttpSource(Source):
     def __init__(
         self,
         *,
+        site: Site,
         listen: str = "127.0.0.1:8086",
         format: Literal["line", "sonar"] = "line",  # noqa: A002 - the key in recipes
         users_file: str = "",
         token_file: str = "",
+        clusters: dict[str, list[str]] = {},  # noqa: B006 - copied for each
+        token_clusters: list[str] = [],  # noqa: B006 - copied for each
         cert_file: str = "",
         key_file: str = "",
         connections: int = MAX_CONNECTIONS,
@@ -81,6 +92,12 @@ class HttpSource(Source):
             File with lines ``user:password``, one of which is then required (HTTP Basic).
         token_file
             File containing a token that is also accepted (HTTP ``Token`` or ``Bearer``).
+        clusters
+            Clusters that each user may write for, ``*`` being all. Other users write for the
+            cluster of their own name and, with ``line``, for the bridge's cluster, to which lines
+            without the tag ``cluster`` belong.
+        token_clusters
+            Clusters that the token may write for; default: the bridge's cluster.
         cert_file, key_file
             Server certificate and private key; enables HTTPS and disables HTTP.
         connections
@@ -106,8 +123,10 @@ class HttpSource(Source):
         self.gives = Messages if format == "line" else Envelopes
         if connections < 1:
             raise ConfigError("connections: must be at least 1")
-        self.connections = connections
+        self.cluster = site.cluster
         self.users_file, self.token_file = users_file, token_file
+        self.clusters, self.token_clusters = clusters, token_clusters or [site.cluster]
+        self.connections = connections
         self.cert_file, self.key_file = cert_file, key_file
         self.timeout, self.max_body, self.memory = float(timeout), max_body, memory
         self.held = 0
@@ -118,12 +137,21 @@ class HttpSource(Source):
 
     async def check(self) -> None:
         """Check that the configured files can be read; raises ConfigError."""
-        Credentials.read(self.users_file, self.token_file)
+        self._read_credentials()
         server_tls_context(self.cert_file, self.key_file)
+
+    def _read_credentials(self) -> Credentials:
+        return Credentials.read(
+            self.users_file,
+            self.token_file,
+            self.clusters,
+            self.token_clusters,
+            everyones=[self.cluster] if self.format == "line" else [],
+        )
 
     async def __aenter__(self) -> Self:
         """Listen; raises ConfigError if that is impossible."""
-        self._credentials = Credentials.read(self.users_file, self.token_file)
+        self._credentials = self._read_credentials()
         app = web.Application()
         for path in ("/ping", "/health"):
             app.router.add_get(path, self._ping)
@@ -180,11 +208,11 @@ class HttpSource(Source):
     async def _post(self, request: web.Request) -> web.Response:
         """Answer a request once its records are stored."""
         try:
-            self._credentials.check(request.headers.get("Authorization", ""))
             if self._stopping:
                 raise Refused(503, "shutting down")
             async with asyncio.timeout(self.timeout):
-                return await self._receive(request)
+                clusters = self._credentials.check(request.headers.get("Authorization", ""))
+                return await self._receive(request, clusters)
         except TimeoutError:
             return _error(503, "not written in time; please retry")
         except asyncio.CancelledError:
@@ -194,35 +222,35 @@ class HttpSource(Source):
         except Refused as refused:
             return _error(refused.status, str(refused))
 
-    async def _receive(self, request: web.Request) -> web.Response:
+    def _take(self, size: int) -> None:
+        self.held += size
+        if self.held > self.memory:
+            raise Refused(503, "too many pending requests")
+
+    async def _receive(self, request: web.Request, clusters: Clusters) -> web.Response:
         taken = 0
 
         def take(size: int) -> None:
             nonlocal taken
             taken += size
-            self.held += size
-            if self.held > self.memory:
-                raise Refused(503, "too many pending requests")
+            self._take(size)
 
+        if self._credentials.are_required:
+            self.limits.keep(peer_of(request))
         try:
-            if self._credentials.are_required:
-                self.limits.keep(peer_of(request))
             body = await read_body(request, self.max_body, take)
             self.limits.keep(peer_of(request))
             records = self._decode(request, body)
-            if len(records):
-                origin = f"http://{request.remote or '?'}{request.path}"
-                await self._until_safe(records, origin)
+            clusters.check(self._clusters_of(records))
+            reasons = _Reasons()
+            await self._store(records, request, reasons)
         finally:
             self.held -= taken
-        if bad := records.rejected:
-            reasons = "; ".join(f"line {one.line}: {one.reason}" for one in bad[:_REASONS])
-            return _error(400, f"partial write: {reasons}; dropped={len(bad)}")
-        return web.Response(status=204)
+        return reasons.response()
 
-    def _decode(self, request: web.Request, body: bytes) -> Messages | Lines | Envelopes:
+    def _decode(self, request: web.Request, body: bytes) -> Lines | Envelopes:
         if self.format == "sonar":
-            if request.path.rpartition("/")[2].rpartition(".")[2] not in _TYPES:
+            if _type_of(request) not in _TYPES:
                 raise Refused(404, "expected a path that ends in sample, sysinfo, job or cluster")
             found, rejected = decode_sonar(body)
             return Envelopes(found, rejected=rejected, size=len(body))
@@ -232,7 +260,24 @@ class HttpSource(Source):
         lines = decode(body, precision=precision, dialect="influx")
         return lines.fill_missing_times(time.time_ns())
 
-    async def _until_safe(self, records: Messages | Lines | Envelopes, origin: str) -> None:
+    def _clusters_of(self, records: Lines | Envelopes) -> set[str]:
+        """Return the clusters that records are published for."""
+        if isinstance(records, Envelopes):
+            found = records.clusters()
+        else:
+            series = records.table.series
+            found = {series[code].tags.get("cluster", "") for code in set(records.series)}
+        return {name or self.cluster for name in found}
+
+    async def _store(
+        self, records: Lines | Envelopes, request: web.Request, reasons: "_Reasons"
+    ) -> None:
+        """Hand records to the pipe and wait until they are stored; note what was rejected."""
+        reasons.add(records.rejected)
+        if len(records):
+            await self._until_safe(records, f"http://{request.remote or '?'}{request.path}")
+
+    async def _until_safe(self, records: Lines | Envelopes, origin: str) -> None:
         if self._stopping:  # since its first byte arrived
             raise Refused(503, "shutting down")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -249,6 +294,29 @@ class HttpSource(Source):
         finally:
             self._unsafe.discard(done)
             waiting.batch = None
+
+
+class _Reasons:
+    """What was rejected in a request, for its response."""
+
+    def __init__(self) -> None:
+        self.rejected = 0
+        self._first: list[str] = []
+
+    def add(self, rejected: Sequence[RejectedLine] | Sequence[RejectedEnvelope]) -> None:
+        self.rejected += len(rejected)
+        for one in rejected[: _REASONS - len(self._first)]:
+            self._first.append(f"line {one.line}: {one.reason}")
+
+    def response(self) -> web.Response:
+        if not self.rejected:
+            return web.Response(status=204)
+        return _error(400, f"partial write: {'; '.join(self._first)}; dropped={self.rejected}")
+
+
+def _type_of(request: web.Request) -> str:
+    """Return the last word of the path: the type of an envelope, or anything."""
+    return request.path.rpartition("/")[2].rpartition(".")[2]
 
 
 def _error(status: int, reason: str) -> web.Response:

@@ -1,12 +1,13 @@
-"""HTTP requests from untrusted clients: authentication, and bodies of bounded size."""
+"""HTTP requests from untrusted clients: who may write for which clusters, and bounded bodies."""
 
 import base64
 import hmac
 import ssl
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ccpipe.config import read_secret
@@ -28,15 +29,45 @@ class Refused(Exception):  # noqa: N818 - a response, not an internal error
         self.status = status
 
 
+class Clusters(NamedTuple):
+    """The clusters that a client may write for."""
+
+    names: frozenset[str]
+    """``*`` stands for all."""
+
+    def check(self, written: Iterable[str]) -> None:
+        """Check the clusters of what it sent; raises Refused with 403."""
+        if "*" not in self.names and (foreign := sorted({*written} - self.names)):
+            allowed = ", ".join(sorted(self.names)) or "none"
+            raise Refused(
+                HTTPStatus.FORBIDDEN,
+                f"not allowed to write for cluster {foreign[0][:100]!r} (allowed: {allowed})",
+            )
+
+
+ALL_CLUSTERS = Clusters(frozenset("*"))
+
+
 class Credentials(NamedTuple):
-    """The accepted users and token."""
+    """The accepted users and token, and what each may write."""
 
     users: Mapping[str, str]
     """Passwords by user."""
     token: str
+    clusters: Mapping[str, Collection[str]] = {}
+    """Clusters by user; other users write for the cluster of their own name and for `everyones`."""
+    token_clusters: Collection[str] = ()
+    everyones: Collection[str] = ()
 
     @classmethod
-    def read(cls, users_file: str, token_file: str) -> Self:
+    def read(
+        cls,
+        users_file: str,
+        token_file: str,
+        clusters: Mapping[str, Collection[str]] = MappingProxyType({}),
+        token_clusters: Collection[str] = (),
+        everyones: Collection[str] = (),
+    ) -> Self:
         """Read the configured files; raises ConfigError."""
         users: dict[str, str] = {}
         if users_file:
@@ -53,26 +84,40 @@ class Credentials(NamedTuple):
                 users[user] = password
             if not users:
                 raise ConfigError(f"users_file: {users_file} names no user")
-        return cls(users, read_secret("token_file", token_file) if token_file else "")
+        if unknown := sorted(clusters.keys() - users.keys()):
+            raise ConfigError(f"clusters: {unknown[0]!r} is not a user of users_file")
+        token = read_secret("token_file", token_file) if token_file else ""
+        return cls(users, token, clusters, token_clusters, everyones)
 
     @property
     def are_required(self) -> bool:
         """Whether clients must authenticate."""
         return bool(self.users or self.token)
 
-    def check(self, authorization: str) -> None:
+    def check(self, authorization: str) -> Clusters:
         """Check the header of a request; raises Refused with 401."""
         if not self.are_required:
-            return
+            return ALL_CLUSTERS
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() in ("token", "bearer"):
             if self.token and _equal(given.strip(), self.token):
-                return
+                return Clusters(frozenset(self.token_clusters))
         elif scheme.lower() == "basic":
             user, _, password = _decoded(given).partition(":")
-            if _equal(password, self.users.get(user, "")) and user in self.users:
-                return
-        raise Refused(HTTPStatus.UNAUTHORIZED, "unknown user, password or token")
+            return self.check_user(user, password)
+        raise _unknown()
+
+    def check_user(self, user: str, password: str) -> Clusters:
+        """Check a password; raises Refused with 401."""
+        if not self.are_required:
+            return ALL_CLUSTERS
+        if not (_equal(password, self.users.get(user, "")) and user in self.users):
+            raise _unknown()
+        return Clusters(frozenset(self.clusters.get(user, [user, *self.everyones])))
+
+
+def _unknown() -> Refused:
+    return Refused(HTTPStatus.UNAUTHORIZED, "unknown user, password or token")
 
 
 def _decoded(basic: str) -> str:
@@ -109,22 +154,28 @@ async def read_body(request: "web.Request", limit: int, take: Callable[[int], No
         with 413 if it is larger, 415 if its encoding is unknown, 400 if it is corrupt.
 
     """
+    parts: list[bytes] = []
+    async for part in body_parts(request, limit):
+        take(len(part))
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def body_parts(request: "web.Request", limit: int) -> AsyncIterator[bytes]:
+    """Yield a body in parts of bounded size, decompressed; raises Refused as `read_body` does."""
     encoding = request.headers.get("Content-Encoding", "identity").lower()
     if encoding not in ("identity", "gzip", "deflate", ""):
         raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding {encoding}")
     unpack = Unpacker() if encoding in ("gzip", "deflate") else None
-    parts: list[bytes] = []
     size = 0
     async for chunk in request.content.iter_any():
         for part in unpack.pieces(chunk) if unpack else (chunk,):
             size += len(part)
-            take(len(part))
             if size > limit:
                 raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {limit} bytes")
-            parts.append(part)
+            yield part
     if unpack and not unpack.ended:
         raise Refused(HTTPStatus.BAD_REQUEST, f"the {encoding} body is cut off")
-    return b"".join(parts)
 
 
 class Unpacker:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from ccpipe.config import Site
 from ccpipe.errors import ConfigError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.formats.sonar import decode as decode_sonar
@@ -80,7 +81,7 @@ async def test_to_ccpipe_itself() -> None:
             """Nobody is asked."""
 
     kept, stop, telemetry = Kept(), asyncio.Event(), Telemetry()
-    source = HttpSource(listen=listen)
+    source = HttpSource(site=Site(cluster="fox"), listen=listen)
     receiving = asyncio.create_task(run(source, kept, stop=stop, telemetry=telemetry))
     await eventually(lambda: telemetry.ready or receiving.done())
     records = [metric(float(n), time=NOON) for n in range(10)]

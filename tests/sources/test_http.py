@@ -78,7 +78,7 @@ async def running(
     sink: Sink, stop: asyncio.Event | None = None, **options: Any
 ) -> AsyncIterator[Client]:
     """Run a pipe from a source on a free port to a sink."""
-    source = HttpSource(listen=f"127.0.0.1:{free_port()}", **options)
+    source = HttpSource(site=Site(cluster="fox"), listen=f"127.0.0.1:{free_port()}", **options)
     telemetry, stop = Telemetry(), stop or asyncio.Event()
     pipe = asyncio.create_task(run(source, sink, telemetry=telemetry, stop=stop))
     await eventually(lambda: telemetry.ready or pipe.done())
@@ -252,6 +252,66 @@ async def test_credentials(tmp_path: Path) -> None:
         assert (await client.post(LINE))[0] == 401
 
 
+def basic(user: str) -> dict[str, str]:
+    """Return the header of a user whose password is ``x``."""
+    pair = base64.b64encode(f"{user}:x".encode()).decode()
+    return {"Authorization": f"Basic {pair}"}
+
+
+async def test_user_writes_lines_only_for_clusters_that_are_allowed(tmp_path: Path) -> None:
+    """One's own cluster and the bridge's, or those of the options; the rest is refused whole."""
+    (tmp_path / "users").write_text("hare:x\nowl:x\nadmin:x\nstranger:x\n")
+    (tmp_path / "token").write_text("t0k3n\n")
+    options: dict[str, Any] = {
+        "users_file": str(tmp_path / "users"),
+        "token_file": str(tmp_path / "token"),
+        "clusters": {"owl": ["owl", "eule"], "admin": ["*"], "stranger": []},
+    }
+    allowed = {  # "" is a line without the tag, which is for the bridge's cluster
+        "hare": {"", "fox", "hare"}, "owl": {"owl", "eule"}, "stranger": set(),
+        "admin": {"", "fox", "hare", "owl", "eule", "x"},
+        "token": {"", "fox"},
+    }  # fmt: skip
+    sink = Gate()
+    async with running(sink, **options) as client:
+        for user, clusters in allowed.items():
+            headers = {"Authorization": "Token t0k3n"} if user == "token" else basic(user)
+            for cluster in ("", "fox", "hare", "owl", "eule", "x"):
+                tag = f",cluster={cluster}" if cluster else ""
+                body = LINE + f"m{tag},user={user} value=1 1\n".encode()
+                if cluster not in {"", "fox"}:
+                    body = body.removeprefix(LINE)
+                before = len(sink.written)
+                status, text = await client.post(body, headers=headers)
+                assert status == (204 if cluster in clusters else 403), (user, cluster)
+                if status == 403:
+                    assert len(sink.written) == before
+                    assert repr(cluster or "fox") in text
+    async with running(sink, token_file=options["token_file"], token_clusters=["owl"]) as client:
+        headers = {"Authorization": "Bearer t0k3n"}
+        assert (await client.post(LINE, headers=headers))[0] == 403
+        assert (await client.post(b"m,cluster=owl value=1 1\n", headers=headers))[0] == 204
+
+
+async def test_user_writes_envelopes_only_for_own_cluster(tmp_path: Path) -> None:
+    """A user is a cluster, as in Jobanalyzer: 20 invented clusters are refused."""
+    (tmp_path / "users").write_text("fox:x\nhare:x\n")
+    sink = SonarGate()
+    async with running(sink, format="sonar", users_file=str(tmp_path / "users")) as client:
+        for name in ["hare", *(f"invented-{number}" for number in range(20))]:
+            for envelope in (envelope_of(name), error_of(name)):
+                body = json.dumps(envelope).encode()
+                assert (await client.post(body, "/api/cluster", headers=basic("fox")))[0] == 403
+                both = json.dumps(envelope_of("fox")).encode() + b"\n" + body
+                assert (await client.post(both, "/api/cluster", headers=basic("fox")))[0] == 403
+        assert not sink.written
+        for name in ("fox", "hare"):
+            for envelope in (envelope_of(name), error_of(name)):
+                body = json.dumps(envelope).encode()
+                assert (await client.post(body, "/api/cluster", headers=basic(name)))[0] == 204
+    assert [each.data is None for each in sink.written] == [False, True, False, True]
+
+
 async def test_tls(tmp_path: Path) -> None:
     """With a certificate it speaks HTTPS."""
     made = certificates(tmp_path)
@@ -264,16 +324,17 @@ async def test_tls(tmp_path: Path) -> None:
     ("options", "reason"),
     [
         ({"listen": "8086"}, "listen: '8086'"),
+        ({"clusters": {"owl": ["owl"]}}, "clusters: 'owl' is not a user of users_file"),
         ({"key_file": "k"}, "key_file: cert_file is missing"),
         ({"users_file": "/nonexistent"}, "users_file: /nonexistent"),
         ({"token_file": "/nonexistent"}, "token_file: /nonexistent"),
         ({"cert_file": "/nonexistent"}, "cert_file: /nonexistent: No such file"),
     ],
 )
-async def test_options_that_cannot_be(options: dict[str, str], reason: str) -> None:
+async def test_options_that_cannot_be(options: dict[str, Any], reason: str) -> None:
     """They are named before anything starts."""
     with pytest.raises(ConfigError, match=reason):
-        await HttpSource(**options).check()  # type: ignore[arg-type] # one of several
+        await HttpSource(site=Site(cluster="fox"), **options).check()
 
 
 @pytest.mark.parametrize("text", ["", "\n", "user\n", "user:\n", ":password\n"])
@@ -281,7 +342,7 @@ async def test_a_file_of_users_that_names_none(tmp_path: Path, text: str) -> Non
     """An empty file lets nobody in: it is an error, not an open door."""
     (tmp_path / "users").write_text(text)
     with pytest.raises(ConfigError, match="users_file: "):
-        await HttpSource(users_file=str(tmp_path / "users")).check()
+        await HttpSource(site=Site(cluster="fox"), users_file=str(tmp_path / "users")).check()
 
 
 async def test_the_payloads_of_slurms_plugin() -> None:
@@ -315,7 +376,7 @@ class SonarGate(Gate):
     takes = Envelopes  # type: ignore[assignment]
 
 
-ENVELOPE = {
+ENVELOPE: dict[str, Any] = {
     "meta": {"producer": "sonar", "version": "0.18.0"},
     "data": {
         "type": "cluster",
@@ -327,6 +388,18 @@ ENVELOPE = {
 }  # fmt: skip
 
 
+def envelope_of(cluster: str) -> dict[str, Any]:
+    """Return an envelope of a cluster."""
+    attributes = {**ENVELOPE["data"]["attributes"], "cluster": cluster}
+    return {**ENVELOPE, "data": {**ENVELOPE["data"], "attributes": attributes}}
+
+
+def error_of(cluster: str) -> dict[str, Any]:
+    """Return an envelope that holds an error instead of data."""
+    error = {"time": "2025-02-20T12:00:00Z", "detail": "no", "cluster": cluster, "node": "n1"}
+    return {"meta": ENVELOPE["meta"], "errors": [error]}
+
+
 async def test_envelopes() -> None:
     """Sonar's upload, with and without a prefix; what is none is refused with the reason."""
     body = json.dumps(ENVELOPE).encode() + b"\n"
@@ -336,7 +409,8 @@ async def test_envelopes() -> None:
         assert await client.post(body, "/api/h2.cluster") == (204, "")
         status, text = await client.post(b"{}", "/api/cluster")
         assert (status, "partial write" in text) == (400, True)
-        assert (await client.post(body, "/api/other"))[0] == 404
+        is_json = {"Content-Type": "application/json"}
+        assert (await client.post(body, "/api/other", headers=is_json))[0] == 404
     assert [envelope.data.attributes.cluster for envelope in sink.written] == ["fox", "fox"]
 
 

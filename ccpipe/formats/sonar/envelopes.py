@@ -62,6 +62,15 @@ class Envelopes(list[Envelope]):
             rejected=[bad for batch in batches for bad in batch.rejected],
         )
 
+    def clusters(self) -> set[str]:
+        """Return the clusters that the envelopes are of; an unnamed one is the empty string."""
+        found: set[str] = set()
+        for envelope in self:
+            if envelope.data is not None:
+                found.add(envelope.data.attributes.cluster or "")
+            found.update(error.cluster or "" for error in envelope.errors or ())
+        return found
+
     def original(self, index: int) -> bytes:
         """Return an envelope as a dead letter holds it: its JSON, else its ``repr``."""
         envelope = self[index]

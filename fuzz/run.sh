@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fuzz line protocol, accounting, the protocol of NATS, dead letters and files of rows for a bounded time each,
-# then run the kernels' tests with sanitizers.
+# Fuzz line protocol, accounting, the protocol of NATS, dead letters, files of rows and HTTP requests for a
+# bounded time each, then run the kernels' tests with sanitizers.
 # Usage: fuzz/run.sh [seconds [python]]; what atheris finds stays in build/fuzz, and small inputs
 # in fuzz/corpus too, to be committed.
 set -eu
@@ -40,6 +40,13 @@ mkdir -p "$corpus"
 printf '\001,m,value,,,,,,,a=b,1\n,job,event,,,,,,,,"a\nb"\n' >"$corpus/csv"
 printf '\000{"name":"m","tags":{},"field":"value","value":1,"time":null}\n' >"$corpus/json"
 PYTHONPATH=. "$python" fuzz/rows.py -max_total_time="$seconds" -max_len=1024 -print_final_stats=1 \
+    -artifact_prefix=build/fuzz/ "$corpus"
+
+corpus=build/fuzz/http_requests
+mkdir -p "$corpus"
+printf '\377\n{"topic":"a.sample","key":"n","sasl-user":"a","sasl-password":"p","data-size":3}\nabc\n' \
+    >"$corpus/stream"
+PYTHONPATH=. "$python" fuzz/http_requests.py -max_total_time="$seconds" -max_len=1024 -print_final_stats=1 \
     -artifact_prefix=build/fuzz/ "$corpus"
 "$python" scripts/fuzz_corpus.py keep
 fuzz/sanitize.sh "$python"

@@ -5,6 +5,7 @@
 ``POST /api/v2/write``   InfluxDB 2 and 3
 ``POST …/sample``        Sonar, also ``…/sysinfo``, ``…/job`` and ``…/cluster``, each with or
                          without a prefix and a dot before it
+``POST`` elsewhere       Sonar's stream for its Kafka proxy, if it is an octet stream
 ``GET /ping, /health``   that we are there
 ``POST /query``          InfluxDB 1: ``CREATE DATABASE``, which does nothing
 =======================  =================================================================
@@ -29,10 +30,12 @@ from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.formats.sonar.stream import RejectedEnvelope
 from ccpipe.listening import MAX_CONNECTIONS, REQUEST_SECONDS, ConnectionLimits, listen, peer_of
 from ccpipe.pipeline import Batch, Source
+from ccpipe.sources.http_kprox import MAX_STREAM, STREAM_PART, KproxStream
 from ccpipe.sources.http_requests import (
     Clusters,
     Credentials,
     Refused,
+    body_parts,
     read_body,
     server_tls_context,
 )
@@ -210,7 +213,9 @@ class HttpSource(Source):
         try:
             if self._stopping:
                 raise Refused(503, "shutting down")
-            async with asyncio.timeout(self.timeout):
+            async with asyncio.timeout(self.timeout) as limit:
+                if self.format == "sonar" and _is_stream(request):
+                    return await self._receive_stream(request, limit)
                 clusters = self._credentials.check(request.headers.get("Authorization", ""))
                 return await self._receive(request, clusters)
         except TimeoutError:
@@ -246,6 +251,34 @@ class HttpSource(Source):
             await self._store(records, request, reasons)
         finally:
             self.held -= taken
+        return reasons.response()
+
+    async def _receive_stream(self, request: web.Request, limit: asyncio.Timeout) -> web.Response:
+        """Store the envelopes of a stream in parts, each of which extends `limit`."""
+        header = request.headers.get("Authorization", "")
+        stream = KproxStream(self._credentials, header, self.cluster, self.max_body)
+        held, reasons = 0, _Reasons()
+        try:
+            async for part in body_parts(request, MAX_STREAM):
+                stream.feed(part)
+                if stream.error is not None:
+                    break
+                grown = stream.size - held
+                held += grown
+                self._take(grown)
+                if stream.is_authenticated:
+                    self.limits.keep(peer_of(request))
+                if stream.complete >= STREAM_PART:
+                    await self._store(stream.take(), request, reasons)
+                    self.limits.keep(peer_of(request))
+                    limit.reschedule(asyncio.get_running_loop().time() + self.timeout)
+            else:
+                stream.finish()
+            await self._store(stream.take(), request, reasons)
+        finally:
+            self.held -= held
+        if stream.error is not None:
+            raise stream.error
         return reasons.response()
 
     def _decode(self, request: web.Request, body: bytes) -> Lines | Envelopes:
@@ -317,6 +350,10 @@ class _Reasons:
 def _type_of(request: web.Request) -> str:
     """Return the last word of the path: the type of an envelope, or anything."""
     return request.path.rpartition("/")[2].rpartition(".")[2]
+
+
+def _is_stream(request: web.Request) -> bool:
+    return _type_of(request) not in _TYPES and request.content_type == "application/octet-stream"
 
 
 def _error(status: int, reason: str) -> web.Response:

@@ -53,7 +53,10 @@ def test_a_body_that_is_cut_off_is_known(body: bytes, data: st.DataObject) -> No
     assert not unpack.ended
 
 
-@given(st.text() | st.text().map("Basic ".__add__) | st.text().map("Bearer ".__add__))
+HEADERS = st.text() | st.binary().map(lambda raw: raw.decode(errors="surrogateescape"))
+
+
+@given(HEADERS | HEADERS.map("Basic ".__add__) | HEADERS.map("Bearer ".__add__))
 def test_any_header_is_refused_that_is_not_right(header: str) -> None:
     """A stranger gets a 401, never an error of ours."""
     with pytest.raises(Refused) as caught:

@@ -80,16 +80,16 @@ STATES = (
 
 
 class NodeState(msgspec.Struct, omit_defaults=True):
-    """One node of the event ``nodestate``."""
+    """One node of the event ``nodestate``; a number that is not known is left out."""
 
     hostname: str
     states: list[str] = []
     """cc-backend knows allocated, reserved, idle, down and mixed, and takes the first of them."""
-    cpusAllocated: int = 0  # noqa: N815
-    memoryAllocated: int = 0  # noqa: N815
+    cpusAllocated: int | None = None  # noqa: N815
+    memoryAllocated: int | None = None  # noqa: N815
     """MB."""
-    gpusAllocated: int = 0  # noqa: N815
-    jobsRunning: int = 0  # noqa: N815
+    gpusAllocated: int | None = None  # noqa: N815
+    jobsRunning: int | None = None  # noqa: N815
 
 
 class NodeStates(msgspec.Struct, omit_defaults=True):

@@ -16,6 +16,11 @@ class JobNode(msgspec.Struct, frozen=True, omit_defaults=True):
     """Numbers of the hardware threads."""
     accelerators: tuple[str, ...] = ()
     """Ids of the accelerators."""
+    cpus: int | None = None
+    """How many hardware threads are allocated here; None, as below, where that is unknown."""
+    gpus: int | None = None
+    memory: int | None = None
+    """MB."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

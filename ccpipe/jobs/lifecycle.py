@@ -22,12 +22,12 @@ knows. The rules:
 
 import logging
 import time as clocks
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeVar
 
 import msgspec
 
-from ccpipe.jobs.job import PENDING, REQUEUED, Job
+from ccpipe.jobs.job import PENDING, REQUEUED, RUNNING, Job
 from ccpipe.pipeline.state import StateStore, StateTable
 
 log = logging.getLogger(__name__)
@@ -160,6 +160,12 @@ class Lifecycle:
         """Return a job whose start was sent but not its stop, with that start."""
         known = self._running.get((cluster, id_))
         return None if known is None else msgspec.structs.replace(known.job, start=known.start)
+
+    def running(self, cluster: str) -> Iterator[Job]:
+        """Yield the jobs of a cluster that run now, with their latest nodes."""
+        for (name, _), known in self._running.items():
+            if name == cluster and known.job.state == RUNNING:
+                yield known.job
 
     def take(self) -> list[JobEvent]:
         """Return the events since the last call; those of one job are adjacent."""

@@ -444,7 +444,16 @@ def cpu_seconds(text: str) -> float:
 
 
 def check_nodes(cluster: Cluster) -> None:
-    """States of all nodes came as events, and a node that was down was reported down."""
+    """States of all nodes came as events, with what jobs had of them."""
+    gpu_node = [
+        {key: value for key, value in node.items() if key not in {"hostname", "states"}}
+        for event in cluster.events("nodestate")
+        for node in event["nodes"]
+        if node["hostname"] == "gpu-1"
+    ]
+    used = {"cpusAllocated": 2, "memoryAllocated": 200, "gpusAllocated": 1, "jobsRunning": 1}
+    assert used in gpu_node
+    assert dict.fromkeys(used, 0) in gpu_node
     states = [
         (node["hostname"], state)
         for event in cluster.events("nodestate")

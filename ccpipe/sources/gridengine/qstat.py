@@ -83,7 +83,7 @@ class Qstat(Source):
             try:
                 output = await self._run()
                 found = self._new_starts(running_jobs(read_shares(output)))
-                found += self._node_states(read_hosts(output))
+                found += self._node_states(read_hosts(output, lists_jobs="-j" in self.command))
             except (DataError, OSError, TimeoutError) as error:
                 log.warning(
                     "%s: %s", self.command[0], str(error) or f"no answer within {self.poll:g} s"
@@ -112,17 +112,18 @@ class Qstat(Source):
         ]
 
     def _node_state(self, host: Host) -> NodeState:
-        used = host.slots_used * self.mapping.threads_per_slot
+        used = host.slots_used
+        threads = None if used is None else used * self.mapping.threads_per_slot
+        states = ["drain"] if host.is_disabled else []
         if not host.is_reachable:
-            states = ["down"]
-        elif used == 0:
-            states = ["idle"]
-        else:
-            states = ["allocated" if used >= host.processors else "mixed"]
-        if host.is_disabled:
-            states.append("drain")
+            states.insert(0, "down")
+        elif threads == 0:
+            states.insert(0, "idle")
+        elif threads is not None:
+            is_full = host.processors is not None and threads >= host.processors
+            states.insert(0, "allocated" if is_full else "mixed")
         name = self.mapping.node(host.name)
-        return NodeState(name, states, cpusAllocated=used, jobsRunning=host.jobs_running)
+        return NodeState(name, states, cpusAllocated=threads, jobsRunning=host.jobs_running)
 
     async def _run(self) -> bytes:
         """Run the command; raises DataError if it fails, TimeoutError if it takes too long."""

@@ -1,7 +1,7 @@
 """Sonar's envelopes to ClusterCockpit's messages, as docs/sonar/metrics.md says."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -38,7 +38,7 @@ from ccpipe.jobs import message as job_message
 from ccpipe.message import Message
 from ccpipe.pipeline import Translator
 from ccpipe.pipeline.state import StateStore
-from ccpipe.translate.sonar.sonar_to_cc_jobs import Shared, job_of
+from ccpipe.translate.sonar.sonar_to_cc_jobs import NodeUse, Shared, job_of, uses_of
 from ccpipe.translate.sonar.sonar_to_cc_sample import NodeSamples
 
 MAX_NODES = 50_000
@@ -183,7 +183,8 @@ class SonarToCc(Translator):
                     if job is not None:
                         self._jobs.add(job, time)
             case ClusterData(attributes=cluster):
-                for payload in node_state_payloads(cluster):
+                uses = uses_of(self._jobs.running(cluster.cluster))
+                for payload in node_state_payloads(cluster, uses):
                     _event(columns, "nodestate", "nodestate", payload, tags)
             case None:
                 _log(columns, "error", envelope.errors, tags)
@@ -266,8 +267,10 @@ def _log(
         columns.text("sonar", "log", error.detail, {**tags, "loglevel": level})
 
 
-def node_state_payloads(cluster: ClusterAttributes) -> Iterator[str]:
+def node_state_payloads(cluster: ClusterAttributes, uses: Mapping[str, NodeUse]) -> Iterator[str]:
     """Yield the payloads of events ``nodestate``; a node that is listed twice has all its states.
+
+    `uses` is what the jobs that are known to run have of each node.
 
     Raises
     ------
@@ -287,10 +290,25 @@ def node_state_payloads(cluster: ClusterAttributes) -> Iterator[str]:
             for name in expanded:
                 known = states.setdefault(name, [])
                 known += [state.lower() for state in nodes.states if state.lower() not in known]
-    rows = [NodeState(name, known) for name, known in states.items()]
+    rows = [_node_state(name, known, uses.get(name)) for name, known in states.items()]
     yield from encode_node_states(cluster.cluster, rows)
     if wrong:
         raise DataError("; ".join(wrong))
+
+
+def _node_state(name: str, states: list[str], use: NodeUse | None) -> NodeState:
+    """Return the state of a node; without a known job, only an idle one has numbers: 0."""
+    if use is None and "idle" not in states:
+        return NodeState(name, states)
+    use = use or NodeUse()
+    return NodeState(
+        name,
+        states,
+        cpusAllocated=use.cpus,
+        memoryAllocated=use.memory,
+        gpusAllocated=use.gpus,
+        jobsRunning=use.jobs,
+    )
 
 
 def topology_payload(node: SysinfoAttributes) -> str:

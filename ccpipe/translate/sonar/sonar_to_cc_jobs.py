@@ -1,12 +1,14 @@
 """Sonar's job records as neutral jobs, for the lifecycle that emits their starts and stops."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
+
+import msgspec
 
 from ccpipe.errors import DataError
 from ccpipe.formats.nodelist import expand
-from ccpipe.formats.slurm import gres, index_list
+from ccpipe.formats.slurm import gpu_count, gres, index_list, tres
 from ccpipe.formats.sonar import JobId, SlurmJob
 from ccpipe.formats.sonar.types.timestamp import parse as parse_time
 from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode, is_final
@@ -91,23 +93,72 @@ def _nodes(record: SlurmJob, gpu_ids: Mapping[str, Sequence[str]]) -> tuple[JobN
         if text.startswith("Nodes="):
             with contextlib.suppress(DataError):
                 known |= {node.hostname: node for node in _allocated_nodes(text, gpu_ids)}
-    return tuple(known.get(name) or JobNode(name) for name in dict.fromkeys(names))
+    nodes = tuple(known.get(name) or JobNode(name) for name in dict.fromkeys(names))
+    return (_only_node(nodes[0], record),) if len(nodes) == 1 else nodes
+
+
+def _only_node(node: JobNode, record: SlurmJob) -> JobNode:
+    """Return the node of a job that has no other: all of its allocation is there."""
+    try:
+        amounts = tres(_allocated(record))
+    except DataError:
+        return node
+    cpus, memory = amounts.get("cpu"), amounts.get("mem")
+    if node.cpus is not None or cpus is None:
+        return node
+    gpus = gpu_count(_allocated(record))
+    size = None if memory is None else int(memory) // 2**20
+    return msgspec.structs.replace(node, cpus=int(cpus), gpus=gpus, memory=size)
 
 
 def _allocated_nodes(text: str, gpu_ids: Mapping[str, Sequence[str]]) -> Iterator[JobNode]:
     """Read ``Nodes=c[1-2] CPU_IDs=0-3 Mem=800 GRES=gpu:a100:1(IDX:0)``; raises DataError."""
     values = dict(pair.partition("=")[::2] for pair in text.split(" "))
     hwthreads = index_list(values.get("CPU_IDs"))
-    indices = [
-        index
-        for resource in gres(values.get("GRES"))
-        if resource.name == "gpu"
-        for index in resource.indices
-    ]
+    gpus = [resource for resource in gres(values.get("GRES")) if resource.name == "gpu"]
+    indices = [index for resource in gpus for index in resource.indices]
+    memory = values.get("Mem", "")
     for name in expand(values["Nodes"]):
         ids = gpu_ids.get(name, ())
         accelerators = [ids[index] if index < len(ids) else str(index) for index in indices]
-        yield JobNode(name, hwthreads, tuple(accelerators))
+        yield JobNode(
+            name,
+            hwthreads,
+            tuple(accelerators),
+            cpus=len(hwthreads) or None,
+            gpus=sum(resource.count for resource in gpus) if hwthreads else None,
+            memory=int(memory) if memory.isascii() and memory.isdecimal() else None,
+        )
+
+
+class NodeUse(msgspec.Struct):
+    """What the running jobs have of one node; None where that is not known of each of them."""
+
+    jobs: int = 0
+    cpus: int | None = 0
+    gpus: int | None = 0
+    memory: int | None = 0
+    """MB."""
+
+    def add(self, node: JobNode) -> None:
+        """Add the part of one job."""
+        self.jobs += 1
+        self.cpus = _sum(self.cpus, node.cpus)
+        self.gpus = _sum(self.gpus, node.gpus)
+        self.memory = _sum(self.memory, node.memory)
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def uses_of(jobs: Iterable[Job]) -> dict[str, NodeUse]:
+    """Return what running jobs have of each of their nodes."""
+    uses: dict[str, NodeUse] = {}
+    for job in jobs:
+        for node in job.nodes:
+            uses.setdefault(node.hostname, NodeUse()).add(node)
+    return uses
 
 
 def _metadata(record: SlurmJob) -> dict[str, str]:

@@ -35,6 +35,18 @@ def test_slots_are_counted_by_jobs_where_no_queue_is_listed() -> None:
     assert [host.slots_used for host in read_hosts(without)] == [3, 4]
 
 
+def test_what_qhost_was_not_asked_for_is_unknown() -> None:
+    """Slots without ``-q`` and ``-j``, jobs without ``-j``, the processors of a silent host."""
+    no_jobs = re.sub(rb"(?s) *<job .*?</job>\n", b"", SAMPLE)
+    nothing = re.sub(rb"(?s) *<queue .*?</queue>\n", b"", no_jobs)
+    assert [(h.slots_used, h.jobs_running) for h in read_hosts(no_jobs)] == [(3, None), (4, None)]
+    assert [(h.slots_used, h.jobs_running) for h in read_hosts(nothing)] == [(None, None)] * 2
+    asked = read_hosts(nothing, lists_jobs=True)
+    assert [(host.slots_used, host.jobs_running) for host in asked] == [(0, 0)] * 2
+    silent = SAMPLE.replace(b"name='num_proc'>2", b"name='num_proc'>-")
+    assert read_hosts(silent)[0].processors is None
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reachable", "disabled"),
     [

@@ -7,6 +7,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from ccpipe.config import Interval, Site
@@ -84,6 +85,26 @@ async def test_qhost_lists_the_same_jobs() -> None:
     running_there = {start["jobId"] for start in cell.starts()}
     by_qstat = Qstat(site=SITE)._new_starts(running_jobs(read_shares(SAMPLE)))
     assert len(running_there & {json.loads(str(start.value))["jobId"] for start in by_qstat}) >= 3
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({"slots_used": None, "jobs_running": None}, {"states": []}),
+        ({"slots_used": 0, "jobs_running": 0},
+         {"states": ["idle"], "cpusAllocated": 0, "jobsRunning": 0}),
+        ({"processors": None, "slots_used": 3, "jobs_running": 2},
+         {"states": ["mixed"], "cpusAllocated": 3, "jobsRunning": 2}),
+    ],
+)  # fmt: skip
+def test_number_that_qhost_does_not_report_is_left_out(
+    known: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """A node is neither idle nor full, and no number is 0, because something is not known."""
+    fields = {"processors": 4, "is_reachable": True, "is_disabled": False, **known}
+    state = Qstat(site=SITE)._node_state(Host(name="node01.example", **fields))
+    shown = {"states": state.states, **msgspec.to_builtins(state)}
+    assert shown == {"hostname": "node01", **expected}
 
 
 @pytest.mark.parametrize("command", [["/no/such/qstat"], [sys.executable, "-c", "exit(3)"]])

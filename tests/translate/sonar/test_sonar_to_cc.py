@@ -26,6 +26,8 @@ from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.translate.sonar.sonar_samples import META, at
 from tests.translate.sonar.test_sonar_to_cc_jobs import COMPLETED, PENDING, RUNNING, envelope
 
+NOTHING = {"cpusAllocated": 0, "memoryAllocated": 0, "gpusAllocated": 0, "jobsRunning": 0}
+
 
 @pytest.fixture
 def translator() -> SonarToCc:
@@ -47,12 +49,44 @@ def test_states_of_nodes_become_events(
         {
             "cluster": "fox",
             "nodes": [
-                {"hostname": "c1", "states": ["idle"]},
-                {"hostname": "c2", "states": ["idle"]},
+                {"hostname": "c1", "states": ["idle"], **NOTHING},
+                {"hostname": "c2", "states": ["idle"], **NOTHING},
             ],
         },
-        {"cluster": "fox", "nodes": [{"hostname": "c3", "states": ["idle", "drain"]}]},
+        {"cluster": "fox", "nodes": [{"hostname": "c3", "states": ["idle", "drain"], **NOTHING}]},
     ]
+
+
+def test_states_of_nodes_have_what_running_jobs_have_of_them(translator: SonarToCc) -> None:
+    """As Slurm allocated it; what is not known of each job on a node is left out, never 0."""
+    detail = ("Nodes=c[1-2] CPU_IDs=0-3 Mem=800 GRES=gpu:a100:2(IDX:0,2)", "OverSubscribe=OK")
+    jobs = [
+        replace(RUNNING, user_name="ann", gres_detail=detail),
+        replace(RUNNING, user_name="ann", job_id=2, nodes=("c2",),
+                allocated_resources="billing=8,cpu=8,gres/gpu=1,mem=4G,node=1"),
+        replace(RUNNING, user_name="ann", job_id=3, nodes=("c[3-4]",)),
+        replace(RUNNING, user_name="ann", job_id=4, nodes=("c5",), end_time=at(5),
+                job_state="COMPLETED"),
+        replace(PENDING, job_id=5, nodes=("c5",)),
+    ]  # fmt: skip
+    states = {"c[1,3]": "MIXED", "c2": "ALLOCATED", "c5": "IDLE", "c[6-7]": "MIXED", "c8": "DOWN"}
+    nodes = tuple(ClusterNodes((names,), (state,)) for names, state in states.items())
+    attributes = ClusterAttributes(at(9), "fox", slurm=True, nodes=nodes)
+    cluster = ClusterEnvelope(META, ClusterData(attributes))
+    lines = translator.feed([envelope(9, *jobs), cluster])
+    (message,) = [one for one in lines if one.name == "nodestate"]
+    numbers = {row.pop("hostname"): row for row in json.loads(str(message.value))["nodes"]}
+    for row in numbers.values():
+        del row["states"]
+    assert numbers == {
+        "c1": {"cpusAllocated": 4, "memoryAllocated": 800, "gpusAllocated": 2, "jobsRunning": 1},
+        "c2": {"cpusAllocated": 12, "memoryAllocated": 4896, "gpusAllocated": 3, "jobsRunning": 2},
+        "c3": {"jobsRunning": 1},
+        "c5": NOTHING,
+        "c6": {},
+        "c7": {},
+        "c8": {},
+    }
 
 
 def test_names_that_are_no_list_of_nodes_cost_only_themselves(translator: SonarToCc) -> None:

@@ -19,6 +19,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from ccpipe.process.background import background
+
 if TYPE_CHECKING:
     import ssl
 
@@ -235,7 +237,7 @@ async def listen(
             limits.expire()
 
     async def expiring(_: web.Application) -> AsyncIterator[None]:
-        task = asyncio.create_task(expire())
+        task = background(expire(), "ccpipe-connections")
         yield
         task.cancel()
 

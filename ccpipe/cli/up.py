@@ -25,6 +25,7 @@ from ccpipe.cli.console.options import Where
 from ccpipe.config import ENVIRONMENT, Interval, Recipe, Site, state_folder
 from ccpipe.errors import ConfigError, CreateError, MissingExtra, UsageError
 from ccpipe.process import child
+from ccpipe.process.background import background
 from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note, paint
@@ -175,7 +176,7 @@ class Child:
     async def __aenter__(self) -> Self:
         """Start it."""
         await self._start()
-        self._watch = asyncio.create_task(self._keep_alive(), name=f"ccpipe-{self.name}")
+        self._watch = background(self._keep_alive(), f"ccpipe-{self.name}")
         return self
 
     async def __aexit__(self, *_: object) -> None:

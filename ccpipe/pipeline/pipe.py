@@ -45,6 +45,7 @@ from ccpipe.pipeline.stages import (
     require_conforming,
 )
 from ccpipe.pipeline.time_limit import TimeLimit
+from ccpipe.process.background import background, failing
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ async def run(
     Setting `stop` asks the source to end; what it has handed over by then is still written, for up
     to ``limits.grace`` seconds if the sink fails. The same applies if the source itself fails.
     Records that could not be written and have no upstream to redeliver them become dead letters.
+    An unexpected error in a background task of a part ends the pipe in the same way, and is raised.
 
     `dead_letter_sink` and `limits` default to those of the source and the sink. `translators` may
     be ``Stages`` if they are to be replaced while the pipe runs.
@@ -99,14 +101,16 @@ async def run(
     )
     pipe = _Pipe(source, sink, stages, dead_letter_sink, limits, telemetry)
     async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(failing(stop.set))
         for part in (dead_letter_sink, sink, source):
             if part is not None and not await _is_entered(stack, part, stop):
                 return
-        tasks = {asyncio.create_task(pipe.watch(stop), name="ccpipe-stop")}
-        tasks.add(reader := asyncio.create_task(pipe.read(), name="ccpipe-read"))
+        tasks = {background(pipe.watch(stop), "ccpipe-stop")}
+        reader = pipe.reader = asyncio.create_task(pipe.read(), name="ccpipe-read")
+        tasks.add(reader)
         # Replaceable translators may hold something back later.
         if len(stages) or stages is translators:
-            tasks.add(asyncio.create_task(pipe.tick(), name="ccpipe-tick"))
+            tasks.add(background(pipe.tick(), "ccpipe-tick"))
         telemetry.declare(telemetry.read, source)
         telemetry.declare(telemetry.dead, source)
         for counter in (telemetry.written, telemetry.batches, telemetry.retries):
@@ -114,7 +118,9 @@ async def run(
         telemetry.ready = True
         try:
             await pipe.write()
-            await reader  # the queue has ended, or a write failed, whose error is raised here
+            await asyncio.wait({reader})  # the queue has ended
+            if not reader.cancelled():
+                reader.result()
         finally:
             telemetry.ready = False
             for task in tasks:
@@ -225,6 +231,7 @@ class _Pipe:
         self.attempts = Attempts(limits, telemetry)
         self.queue = Queue(limits, telemetry)
         self.translating = asyncio.Lock()
+        self.reader: asyncio.Task[None] | None = None
         self.unwritten: list[_Portion] = []  # taken off the queue; the next one last
         self.is_upstream_silent = (
             False  # then acknowledgements are not waited for after the grace period
@@ -234,8 +241,14 @@ class _Pipe:
         self.began = 0.0  # the latest attempt
 
     async def watch(self, stop: asyncio.Event) -> None:
+        """Ask the source to end once `stop` is set; one that cannot be asked is not read on."""
         await stop.wait()
-        self.begin_shutdown()
+        try:
+            self.begin_shutdown()
+        except Exception:
+            if self.reader is not None:
+                self.reader.cancel()
+            raise
 
     def begin_shutdown(self) -> None:
         """Ask the source to end; from now on, failures are retried for the grace period only."""

@@ -6,6 +6,8 @@ import math
 import signal
 from collections.abc import AsyncIterator
 
+from ccpipe.process.background import failing
+
 SAME_SECONDS = 0.5
 """Two SIGINT within this time count as one Ctrl-C."""
 
@@ -15,7 +17,8 @@ async def stop_signals(after: float | None = None) -> AsyncIterator[asyncio.Even
     """Yield an event that SIGTERM, SIGINT or `after` seconds set; a second SIGINT kills.
 
     A terminal sends SIGINT to all its foreground processes, and our parent may forward it as well:
-    signals that arrive together count as one.
+    signals that arrive together count as one. A background task that fails sets it as well, and
+    its error is raised at the end.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -34,7 +37,8 @@ async def stop_signals(after: float | None = None) -> AsyncIterator[asyncio.Even
         loop.add_signal_handler(number, asked, number)
     timer = loop.call_later(after, stop.set) if after is not None else None
     try:
-        yield stop
+        with failing(stop.set):
+            yield stop
     finally:
         if timer is not None:
             timer.cancel()

@@ -33,6 +33,7 @@ from ccpipe.formats.slurm_profile import (
 from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter, keep_aside
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Limits, Sink
+from ccpipe.process.background import background
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 
 log = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class Hdf5Sink(Sink):
         for path in self.spool.glob("*.lp"):
             if name := parse_file_name(f"{path.stem}.h5"):
                 self._due[name] = time.monotonic() + self.idle
-        self._task = asyncio.create_task(self._keep_finishing(), name="ccpipe-hdf5")
+        self._task = background(self._keep_finishing(), "ccpipe-hdf5")
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
@@ -177,6 +178,9 @@ class Hdf5Sink(Sink):
                     await asyncio.to_thread(self._finish, name)
                 except (OSError, DataError) as error:
                     log.error("%s: %s; retrying", name.file_name, error)  # noqa: TRY400
+                    self._due[name] = now + self.idle
+                except Exception:  # the other steps go on
+                    log.exception("%s; retrying", name.file_name)
                     self._due[name] = now + self.idle
                 else:
                     if self._due.get(name) == due:

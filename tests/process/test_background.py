@@ -1,12 +1,95 @@
 """Background tasks and callbacks: none fails unseen."""
 
+import ast
 import asyncio
 import logging
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ccpipe.process.background import background, failing, guarded, guarded_call
 from tests.conftest import eventually
+from tests.paths import ROOT
+
+AWAITED = {
+    "bus/mqtt/session.py": "the session waits for them; its end is an error of who uses it",
+    "bus/mqtt/source.py": "its iteration raises the error",
+    "bus/nats/connection.py": "whoever publishes gets the error, or waits for the connection",
+    "bus/nats/source.py": "its iteration raises the error",
+    "bus/nats/streams/replicas.py": "its iteration raises the error",
+    "cli/step/publish.py": "a thread that the command waits for",
+    "cli/tail/follow.py": "`run` and `listen` raise the error",
+    "cli/tail/stdout.py": "a thread whose error the next write raises",
+    "cli/tail/stored.py": "`run` raises the error",
+    "cli/top/command.py": "awaited there",
+    "cli/top/feed.py": "awaited there",
+    "cli/top/screen.py": "its error ends the screen",
+    "dashboard/feed.py": "`run` raises the error",
+    "dashboard/server.py": "logs its error and closes the page's connection",
+    "node/agent/agent.py": "pipes, of which one that fails ends the publisher",
+    "node/agent/responder.py": "a thread whose error becomes the answer",
+    "node/agent/spooling.py": "the replay of the spool",
+    "node/gather/timer.py": "a thread that logs the errors of what it calls",
+    "node/sampling/thread.py": "threads whose errors become those of the collectors",
+    "pipeline/blocking.py": "a thread whose error the caller gets",
+    "pipeline/pipe.py": "awaited there",
+    "process/background.py": "`background` itself",
+    "sources/file.py": "awaited there",
+    "telemetry.py": "a thread that logs the errors of each request",
+}
+"""Modules that start tasks or threads in another way than `background`, and where errors go."""
+
+STARTING = {"create_task", "ensure_future", "start_new_thread", "Thread"}
+
+
+def starts(module: Path) -> bool:
+    """Return whether a module starts a task or a thread by itself."""
+    calls = (node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Call))
+    names = {getattr(call.func, "attr", getattr(call.func, "id", "")) for call in calls}
+    return bool(names & STARTING)
+
+
+def test_tasks_and_threads_are_awaited_or_in_the_background() -> None:
+    """A new one that nobody awaits is started with `background`: then no error passes unseen."""
+    package = ROOT / "ccpipe"
+    found = {str(path.relative_to(package)) for path in package.rglob("*.py") if starts(path)}
+    assert found - AWAITED.keys() == set()
+
+
+CALLBACKS = {
+    "error_cb",
+    "disconnected_cb",
+    "reconnected_cb",
+    "closed_cb",
+    "on_message",
+    "on_publish",
+    "on_partitions_revoked",
+    "on_partitions_assigned",
+}
+"""What nats-py, paho and aiokafka call."""
+
+
+def unguarded(module: Path) -> Iterator[str]:
+    """Yield the callbacks for libraries in a module that are not guarded."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        match node:
+            case ast.AsyncFunctionDef(name=name, decorator_list=decorators):
+                value = "".join(map(ast.unparse, decorators))
+            case ast.keyword(arg=str(name), value=given):
+                value = ast.unparse(given)
+            case ast.Assign(targets=[ast.Attribute(attr=name)], value=given):
+                value = ast.unparse(given)
+            case _:
+                continue
+        if name in CALLBACKS and not value.startswith("guarded"):
+            yield name
+
+
+def test_callbacks_of_libraries_are_guarded() -> None:
+    """Each library treats their errors in its own way, nats-py by never reconnecting."""
+    modules = (ROOT / "ccpipe" / "bus").rglob("*.py")
+    assert [(path.name, name) for path in modules for name in unguarded(path)] == []
 
 
 async def fail(error: Exception) -> None:

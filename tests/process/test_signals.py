@@ -54,6 +54,33 @@ async def test_afterwards_signals_mean_what_they_did() -> None:
     assert not stop.is_set()
 
 
+FAILING = """
+import asyncio
+from ccpipe.process.background import background
+from ccpipe.process.signals import stop_signals
+
+async def fail():
+    raise KeyError("unexpected")
+
+async def main():
+    async with stop_signals() as stop:
+        background(fail(), "ccpipe-test")
+        await stop.wait()
+        print("flushed", flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_process_ends_with_an_error_when_a_background_task_fails() -> None:
+    """As by a signal, so that the pipe writes what it holds, but not with success."""
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, "flushed\n")
+    assert "ccpipe-test failed: KeyError: 'unexpected'" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("second", "ends"), [(signal.SIGINT, True), (signal.SIGTERM, False)], ids=["INT", "TERM"]
 )

@@ -27,6 +27,7 @@ from ccpipe.bus.kafka.offsets import Offsets
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.pipeline import Batch, Source
+from ccpipe.process.background import background, guarded
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ class KafkaSource(Source):
                 is_reported = True
             await asyncio.sleep(RETRY_SECONDS)
         if self.group:
-            self._committer = asyncio.create_task(self._keep_committing(), name="ccpipe-commit")
+            self._committer = background(self._keep_committing(), "ccpipe-commit")
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
@@ -235,9 +236,11 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka shi
     def __init__(self, source: KafkaSource) -> None:
         self.source = source
 
+    @guarded
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         await self.source.give_up(revoked)
 
+    @guarded
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         names = sorted(f"{each.topic}[{each.partition}]" for each in assigned)
         log.info("%s: reading %s", self.source.broker.url, ", ".join(names) or "nothing yet")

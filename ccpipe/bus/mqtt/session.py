@@ -24,6 +24,7 @@ from ccpipe.errors import (
     RejectedError,
     UnavailableError,
 )
+from ccpipe.process.background import guarded_call
 
 try:
     import aiomqtt
@@ -108,9 +109,11 @@ class Session:
         self._paho = self._client._client  # noqa: SLF001
         if receive is not None:
             self._paho.manual_ack_set(on=True)
-            self._paho.on_message = lambda _client, _userdata, message: receive(message)
+            self._paho.on_message = guarded_call(
+                lambda _client, _userdata, message: receive(message)
+            )
         self._published = self._paho.on_publish
-        self._paho.on_publish = self._note_refusal
+        self._paho.on_publish = guarded_call(self._note_refusal)
         self._refusals: list[Any] = []
         self._lost: asyncio.Task[None] | None = None
         self.is_subscribed = False

@@ -10,7 +10,7 @@ from ccpipe.bus.mqtt.session import MqttBroker, Session
 from ccpipe.bus.mqtt.topics import latest_topic, topic_of
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site, Size
-from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.errors import CcpipeError, ConfigError, UnavailableError
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Limits, Sink
@@ -119,6 +119,8 @@ class MqttSink(Sink):
 
     async def _connected(self) -> Session:
         if self._session is not None and self._session.is_lost:
+            with contextlib.suppress(CcpipeError):
+                await self._session.wait()  # raises an error that is not the broker's
             await self.__aexit__()
         if self._session is None:
             self._session = await Session(self.broker).__aenter__()

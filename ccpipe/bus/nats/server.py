@@ -15,6 +15,7 @@ from typing import Self
 from ccpipe.bus.nats.announcement import write_private
 from ccpipe.errors import ConfigError, MissingExtra, UnavailableError
 from ccpipe.process import child
+from ccpipe.process.background import background
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class NatsServer:
         """Start the server and wait until it answers; raises UnavailableError."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         await self._start()
-        self._watch = asyncio.create_task(self._keep_alive(), name="ccpipe-server")
+        self._watch = background(self._keep_alive(), "ccpipe-server")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -127,7 +128,7 @@ class NatsServer:
             log.warning("nats-server ended with %s; restarting it", code)
             try:
                 await self._start()
-            except UnavailableError as error:
+            except (UnavailableError, OSError) as error:
                 log.error("%s", error)  # noqa: TRY400 - its message is complete
                 await asyncio.sleep(1)
 

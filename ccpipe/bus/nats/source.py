@@ -35,6 +35,7 @@ from ccpipe.bus.subjects import Subjects, default_subjects
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.pipeline import Batch, Source, wait_for_event
+from ccpipe.process.background import background
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -317,7 +318,7 @@ class NatsSource(Source):
         log.info("%s: dropped %d messages, delivered again", self.durable, len(repeated))
         held = set(map(stored_as, self._held()))  # acknowledged later, by their first replies
         replies = [each.reply for each in repeated if stored_as(each.reply) not in held]
-        self._tasks.append(asyncio.create_task(self._acknowledge(replies)))
+        background(self._acknowledge(replies), "ccpipe-acknowledge")
 
     def _receive_unasked(self, deliveries: list[Delivery]) -> None:
         """Keep messages of a plain subscription; beyond the limit they are dropped and counted."""

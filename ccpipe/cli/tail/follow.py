@@ -20,6 +20,7 @@ from ccpipe.cli.tail.stored import StoredReader
 from ccpipe.cli.tail.view import RateLimiter, TailView
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import RejectedLine, decode
+from ccpipe.process.background import background
 from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note, plural, printable
@@ -108,7 +109,7 @@ class _Tail:
             asyncio.create_task(self.report_periodically()),
             asyncio.create_task(stop.wait()),
         ]
-        units = asyncio.create_task(self.view.load_units())
+        units = background(self.view.load_units(), "ccpipe-units")
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:

@@ -4,6 +4,7 @@ import asyncio
 import functools
 from collections.abc import Sequence
 
+from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.cli.top.model import Model
@@ -50,7 +51,9 @@ class ModelFeed:
                 reader = StreamHistory(self.bus, stream, patterns, receive, since=None)
                 reading = asyncio.create_task(reader.run(follow=False))
                 await asyncio.wait({reading}, timeout=REPLAY_SECONDS)
-                reading.cancel()
+                if reading.done():
+                    reading.result()
+                await end_tasks([reading])
         except (UnavailableError, DeniedError):
             return
 

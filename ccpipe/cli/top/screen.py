@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from ccpipe.cli.top.feed import ModelFeed
 from ccpipe.cli.top.model import Model
 from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, Column, printable_cells, select_rows
-from ccpipe.errors import CcpipeError, MissingExtra
+from ccpipe.errors import MissingExtra
 from ccpipe.terminal import plural
 
 try:
@@ -53,7 +53,7 @@ class Top(App[None]):
         self.sort = dict(DEFAULT_SORT)
         self.reverse = False
         self.words = ""
-        self.failure: CcpipeError | None = None
+        self.failure: Exception | None = None
         """The error that ended it."""
         self._feeding: asyncio.Task[None] | None = None
         self._keys: list[str] = []
@@ -75,7 +75,7 @@ class Top(App[None]):
         self.query_one(DataTable).focus()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and isinstance(error := task.exception(), CcpipeError):
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
             self.failure = error
             self.exit()
 

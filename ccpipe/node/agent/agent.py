@@ -33,6 +33,7 @@ from ccpipe.node.agent.responder import Responder
 from ccpipe.node.agent.spooling import SpoolReplay, open_replay, spooling
 from ccpipe.node.sampling.sampler import Sampler
 from ccpipe.pipeline import Limits, Sink, Stages, run
+from ccpipe.process.background import background
 from ccpipe.process.signals import stop_signals
 from ccpipe.sinks.dead_letter_file import NODE_BYTES, DeadLetterFile
 from ccpipe.telemetry import Telemetry
@@ -148,9 +149,13 @@ class Agent:
             )
             self._responder = Responder(bus, self.site, known, self.telemetry)
             await stack.enter_async_context(self._responder)
-        for work in (self._reload_when_asked(), self._notify_systemd(bus), _notify_stopping(stop)):
-            task = asyncio.create_task(work)
-            stack.push_async_callback(_end, task)
+        work = {
+            "reload": self._reload_when_asked(),
+            "systemd": self._notify_systemd(bus),
+            "stopping": _notify_stopping(stop),
+        }
+        for name, each in work.items():
+            stack.push_async_callback(_end, background(each, f"ccpipe-{name}"))
 
     async def _carry(self, bus: Connection, stop: asyncio.Event) -> None:
         """Run the pipes of metrics and envelopes; if one fails, both end."""
@@ -222,7 +227,7 @@ class Agent:
                 log.warning("the log is not published: %s", error)
 
         self._set_log_level(self.site.publish.log)
-        task = asyncio.create_task(carry(), name="ccpipe-log")
+        task = background(carry(), "ccpipe-log")
         try:
             yield
         finally:

@@ -39,6 +39,7 @@ from ccpipe.errors import (
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import CONTROL_METHODS, Kind, Message
 from ccpipe.node.controls.control import Control, Tags
+from ccpipe.process.background import background, guarded
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ class Responder:
 
     async def __aenter__(self) -> Self:
         """Start answering."""
-        self._task = asyncio.create_task(self._serve(), name="ccpipe-control")
+        self._task = background(self._serve(), "ccpipe-control")
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
@@ -185,8 +186,8 @@ class Responder:
         except asyncio.QueueFull:
             busy = Reply(f"busy: {MAX_WAITING} requests are waiting", "failed")
             self.telemetry.count(self.telemetry.requests, "busy", len(requests))
-            work = self._reply(delivery, [(request, busy) for request in requests])
-            task = asyncio.create_task(work, name="ccpipe-control-busy")
+            work = guarded(self._reply)(delivery, [(request, busy) for request in requests])
+            task = background(work, "ccpipe-control-busy")
             self._refusals.add(task)
             task.add_done_callback(self._refusals.discard)
 

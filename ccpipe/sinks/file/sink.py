@@ -15,6 +15,7 @@ from ccpipe.formats.lineprotocol import Lines, Precision
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits, Sink
+from ccpipe.process.background import background
 from ccpipe.sinks.append_file import AppendFile
 from ccpipe.sinks.disk import check_folder
 from ccpipe.sinks.file.rotation import Rotation
@@ -123,10 +124,10 @@ class FileSink(Sink):
         except OSError as error:
             raise UnavailableError(f"{self.path}: {error.strerror}") from None
         if self.fsync == "interval":
-            self._tasks.append(asyncio.create_task(self._keep_syncing(), name="ccpipe-fsync"))
+            self._tasks.append(background(self._keep_syncing(), "ccpipe-fsync"))
         if self.compress or self.keep or self.retention:
             housekeeping = self._keep_closed_files()
-            self._tasks.append(asyncio.create_task(housekeeping, name="ccpipe-closed-files"))
+            self._tasks.append(background(housekeeping, "ccpipe-closed-files"))
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
@@ -210,6 +211,8 @@ class FileSink(Sink):
                 await asyncio.to_thread(self._look_after_closed_files)
             except OSError as error:
                 log.warning("%s: closed files: %s; retrying", self.path, error.strerror)
+            except Exception:
+                log.exception("%s: closed files; retrying", self.path)
             try:
                 async with asyncio.timeout(RETENTION_SECONDS):
                     await self._rotated.wait()

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import MessageRange, wait_for_event
+from ccpipe.process.background import background
 from ccpipe.sinks.disk import sync_folder
 from ccpipe.sinks.parquet.files import (
     JOINED_SUFFIX,
@@ -91,7 +92,7 @@ class Housekeeping:
         if rows >= MANY_ROWS:
             self._busy_until = time.monotonic() + BUSY_SECONDS
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._work(), name="ccpipe-housekeeping")
+            self._task = background(self._work(), "ccpipe-housekeeping")
 
     async def close(self) -> None:
         """Abandon unfinished work."""
@@ -110,6 +111,8 @@ class Housekeeping:
             await asyncio.to_thread(self._work_in_thread, folders)
         except (OSError, UnavailableError, pa.ArrowException) as error:
             log.warning("small files are not compacted for now: %s", error)
+        except Exception:  # writing goes on
+            log.exception("small files are not compacted for now")
 
     def _work_in_thread(self, folders: Iterable[Path]) -> None:
         if self.compact:

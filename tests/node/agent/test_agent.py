@@ -20,7 +20,9 @@ from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Site
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
+from ccpipe.node.agent.agent import Agent
 from ccpipe.process.die_with_parent import die_with_parent
+from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 
 SLOT = 100 * 10**6
@@ -325,3 +327,25 @@ async def test_timestamps_have_the_configured_precision(node: Node) -> None:
     payload = (await subscription.next_msg(60)).data
     assert {len(line.rpartition(b" ")[2]) for line in payload.splitlines()} == {19}
     await client.close()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "ccpipe.node.agent.agent.Agent._status",
+        "ccpipe.node.agent.responder._own_subjects",
+        "ccpipe.node.agent.log.LogSource._take",
+    ],
+)
+async def test_publisher_ends_when_a_background_task_fails(
+    site: Site, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What watches, answers or logs failed unexpectedly: systemd starts it again."""
+
+    def fail(*_: object) -> None:
+        raise KeyError(broken)
+
+    monkeypatch.setattr(broken, fail)
+    agent = Agent(lambda: site, None, once=False, telemetry=Telemetry())
+    with pytest.raises(KeyError, match=broken):
+        await asyncio.wait_for(agent.run(None), 60)

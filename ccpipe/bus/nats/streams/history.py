@@ -16,6 +16,7 @@ from ccpipe.bus.nats.streams.jetstream import stream_of
 from ccpipe.bus.nats.streams.partitions import published, stored
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import wait_for_event
+from ccpipe.process.background import background
 
 DELETE_SECONDS = 2.0
 """Time limit for removing the consumer, which the broker otherwise does by itself."""
@@ -151,7 +152,7 @@ class StreamHistory:
         self._heard = time.monotonic()
         if not delivery.reply.startswith("$JS.ACK."):  # a status message of the server
             if delivery.reply:  # flow control: the server waits for the reply
-                asyncio.get_running_loop().create_task(self._answer(delivery.reply))
+                background(self._answer(delivery.reply), "ccpipe-flow-control")
             return
         sequence, pending = _position(delivery.reply)
         self._last = sequence or self._last

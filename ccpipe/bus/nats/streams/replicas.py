@@ -26,6 +26,7 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.pipeline import Batch, wait_for_event
+from ccpipe.process.background import background
 
 log = logging.getLogger(__name__)
 
@@ -288,7 +289,7 @@ class Replicas:
             if released.is_set():
                 return
             async with self._read(partition) as reader:
-                releasing = asyncio.create_task(_release(reader, released))
+                releasing = background(_release(reader, released), "ccpipe-release")
                 try:
                     async for batch in reader:
                         await self._batches.put(batch)

@@ -1,0 +1,273 @@
+"""Background tasks of a pipe and its parts that fail: the pipe ends, or they are tried again."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from ccpipe.bus.codecs.line import LineCodec
+from ccpipe.bus.kafka.source import KafkaSource
+from ccpipe.bus.mqtt.source import MqttSource
+from ccpipe.bus.nats.server import NatsServer
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.bus.nats.streams import unread
+from ccpipe.config import Duration, Interval, Site
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import event
+from ccpipe.pipeline import Batch, Sink, Source, Translator, run
+from ccpipe.sinks.file import FileSink
+from ccpipe.sinks.hdf5 import Hdf5Sink
+from ccpipe.sinks.parquet import ParquetSink, housekeeping
+from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually
+from tests.pipeline.parts import ListSink, ListSource, made, play, values
+
+
+class UnexpectedError(Exception):
+    """An error that nobody expects."""
+
+
+def fail(*_: object) -> None:
+    """Fail."""
+    raise UnexpectedError("unexpected")
+
+
+async def fail_later(*_: object) -> None:
+    """Fail once it is awaited."""
+    raise UnexpectedError("unexpected")
+
+
+class Holding(Translator):
+    """Holds back what it gets, and fails when it is fed without records."""
+
+    takes = gives = Messages
+
+    def __init__(self) -> None:
+        self.held: list[Any] = []
+
+    def feed(self, records: Any) -> Any:
+        """Hold back."""
+        if not records and self.held:
+            fail()
+        self.held += records
+        return ()
+
+    def flush(self) -> Any:
+        """Return what is held."""
+        held, self.held = self.held, []
+        return held
+
+    @property
+    def oldest_held(self) -> int | None:
+        """Feed of the oldest record held back."""
+        return 1 if self.held else None
+
+
+def test_pipe_ends_when_a_translator_fails_while_nothing_arrives() -> None:
+    """What it held is written, and the error is raised: without it the pipe would go on idly."""
+    source, sink = ListSource([made(1, 2)], stay=True), ListSink()
+    with pytest.raises(UnexpectedError):
+        play(run(source, sink, translators=[Holding()]))
+    assert values(sink.written) == [1, 2]
+    assert source.acked == [0]
+
+
+class Unstoppable(ListSource):
+    """Fails when it is asked to end."""
+
+    def stop(self) -> None:
+        """Fail."""
+        fail()
+
+
+def test_pipe_ends_although_its_source_cannot_be_stopped() -> None:
+    """It is read no further; what it handed over is written."""
+    source, sink, stop = Unstoppable([made(1)], stay=True), ListSink(), asyncio.Event()
+
+    async def stopped() -> None:
+        asyncio.get_running_loop().call_later(5, stop.set)
+        await run(source, sink, stop=stop)
+
+    with pytest.raises(UnexpectedError):
+        play(stopped())
+    assert values(sink.written) == [1]
+
+
+def file_sink(folder: Path) -> Sink:
+    """Make one that syncs in the background."""
+    return FileSink(path=str(folder / "a.lp"), fsync="interval", fsync_interval=Interval(0.01))
+
+
+@pytest.mark.parametrize(("make", "method"), [(file_sink, "_sync")])
+async def test_pipe_ends_when_a_task_of_its_sink_fails(
+    tmp_path: Path,
+    make: Callable[[Path], Sink],
+    method: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The error is logged at once, and raised once the rest is written."""
+    sink = make(tmp_path)
+    monkeypatch.setattr(sink, method, fail)
+    with pytest.raises(UnexpectedError):
+        await asyncio.wait_for(run(ListSource([made(1)], stay=True), sink), 60)
+    assert "ccpipe-fsync failed: UnexpectedError: unexpected" in caplog.text
+
+
+def nats_source(site: Site, monkeypatch: pytest.MonkeyPatch, name: str) -> Source:
+    """Make one of which a task fails."""
+    if name == "unread":
+        monkeypatch.setattr(unread, "POLL_SECONDS", 0.01)
+        monkeypatch.setattr(unread.UnreadWatch, "poll", fail_later)
+    elif name == "alive":
+        monkeypatch.setattr(NatsSource, "_held", fail)
+    else:
+        monkeypatch.setattr(NatsSource, "_ask", fail_later)
+    return NatsSource(site=site, telemetry=Telemetry(), durable="d", ack_wait=Duration(0.3))
+
+
+@pytest.mark.parametrize("name", ["pull", "alive", "unread"])
+async def test_pipe_ends_when_a_task_of_its_nats_source_fails(
+    site: Site, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them is dispensable."""
+    with pytest.raises(UnexpectedError):
+        await asyncio.wait_for(run(nats_source(site, monkeypatch, name), ListSink()), 60)
+
+
+async def test_pipe_ends_when_the_task_of_its_mqtt_source_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be deaf."""
+    site = Site(cluster="fox", hostname="n1")
+    source = MqttSource(site=site, telemetry=Telemetry())
+    monkeypatch.setattr("ccpipe.bus.mqtt.source.Session", fail)
+    with pytest.raises(UnexpectedError):
+        await asyncio.wait_for(run(source, ListSink()), 60)
+
+
+class Consumer:
+    """A consumer of Kafka to which nothing arrives."""
+
+    async def getmany(self, **_: object) -> dict[object, object]:
+        """Return nothing."""
+        await asyncio.sleep(0.05)
+        return {}
+
+    async def stop(self) -> None:
+        """End."""
+
+
+async def test_pipe_ends_when_the_task_of_its_kafka_source_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without commits everything would be delivered again after the next start."""
+    site = Site(cluster="fox", hostname="n1")
+    source = KafkaSource(site=site, telemetry=Telemetry(), codec=LineCodec(), group="g")
+
+    async def started() -> Consumer:
+        return Consumer()
+
+    monkeypatch.setattr(source, "_started", started)
+    monkeypatch.setattr(source, "_keep_committing", fail_later)
+    with pytest.raises(UnexpectedError):
+        await asyncio.wait_for(run(source, ListSink()), 60)
+
+
+async def test_server_that_cannot_be_restarted_ends_the_pipe(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A source may hold one; an error of the system, such as no more processes, is retried."""
+    errors = [OSError(11, "Resource temporarily unavailable"), UnexpectedError("unexpected")]
+
+    async def start(_: NatsServer) -> None:
+        raise errors.pop(0)
+
+    class Serving(ListSource):
+        async def __aenter__(self) -> Any:
+            self.server = await NatsServer(tmp_path / "own").__aenter__()
+            monkeypatch.setattr(NatsServer, "_start", start)
+            assert self.server._process is not None
+            self.server._process.kill()
+            return await super().__aenter__()
+
+    with pytest.raises(UnexpectedError):
+        await asyncio.wait_for(run(Serving([], stay=True), ListSink()), 60)
+    assert errors == []
+
+
+class Repeating(Source):
+    """Hands over one batch after the other until it is stopped."""
+
+    gives = Messages
+
+    def __init__(self) -> None:
+        self.handed, self.stopped = 0, False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    def stop(self) -> None:
+        """End."""
+        self.stopped = True
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        while not self.stopped:
+            self.handed += 1
+            yield Batch(made(self.handed))
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("name", ["compaction", "closed files"])
+async def test_pipe_goes_on_while_housekeeping_of_its_sink_fails(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Data are stored without it: it is logged and tried again."""
+    calls: list[object] = []
+
+    def fail_again(*_: object) -> None:
+        calls.append(_)
+        fail()
+
+    sink: Sink = ParquetSink(dir=str(tmp_path))
+    monkeypatch.setattr(housekeeping.Housekeeping, "_work_in_thread", fail_again)
+    if name == "closed files":
+        sink = FileSink(path=str(tmp_path / "a.lp"), keep=1)
+        monkeypatch.setattr("ccpipe.sinks.file.sink.RETENTION_SECONDS", 0.01)
+        monkeypatch.setattr(sink, "_look_after_closed_files", fail_again)
+    source, stop = Repeating(), asyncio.Event()
+    sink.limits = type(sink.limits)(age=0.01)
+    running = asyncio.create_task(run(source, sink, stop=stop))
+    await eventually(lambda: len(calls) > 2)
+    stop.set()
+    await asyncio.wait_for(running, 60)
+    assert "UnexpectedError: unexpected" in caplog.text
+
+
+async def test_step_whose_file_cannot_be_written_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unexpected error costs neither the other steps nor the sink."""
+    calls: list[object] = []
+
+    def fail_again(name: object) -> None:
+        calls.append(name)
+        fail()
+
+    caplog.set_level(logging.ERROR)
+    sink = Hdf5Sink(dir=str(tmp_path), idle=Interval(0.02), settle=Duration(0))
+    monkeypatch.setattr(sink, "_finish", fail_again)
+    tags = {"hostname": "n1", "type": "node", "jobid": "1", "stepid": "0"}
+    ends = Messages([event("step", "stop_step", "{}", time=10**18, tags=tags)])
+    stop = asyncio.Event()
+    running = asyncio.create_task(run(ListSource([ends], stay=True), sink, stop=stop))
+    await eventually(lambda: len(calls) > 2)
+    stop.set()
+    await asyncio.wait_for(running, 60)
+    assert "retrying" in caplog.text

@@ -82,10 +82,12 @@ class StepRun:
         finally:
             with contextlib.suppress(CcpipeError):
                 self._poller.end_poll()
-            if self.publisher is not None:
-                self.publisher.publish_end(self._step, self.record)
-                self.publisher.close()
-            self._profile.fini()
+            try:
+                self._profile.fini()  # nothing is sampled from now on
+            finally:
+                if self.publisher is not None:
+                    self.publisher.publish_end(self._step, self.record)
+                    self.publisher.close()
 
     def _sample_node(self) -> None:
         for name, series, read in (

@@ -3,12 +3,16 @@
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from ccpipe.cli.step.publish import SamplePublisher
 from ccpipe.cli.step.run import BY_SIGNAL, NOT_EXECUTABLE, NOT_FOUND, StepRun, file_name
+from ccpipe.config import Bus, Site
 from ccpipe.formats.slurm_profile import open_profile
+from ccpipe.node.gather.jobacct import JobacctInfo
 from ccpipe.node.gather.profile import SeriesSelection, Step
 
 NEVER = dict.fromkeys(("task", "energy", "filesystem", "network"), 0.0)
@@ -58,6 +62,24 @@ def test_a_signal_is_passed_on_to_the_command() -> None:
     """The command decides what it means, and its exit code is the step's."""
     script = f"trap 'exit 9' USR1; kill -USR1 {os.getpid()}; while :; do sleep 0.05; done"
     assert run("sh", "-c", script)[0] == 9
+
+
+class Ends(SamplePublisher):
+    """Notes which threads run when the end of a step is published."""
+
+    def publish_end(self, step: Step, info: JobacctInfo) -> None:
+        """Note the threads."""
+        self.threads = {thread.name for thread in threading.enumerate()}
+
+
+def test_nothing_is_sampled_behind_the_end_of_a_step() -> None:
+    """It would be published behind the event, or count as not published."""
+    step = Step(job=17, step="0", node="n1", profile=SeriesSelection.NETWORK)
+    one = StepRun(step, 0, NEVER | {"task": 0.05, "network": 0.05})
+    one.publisher = ends = Ends(Site(bus=Bus(servers=["nats://127.0.0.1:1"])), max_waiting=0)
+    assert one.run(["sleep", "0.2"]) == 0
+    assert "publish" in ends.threads
+    assert not {"profile", "jobacct"} & ends.threads
 
 
 def test_a_profile_is_of_the_step(tmp_path: Path) -> None:

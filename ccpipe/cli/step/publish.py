@@ -29,8 +29,10 @@ from ccpipe.terminal import note
 
 log = logging.getLogger(__name__)
 
-CLOSE_SECONDS = 5.0
-"""Time limit for the last messages."""
+CONNECT_SECONDS = 5.0
+"""Time limit at the end without a connection."""
+CONFIRM_SECONDS = 120.0
+"""Time limit at the end for a connected server to confirm the last messages, as a publisher's."""
 MAX_WAITING = 10_000
 """Maximum number of messages that wait for the server; further ones are dropped and counted."""
 
@@ -83,7 +85,10 @@ class SamplePublisher:
         """Start connecting."""
         self._site, self._max_waiting, self._spool = site, max_waiting, spool
         self._waiting: queue.Queue[list[Message] | None] = queue.Queue()
-        self._count = self._dropped = 0
+        self.unconfirmed = 0
+        """Number of messages that were neither confirmed by the server nor spooled."""
+        self._dropped = 0
+        self._closed_at: float | None = None
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
         self._thread.start()
 
@@ -109,22 +114,28 @@ class SamplePublisher:
         self._put([end_of_step(info, self._site, step)])
 
     def close(self) -> None:
-        """Wait for the last messages for a few seconds."""
+        """Wait until the server has confirmed the last messages, or they are in the spool."""
+        self._closed_at = time.monotonic()
         self._waiting.put(None)
-        self._thread.join(CLOSE_SECONDS)
-        if lost := self._dropped + self._count:
+        self._thread.join(CONNECT_SECONDS)
+        if self._thread.is_alive() and self.unconfirmed:
+            note(f"ccpipe: waiting for the server to confirm {self.unconfirmed} messages")
+        self._thread.join(CONFIRM_SECONDS)
+        if lost := self._dropped + self.unconfirmed:
             note(f"ccpipe: {lost} messages were not published", "yellow")
 
     def _put(self, batch: list[Message]) -> None:
-        if self._count + len(batch) > self._max_waiting:
+        if self.unconfirmed + len(batch) > self._max_waiting:
             self._dropped += len(batch)
         else:
-            self._count += len(batch)
+            self.unconfirmed += len(batch)
             self._waiting.put(batch)
 
     def _run(self) -> None:
-        with contextlib.suppress(CcpipeError):
+        try:
             asyncio.run(self._publish())
+        except CcpipeError as error:
+            log.warning("nothing more is published: %s", error)
 
     async def _publish(self) -> None:
         telemetry = Telemetry()
@@ -139,14 +150,17 @@ class SamplePublisher:
                     await stack.enter_async_context(replay.running())
                     sink = SpoolingSink(bus, replay)
             while (batch := await asyncio.to_thread(self._waiting.get)) is not None:
-                await self._write(sink, batch)
-                self._count -= len(batch)
+                await self._write(sink, batch, bus)
+                self.unconfirmed -= len(batch)
 
-    async def _write(self, sink: Sink, batch: list[Message]) -> None:
+    async def _write(self, sink: Sink, batch: list[Message], bus: NatsSink) -> None:
         while True:
             try:
                 return await sink.write(batch)
             except UnavailableError:
+                limit = CONFIRM_SECONDS if bus.bus.is_connected else CONNECT_SECONDS
+                if self._closed_at is not None and time.monotonic() - self._closed_at > limit:
+                    raise
                 await asyncio.sleep(0.2)
             except CcpipeError as error:
                 log.warning("%d messages are refused: %s", len(batch), error)

@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import os
+import signal
 import sqlite3
 import sys
 from pathlib import Path
 
 import nats
+import pytest
 
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.cli.step.publish import SamplePublisher
@@ -16,6 +19,10 @@ from ccpipe.message import Message
 from ccpipe.node.gather.jobacct import create
 from ccpipe.node.gather.profile import Step
 from tests.cli.command import command, environment
+from tests.cli.dead.test_command import stored
+from tests.conftest import eventually
+
+pytestmark = pytest.mark.timeout(600)
 
 
 async def test_samples_and_the_end_are_published(nats_server: NatsServer, tmp_path: Path) -> None:
@@ -36,7 +43,7 @@ async def test_samples_and_the_end_are_published(nats_server: NatsServer, tmp_pa
     lines: list[Message] = []
     events: list[Message] = []
     while not events:
-        delivery = await inbox.next_msg(timeout=60)
+        delivery = await inbox.next_msg(timeout=600)
         found = decode(delivery.data)
         assert not found.rejected
         (events if delivery.subject == "fox.events.step" else lines).extend(found)
@@ -44,8 +51,8 @@ async def test_samples_and_the_end_are_published(nats_server: NatsServer, tmp_pa
         # The third sample is sent once the stream is made, which a busy disk delays, and has two.
         if len(times) > 2 and "net_bytes_in_diff" in {message.name for message in lines}:
             until.touch()
-    _, said = await asyncio.wait_for(process.communicate(), 60)
-    assert b"not published" not in said
+    _, said = await asyncio.wait_for(process.communicate(), 600)
+    assert b"not published" not in said, said.decode()
     await client.close()
     assert {message.tags.get("stype-id") for message in lines} == {"17.0.0", None}
     node = {message.name for message in lines if "stype" not in message.tags}
@@ -60,6 +67,31 @@ async def test_samples_and_the_end_are_published(nats_server: NatsServer, tmp_pa
     assert int(payload["MaxRSS"]) > 10**6
 
 
+async def test_samples_that_a_slow_server_confirms_late_count_as_published(
+    nats_server: NatsServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The end waits for the server as long as it is connected, and says so."""
+    site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[nats_server.url]))
+    publisher = SamplePublisher(site)
+    publisher.publish_end(Step(job=1, step="0", node="n1"), create())
+    await eventually(lambda: publisher.unconfirmed == 0, 600)
+    assert nats_server.pid is not None
+    os.kill(nats_server.pid, signal.SIGSTOP)
+    try:
+        publisher.publish_end(Step(job=2, step="0", node="n1"), create())
+        closing = asyncio.create_task(asyncio.to_thread(publisher.close))
+        said = ""
+        while "waiting for the server to confirm 1 messages" not in said:
+            await asyncio.sleep(0.1)
+            said += capsys.readouterr().err
+    finally:
+        os.kill(nats_server.pid, signal.SIGCONT)
+    await closing
+    assert publisher.unconfirmed == 0
+    assert "not published" not in said + capsys.readouterr().err
+    assert len(await stored(nats_server, "ccpipe-fox")) == 2
+
+
 async def test_without_a_server_the_command_is_not_affected() -> None:
     """Its exit code is the same, and what was lost is counted."""
     process = await asyncio.create_subprocess_exec(
@@ -68,7 +100,7 @@ async def test_without_a_server_the_command_is_not_affected() -> None:
         ),
         stderr=asyncio.subprocess.PIPE, env=environment(),
     )  # fmt: skip
-    _, said = await asyncio.wait_for(process.communicate(), 60)
+    _, said = await asyncio.wait_for(process.communicate(), 600)
     assert process.returncode == 4
     assert b"messages were not published" in said
 
@@ -91,7 +123,7 @@ async def test_what_a_server_misses_waits_in_the_spool(
     publisher.publish_end(Step(job=3, step="0", node="n1"), create())
     jobs: list[int] = []
     while len(set(jobs)) < 4:  # the first may come twice, while the stream is made
-        (message,) = decode((await inbox.next_msg(timeout=60)).data)
+        (message,) = decode((await inbox.next_msg(timeout=600)).data)
         jobs.append(json.loads(str(message.value))["jobid"])
     await asyncio.to_thread(publisher.close)
     await client.close()

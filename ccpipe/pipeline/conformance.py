@@ -6,7 +6,9 @@ A misspelt ``write`` would otherwise acknowledge records that nothing has stored
 import inspect
 from typing import Any
 
-OPTIONAL = ("__aenter__", "__aexit__", "check", "commit", "flush", "take_rejected", "write_once")
+OPTIONAL = (
+    "__aenter__", "__aexit__", "check", "commit", "flush", "take_rejected", "uptime", "write_once"
+)  # fmt: skip
 """Methods with a default, which a part may override."""
 RECORD_TYPES = ("takes", "gives", "records")
 """Attributes that declare a type of records, where the interface annotates them."""

@@ -276,6 +276,12 @@ class Sink(_Part, ABC):
 
     ``run()`` raises it while the store takes longer even for small writes.
     """
+    safe_after: float = 0.0
+    """Seconds after a write in which a killed store may lose its records; 0 if it does not.
+
+    The records are acknowledged after this time if the store, by its ``uptime``, was not restarted
+    since the write, and otherwise written again.
+    """
 
     @abstractmethod
     async def write(self, records: Any) -> None:
@@ -289,6 +295,17 @@ class Sink(_Part, ABC):
             if it never will.
 
         """
+
+    async def uptime(self) -> float:
+        """Return for how many seconds the store has been running; needed with ``safe_after``.
+
+        Raises
+        ------
+        UnavailableError
+            if the store does not answer.
+
+        """
+        raise NotImplementedError
 
     async def write_once(self, records: Any, ids: MessageIds) -> None:
         """Store the records of messages not stored yet, together with the ids of these.

@@ -5,12 +5,8 @@ import contextlib
 import functools
 import logging
 import math
-from bisect import bisect_right
 from collections.abc import AsyncGenerator, Sequence
-from copy import copy
-from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any
+from itertools import chain
 
 from ccpipe.errors import (
     CcpipeError,
@@ -22,18 +18,17 @@ from ccpipe.errors import (
     UnavailableError,
 )
 from ccpipe.pipeline.attempts import LAST_SECONDS, Attempts
+from ccpipe.pipeline.confirmation import Confirmation
 from ccpipe.pipeline.dead_letters import chunks, dead_letters_of
 from ccpipe.pipeline.interfaces import (
     Batch,
     DeadLetter,
     DeadLetterSink,
     Limits,
-    Records,
-    RecordType,
     Sink,
     Source,
 )
-from ccpipe.pipeline.message_ids import MessageIds
+from ccpipe.pipeline.portion import Portion, Rows, ids_of
 from ccpipe.pipeline.queue import Item, Queue, now
 from ccpipe.pipeline.stages import (
     AnyTranslator,
@@ -148,67 +143,6 @@ async def _is_entered(
     return True
 
 
-@dataclass(slots=True)
-class _Portion:
-    """Records for one write, with the queue items that they came from."""
-
-    records: Records
-    type: RecordType
-    rows: Sequence[tuple[Item, int]]
-    """Item of each record, and its index there; a ``_Rows`` as long as nothing was rejected."""
-    ids: MessageIds | None = None
-    """Messages of the records, if some are known and the sink stores each message once."""
-
-    def letter(self, index: int, reason: str) -> DeadLetter:
-        """Return one record as a dead letter."""
-        item, row = self.rows[index]
-        batch = item.batch
-        origin = batch.origin_of(row) if batch.origin_of else batch.origin
-        return DeadLetter(self.records.original(index), reason, origin)
-
-    def without(self, bad: Sequence[int]) -> "list[_Portion]":
-        """Return the portion without some records."""
-        good = sorted(set(range(len(self.records))).difference(bad))
-        if not good:
-            return []
-        records = self.type.of([self.records[i] for i in good])
-        ids = self.ids and self.ids.without(sorted(bad))
-        return [_Portion(records, self.type, [self.rows[i] for i in good], ids)]
-
-    def halves(self) -> "list[_Portion]":
-        """Return two portions, the first half last."""
-        half = len(self.records) // 2
-        if self.ids:
-            half = self.ids.near(half)
-        rows = self.rows
-        first, second = self.ids.split(half) if self.ids else (None, None)
-        return [
-            _Portion(self.records[half:], self.type, rows[half:], second),
-            _Portion(self.records[:half], self.type, rows[:half], first),
-        ]
-
-
-class _Rows(Sequence[tuple[Item, int]]):
-    """Item and index of each record, computed only for the few that need it."""
-
-    def __init__(self, items: Sequence[Item]) -> None:
-        self._items = items
-        self._ends = list(accumulate(len(item.batch.records) for item in items))
-        self.numbers = range(self._ends[-1])
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            view = copy(self)
-            view.numbers = self.numbers[index]
-            return view
-        row = self.numbers[index]
-        place = bisect_right(self._ends, row)
-        return self._items[place], row - (self._ends[place - 1] if place else 0)
-
-
 class _Pipe:
     """The state of one ``run()``."""
 
@@ -232,13 +166,15 @@ class _Pipe:
         self.queue = Queue(limits, telemetry)
         self.translating = asyncio.Lock()
         self.reader: asyncio.Task[None] | None = None
-        self.unwritten: list[_Portion] = []  # taken off the queue; the next one last
+        self.unwritten: list[Portion] = []  # taken off the queue; the next one last
         self.is_upstream_silent = (
             False  # then acknowledgements are not waited for after the grace period
         )
         self.max_records = math.inf  # per write, reduced while the sink is slow
         self.time_limit = TimeLimit(limits, sink)
         self.began = 0.0  # the latest attempt
+        self.since = math.inf  # the earliest write of items that are not complete yet
+        self.confirmation = Confirmation(sink, self.attempts)
 
     async def watch(self, stop: asyncio.Event) -> None:
         """Ask the source to end once `stop` is set; one that cannot be asked is not read on."""
@@ -255,6 +191,9 @@ class _Pipe:
         if not self.attempts.ending.is_set():
             self.attempts.begin_shutdown()
             self.source.stop()
+            if self.confirmation.is_needed:
+                seconds = self.sink.safe_after
+                log.info("waiting %g s until the store has everything on its disk", seconds)
 
     async def read(self) -> None:
         """Read until the source ends or fails; what it handed over is processed in either case."""
@@ -324,32 +263,66 @@ class _Pipe:
         """Write until the queue ends; if writing fails, keep what could not be written."""
         items: list[Item] = []
         try:
-            while items := await self.queue.take():
+            while (items := await self.queue.take(self.confirmation.due)) or self.confirmation:
                 self.unwritten = self.portions(items)
                 while items:
                     await self.deliver()
                     done = items[: self.complete(items)]
-                    await self.write_dead_letters([bad for item in done for bad in item.letters])
-                    await self.acknowledge(done)
-                    self.queue.release(done)
+                    await self.write_letters_of(done)
+                    await self.finish(done)
                     items = items[len(done) :]
+                await self.release(await self.confirmation.confirm(self.write_again))
         except (BrokenPipeError, OutputError):
             self.begin_shutdown()  # a command whose output is closed has no reader for the rest
             raise
         except Exception as error:
             self.begin_shutdown()
-            await self.keep(items, f"not delivered: {error}")
+            held = list(self.confirmation)
+            rest = self.unwritten if items else []
+            again = [portion for each in reversed(held) for portion in self.portions(each)]
+            self.unwritten = rest + again
+            await self.keep([*chain.from_iterable(held), *items], f"not delivered: {error}")
             raise
 
-    def portions(self, items: Sequence[Item]) -> list[_Portion]:
+    async def finish(self, items: Sequence[Item]) -> None:
+        """Acknowledge written items, or hold them back until the store has them on its disk."""
+        if not self.confirmation.is_needed:
+            await self.release(items)
+            return
+        self.confirmation.add(items, min(self.since, now()))
+        if not self.unwritten:
+            self.since = math.inf
+
+    async def write_again(self, items: Sequence[Item]) -> float:
+        """Write items that a store may have lost; return when that began."""
+        began = now()
+        self.unwritten = self.portions(items)
+        while self.unwritten:
+            await self.deliver()
+        await self.write_letters_of(items)
+        self.since = math.inf
+        return began
+
+    async def release(self, items: Sequence[Item]) -> None:
+        """Acknowledge items that are safe, and forget them."""
+        await self.acknowledge(items)
+        self.queue.release(items)
+
+    async def write_letters_of(self, items: Sequence[Item]) -> None:
+        """Write the dead letters of items, once."""
+        await self.write_dead_letters([letter for item in items for letter in item.letters])
+        for item in items:
+            item.letters.clear()
+
+    def portions(self, items: Sequence[Item]) -> list[Portion]:
         """Join items for one write; empty if they contain no records."""
         filled = [item for item in items if len(item.batch.records)]
         if not filled:
             return []
         takes = self.sink.takes
-        ids = _ids(filled) if self.sink.stores_once else None
+        ids = ids_of(filled) if self.sink.stores_once else None
         records = takes.concat([item.batch.records for item in filled])
-        return [_Portion(records, takes, _Rows(filled), ids)]
+        return [Portion(records, takes, Rows(filled), ids)]
 
     async def deliver(self) -> None:
         """Write the next portion; halve rejected ones until the bad records are found.
@@ -361,7 +334,7 @@ class _Pipe:
             return
         portion = self.unwritten[-1]
         total = len(portion.records)
-        smaller: list[_Portion] = []
+        smaller: list[Portion] = []
         self.telemetry.expect(self.sink, WRITE_SECONDS)
         try:
             if total > self.max_records:
@@ -383,12 +356,13 @@ class _Pipe:
         else:
             if not smaller:
                 self.telemetry.wrote(self.sink, total)
+                self.since = min(self.since, self.began)
                 if self.time_limit.kept(now() - self.began):
                     self.allow_more(total)
         self.telemetry.expect_nothing(self.sink)
         self.unwritten[-1:] = smaller
 
-    async def after_timeout(self, portion: _Portion, error: TimedOutError) -> list[_Portion]:
+    async def after_timeout(self, portion: Portion, error: TimedOutError) -> list[Portion]:
         """Return what to write instead of a portion that timed out."""
         total = len(portion.records)
         if total == 1 or self.sink.resumes:
@@ -413,7 +387,7 @@ class _Pipe:
         next_item = self.unwritten[-1].rows[0][0]
         return next(place for place, item in enumerate(items) if item is next_item)
 
-    async def attempt(self, portion: _Portion) -> None:
+    async def attempt(self, portion: Portion) -> None:
         self.began = now()
         if portion.ids is None:
             await self.sink.write(portion.records)
@@ -490,17 +464,6 @@ class _Pipe:
                     await self.write_singly([letter], sink)
             else:
                 log.error("%s; this dead letter is lost: %s", letters[0], error)  # noqa: TRY400
-
-
-def _ids(items: Sequence[Item]) -> MessageIds | None:
-    """Return the messages of the items' records; None if none is known."""
-    parts = []
-    for item in items:
-        batch = item.batch
-        ids = batch.ids_of(batch.records) if batch.ids_of else None
-        parts.append(ids or MessageIds.unknown(len(batch.records)))
-    ids = MessageIds.concat(parts)
-    return ids if ids.are_known else None
 
 
 _LOGGED = 10

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -78,13 +79,19 @@ class Queue:
         self.ended = True
         self._due.set()
 
-    async def take(self) -> list[Item]:
-        """Wait for a full batch, an old one or the end; an empty list means the end."""
-        while not self._is_due():
+    async def take(self, until: float | None = None) -> list[Item]:
+        """Wait for a full batch, an old one or the end; an empty list means the end.
+
+        If a time is given it means that this time has come; the end is then not reported.
+        """
+        while not self._is_due() or not (self.items or until is None):
+            if until is not None and now() >= until:
+                return []
             self._due.clear()
-            old = self.items[0].born + self.limits.age if self.items else None
+            old = self.items[0].born + self.limits.age if self.items else math.inf
+            when = min(old, math.inf if until is None else until)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(old):
+                async with asyncio.timeout_at(None if when == math.inf else when):
                     await self._due.wait()
         return self._gather()
 

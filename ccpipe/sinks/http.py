@@ -223,8 +223,9 @@ class HttpSink(Sink):
         body: bytes = b"",
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        excerpt: int = EXCERPT,
     ) -> Response:
-        """Send one request.
+        """Send one request; the response has up to `excerpt` bytes of the body.
 
         Raises
         ------
@@ -245,7 +246,7 @@ class HttpSink(Sink):
                 timeout=self._timeout(),
                 allow_redirects=False,  # a redirected POST would become a GET
             ) as answer:
-                text = (await answer.content.read(EXCERPT)).decode(errors="replace").strip()
+                text = (await _read(answer.content, excerpt)).decode(errors="replace").strip()
         except aiohttp.ConnectionTimeoutError:
             raise UnavailableError(f"{self._shown}{path}: the server does not respond") from None
         except TimeoutError:
@@ -289,6 +290,14 @@ class HttpSink(Sink):
         except OSError as error:  # ssl.SSLError among them
             raise ConfigError(f"{option}: {path}: {error.strerror or error}") from None
         return context
+
+
+async def _read(content: aiohttp.StreamReader, limit: int) -> bytes:
+    """Read a body up to a limit."""
+    body = b""
+    while len(body) < limit and (part := await content.read(limit - len(body))):
+        body += part
+    return body
 
 
 def _payload(body: bytes) -> Any:

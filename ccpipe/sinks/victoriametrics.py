@@ -13,19 +13,36 @@ What the store makes of lines (seen with 1.79; it answers 204 to all of these):
   the store's own log;
 - beyond 30 labels the others are dropped (``-maxLabelsPerTimeseries``).
 
-It answers before its disk has the rows: see ``docs/stores/victoriametrics.md``.
+It answers before its disk has the rows. With `durable` they are acknowledged when it has them: see
+``docs/stores/victoriametrics.md``.
 """
 
+import re
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
+from ccpipe.config import Interval
+from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines, Precision, encode
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits
-from ccpipe.sinks.http import HttpSink, numbers
+from ccpipe.sinks.http import ABOUT_US, HttpSink, numbers
+
+FLUSHES, PENDING_SECONDS = 2, 3.0
+"""When the disk has a row at the latest, in flush intervals and more seconds.
+
+A row waits up to two seconds for others before it counts as data in memory; that is written once it
+is older than the interval, which the store finds out once in an interval.
+"""
+METRICS_BYTES = 4 * 2**20
+"""Maximum size of the store's page of metrics; a usual one has 50 kB."""
+
+_UPTIME = re.compile(r"^vm_app_uptime_seconds (\S+)$", re.MULTILINE)
+_STORES = re.compile(r"^vm_rows\{", re.MULTILINE)  # neither vmagent nor vminsert
 
 
 class VictoriaMetricsSink(HttpSink):
@@ -35,7 +52,14 @@ class VictoriaMetricsSink(HttpSink):
 
     limits = Limits(lines=50_000, bytes=4 * 2**20, age=1.0)
 
-    def __init__(self, *, url: str = "http://127.0.0.1:8428", **http: Any) -> None:
+    def __init__(
+        self,
+        *,
+        url: str = "http://127.0.0.1:8428",
+        durable: bool = False,
+        flush_interval: Interval = Interval(5),  # noqa: B008 - immutable
+        **http: Any,
+    ) -> None:
         """Configure the address.
 
         Parameters
@@ -43,9 +67,16 @@ class VictoriaMetricsSink(HttpSink):
         url
             The store's address; ``/write`` is appended. For a cluster, vminsert's, such as
             ``http://vminsert:8480/insert/0/influx``.
+        durable
+            Acknowledge rows only when the store has them on its disk, and write them again if it
+            was restarted before. For a single-node store only.
+        flush_interval
+            The store's ``-inmemoryDataFlushInterval``, after which its disk has the rows.
 
         """
         super().__init__(url=url, **http)
+        if durable:
+            self.safe_after = FLUSHES * float(flush_interval) + PENDING_SECONDS
 
     async def write(self, records: Sequence[Message]) -> None:
         """Send the records, as the original bytes where possible.
@@ -68,8 +99,34 @@ class VictoriaMetricsSink(HttpSink):
             await self.post(body, path="/write", params={"precision": precision})
 
     async def ask(self) -> None:
-        """Send no lines."""
+        """Send no lines; read the uptime if it is needed."""
         await self.post(b"", path="/write", params={"precision": "s"})
+        if self.safe_after:
+            await self.uptime()
+
+    async def uptime(self) -> float:
+        """Return for how many seconds the store has been running.
+
+        Raises
+        ------
+        UnavailableError
+            if it does not answer.
+        DeniedError
+            if it does not let us read its metrics.
+        ConfigError
+            if the metrics are not those of a single-node store, which alone knows its disk.
+
+        """
+        answer = await self.request("GET", "/metrics", excerpt=METRICS_BYTES)
+        place = f"{self._shown}/metrics"
+        if answer.status in ABOUT_US:
+            raise DeniedError(f"{place}: {answer.status} {answer.reason} (needed by durable)")
+        if answer.status != HTTPStatus.OK:
+            raise UnavailableError(f"{place}: {answer.status} {answer.reason}")
+        found = _UPTIME.search(answer.text)
+        if found is None or not _STORES.search(answer.text):
+            raise ConfigError(f"durable: {place} is not that of a single-node VictoriaMetrics")
+        return float(found[1])
 
 
 def payload(lines: Lines) -> tuple[bytes, Precision]:

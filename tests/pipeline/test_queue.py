@@ -336,3 +336,23 @@ def test_many_small_batches_cost_no_more_each_than_few() -> None:
         return Counted.looks / total
 
     assert play(looks(4000)) == play(looks(40))
+
+
+def test_taking_ends_at_a_given_time_and_then_does_not_report_the_end() -> None:
+    """A writer that has something else to do is not kept by an empty queue, nor by its end."""
+
+    async def main() -> None:
+        waiting = queue()
+        assert await waiting.take(until=5) == []
+        assert clock() == 5
+        await put(waiting, 1)
+        waiting.end()
+        assert taken(await waiting.take(until=9)) == [1]
+        assert clock() == 5
+        assert await waiting.take(until=9) == []
+        assert clock() == 9
+        assert await waiting.take(until=3) == []
+        assert await waiting.take() == []
+        assert clock() == 9
+
+    play(main())

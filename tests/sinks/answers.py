@@ -10,6 +10,8 @@ class Answers:
 
     def __init__(self) -> None:
         self.status, self.text, self.silent = 204, "", False
+        self.pages: dict[str, str] = {}
+        """Texts of paths that are answered with 200."""
         self.seconds = 0.0
         """How long each answer takes."""
         self.requests: list[web.Request] = []
@@ -24,5 +26,7 @@ class Answers:
             assert request.transport is not None
             request.transport.abort()
         await asyncio.sleep(self.seconds)
+        if request.path in self.pages:
+            return web.Response(text=self.pages[request.path])
         headers = {"Location": "/elsewhere"} if self.status in (301, 307) else {}
         return web.Response(status=self.status, text=self.text, headers=headers)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.cli.bridge import batch_limits, load_recipe, recipe_parts
+from ccpipe.cli.bridge import batch_limits, load_recipe, recipe_parts, refuse_same_place
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.recipe.dead_letters import dead_letter_sink
 from ccpipe.cli.recipe.pipe import run_pipe
@@ -79,6 +79,8 @@ async def backfill(
     telemetry = Telemetry()
     path = find_recipe(to)
     recipe = load_recipe(path, where)
+    if recipe.sink.get("use") == from_:
+        refuse_same_place(places, recipe.sink)
     _, between, sink = recipe_parts(recipe, path, telemetry)
     progress = Progress()
     begin, finish = _nanoseconds(start), _nanoseconds(end)

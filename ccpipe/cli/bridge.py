@@ -5,7 +5,7 @@ import contextlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +16,7 @@ from ccpipe.cli.console.options import Where, seconds
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import Batching, Recipe, load, read_toml
+from ccpipe.config.dump import mask
 from ccpipe.errors import ConfigError
 from ccpipe.node.agent.parts import translators
 from ccpipe.pipeline import Limits, Records, RecordType, Sink, Source, Stages
@@ -101,9 +102,32 @@ def recipe_parts(
     context = {"site": recipe, "telemetry": telemetry}
     place = str(path)
     source = build("sources", recipe.source, where=place, path="source", context=context)
+    if recipe.source["use"] == recipe.sink.get("use"):
+        read = getattr(source, "paths", [recipe.source.get("dir", "")])
+        refuse_same_place(read, recipe.sink)
     between = translators(recipe.translate, where=place, path="translate", context=context)
     sink = build("sinks", recipe.sink, where=place, path="sink", context=context)
     return source, between, sink
+
+
+def refuse_same_place(inputs: Iterable[str], sink: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a sink, by its table, writes to one of the places that are read.
+
+    It would read what it writes.
+    """
+    places = {str(sink[key]) for key in ("path", "dir", "url") if sink.get(key)}
+    for each in filter(None, inputs):
+        if any(_is_same(each, place) for place in places):
+            raise ConfigError(f"sink: it would write to {mask(each, 'url')}, which is read")
+
+
+def _is_same(place: str, other: str) -> bool:
+    if "://" in place or "://" in other:
+        return place == other
+    one, two = Path(place).expanduser(), Path(other).expanduser()
+    with contextlib.suppress(OSError):  # one of them does not exist
+        return one.samefile(two)
+    return one.resolve() == two.resolve()
 
 
 def without_traces(recipe: Recipe, folder: Path) -> Recipe:

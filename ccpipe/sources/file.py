@@ -1,8 +1,10 @@
 """Line protocol, JSON lines or CSV from files, each read once from its beginning to its end."""
 
 import asyncio
+import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator
+import stat
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Literal, cast
@@ -33,7 +35,10 @@ def format_of(path: str) -> Format:
 
 
 class FileSource(Source):
-    """Reads files in bounded memory, compressed ones by their suffix."""
+    """Reads files in bounded memory, compressed ones by their suffix.
+
+    Each is read up to its size at the start, so that one that is being written has an end.
+    """
 
     gives = Messages
 
@@ -80,6 +85,7 @@ class FileSource(Source):
         self.lenient = lenient
         self.rate = rate
         self._stopped = asyncio.Event()
+        self._sizes: dict[str, int] = {}  # of the files when the source began
 
     async def check(self) -> None:
         """Check whether the files can be read, for ``ccpipe validate``."""
@@ -102,6 +108,7 @@ class FileSource(Source):
             if the rest of a file cannot be read.
 
         """
+        self._sizes = sizes_of(self.paths)
         for path in self.paths:
             blocks = self._blocks(path)
             name = "stdin" if path == STDIN else path
@@ -129,7 +136,9 @@ class FileSource(Source):
     def _blocks(self, path: str) -> Iterator[Records]:
         size = min(_BLOCK, max(1024, self.rate * 16)) if self.rate else _BLOCK
         try:
-            with _open(path) as stream:
+            with _open(path) as file:
+                size_now = self._sizes.get(path)
+                stream = file if size_now is None else _UpTo(file, size_now)
                 match format_of(path) if self.format == "auto" else self.format:
                     case "json":
                         yield from read_json(stream, block=size)
@@ -173,6 +182,39 @@ class _Stdin:
 
     def read1(self, size: int) -> bytes:
         return os.read(0, size)
+
+
+class _UpTo:
+    """A file up to a size, and to the end of the line there."""
+
+    def __init__(self, file: ReadableStream, size: int) -> None:
+        self._file, self._left = file, size
+        self._is_in_line = False
+
+    def read1(self, size: int) -> bytes:
+        if self._left:
+            piece = self._file.read1(min(size, self._left))
+            self._left = self._left - len(piece) if piece else 0
+            self._is_in_line = bool(piece) and not piece.endswith(b"\n")
+            return piece
+        if not self._is_in_line:
+            return b""
+        piece = self._file.read1(size)
+        end = piece.find(b"\n") + 1
+        self._is_in_line = bool(piece) and not end
+        return piece[: end or None]
+
+
+def sizes_of(paths: Iterable[str]) -> dict[str, int]:
+    """Return the sizes of files, but not of compressed ones, and of none that are no files."""
+    found = {}
+    for path in paths:
+        if Path(path).suffix not in COMPRESSED and path != STDIN:
+            with contextlib.suppress(OSError):  # reported when it is opened
+                status = Path(path).stat()
+                if stat.S_ISREG(status.st_mode) and status.st_size:
+                    found[path] = status.st_size
+    return found
 
 
 def _open(path: str) -> AbstractContextManager[ReadableStream]:

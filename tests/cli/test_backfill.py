@@ -184,6 +184,35 @@ def test_times_and_nodes_of_files(tmp_path: Path) -> None:
     assert written(tmp_path) == Counter(map(repr, [MESSAGES[1], MESSAGES[3]]))
 
 
+@pytest.mark.parametrize("name", ["out.lp", "./sub/../out.lp", "link.lp", "hard.lp"])
+def test_file_that_the_sink_writes_is_refused(tmp_path: Path, name: str) -> None:
+    """It would be read for ever, under whatever name."""
+    out = tmp_path / "out.lp"
+    out.write_bytes(encode(MESSAGES, precision="ns"))
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link.lp").symlink_to(out)
+    (tmp_path / "hard.lp").hardlink_to(out)
+    before = out.read_bytes()
+    given = f"{tmp_path}/{name}"
+    done = ccpipe("backfill", given, "--from", "file", "--to", recipe(tmp_path))
+    assert done.code == 78
+    assert f"sink: it would write to {given}, which is read" in done.err
+    assert out.read_bytes() == before
+
+
+async def test_store_that_the_sink_writes_is_refused(tmp_path: Path) -> None:
+    """All rows would be doubled."""
+    folder = await lake(tmp_path)
+    to = tmp_path / "to.toml"
+    to.write_text(f'[source]\nuse = "nats"\n[sink]\nuse = "parquet"\ndir = "{folder}"\n')
+    done = ccpipe("backfill", folder, "--from", "parquet", "--to", to)
+    assert (done.code, "which is read" in done.err) == (78, True)
+    url = "postgresql://127.0.0.1:1/db"
+    to.write_text(f'[source]\nuse = "nats"\n[sink]\nuse = "postgres"\nurl = "{url}"\n')
+    done = ccpipe("backfill", url, "--from", "postgres", "--to", to)
+    assert (done.code, "which is read" in done.err) == (78, True)
+
+
 async def test_files_go_on_after_a_kill(tmp_path: Path) -> None:
     """With a rate it is on its way for long; the next one writes the rest, and little again."""
     total = 12_000

@@ -80,3 +80,25 @@ def test_options_are_checked() -> None:
         FileSource(paths=[])
     with pytest.raises(ConfigError, match="rate is -1"):
         StdinSource(rate=-1)
+
+
+@pytest.mark.parametrize(
+    "growth", [b"", b"tail,hostname=n1,type=node value=8 1740052800\n" * 50_000]
+)
+async def test_growing_file_ends_at_its_size_at_the_start(tmp_path: Path, growth: bytes) -> None:
+    """What is written meanwhile is left to others, except for the rest of the last line."""
+    path = tmp_path / "a.lp"
+    line = b"m,hostname=n1,type=node value=%d 1740052800\n"
+    text = b"".join(line % n for n in range(20_000))
+    path.write_bytes(text + (line % 7)[:-15])
+    other = tmp_path / "b.lp"
+    other.write_bytes(line % 1)
+    values: list[object] = []
+    async for batch in FileSource(paths=[str(path), str(other)]):
+        if not values:
+            for each in (path, other):
+                with each.open("ab") as file:
+                    file.write((line % 7)[-15:] + growth if each is path else growth)
+        values += [record.value for record in batch.records]
+        assert not batch.records.rejected
+    assert values == [*range(20_000), 7, 1]

@@ -10,7 +10,7 @@ from ccpipe.errors import MissingInputError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.pipeline import Batch
-from ccpipe.sources.file import FileSource, Format, Records
+from ccpipe.sources.file import FileSource, Format, Records, sizes_of
 from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, BackfillCheckpoint, BackfillSelection
 
 NOTE_SECONDS = 1.0
@@ -63,6 +63,7 @@ class FilesSource(FileSource):
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
         """Yield the lines that are not written yet; raises as ``FileSource`` does."""
+        self._sizes = sizes_of(self.paths)
         lines, done = 0, self._checkpoint.state.done
         for number, path in enumerate(self.paths, 1):
             blocks = self._blocks(path)

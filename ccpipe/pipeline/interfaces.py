@@ -139,7 +139,13 @@ class _Part:
         """Close it."""
 
     async def check(self) -> None:
-        """Check address and credentials, for ``ccpipe validate --connect``."""
+        """Check address and credentials, for ``ccpipe validate --connect``.
+
+        By default the part is opened and closed. A part that would change something by that, such
+        as taking the port of a running bridge, does less.
+        """
+        async with self:
+            pass
 
 
 class DeadLetterSink(_Part, ABC):

@@ -5,6 +5,7 @@ sees only the last one, and late samples appear as current. Where every sample c
 ``prometheus``.
 """
 
+import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -75,6 +76,14 @@ class PrometheusScrapeSink(Sink):
         """By name and labels, least recently written first."""
         self._names: dict[tuple[int, int], tuple[str, str]] = {}
         self._table: SeriesTable | None = None
+
+    async def check(self) -> None:
+        """Check that the host is one of ours; a running bridge may have the port."""
+        try:
+            loop = asyncio.get_running_loop()
+            (await loop.create_server(asyncio.Protocol, self.host, 0)).close()
+        except OSError as error:
+            raise ConfigError(f"listen: {self.host}: {error.strerror}") from None
 
     async def __aenter__(self) -> Self:
         """Listen; raises ConfigError if that is impossible."""

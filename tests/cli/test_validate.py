@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -221,3 +222,56 @@ def test_a_file_that_is_not_there_is_missing_whatever_its_name() -> None:
     """Exit code 66."""
     assert ccpipe("validate", "/nonexistent").code == 66
     assert ccpipe("validate", "/nonexistent.toml").code == 66
+
+
+PART = """
+from ccpipe import Messages, Sink, UnavailableError
+
+class Opened(Sink):
+    takes = Messages
+
+    async def __aenter__(self):
+        raise UnavailableError("the vault is locked")
+
+    async def write(self, records): ...
+"""
+
+
+def test_part_that_can_only_be_opened_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plug-in without ``check`` of its own is opened and closed as a bridge would."""
+    info = tmp_path / "ccpipe_vault-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ccpipe-vault\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[ccpipe.sinks]\nvault = ccpipe_vault:Opened\n")
+    (tmp_path / "ccpipe_vault.py").write_text(PART)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write("r.toml", GOOD_RECIPE.replace('[sink]\nuse = "null"', '[sink]\nuse = "vault"'))
+    shown = ccpipe("validate", "r.toml")
+    assert (shown.code, "r.toml: sink: the vault is locked" in shown.out) == (69, True)
+    assert ccpipe("validate", "r.toml", "--no-connect").code == 0
+
+
+def test_page_to_scrape_is_checked_beside_the_bridge_that_has_its_port(unused_port: int) -> None:
+    """Whether the address is one of ours is asked without taking the port."""
+    sink = f'[sink]\nuse = "prometheus_scrape"\nlisten = "127.0.0.1:{unused_port}"'
+    recipe = GOOD_RECIPE.replace('[sink]\nuse = "null"', sink)
+    write("r.toml", recipe)
+    write("s.toml", recipe.replace("127.0.0.1", "192.0.2.1"))
+    with socket.create_server(("127.0.0.1", unused_port)):
+        shown = ccpipe("validate", "r.toml")
+    assert shown.code == 0, shown.out
+    shown = ccpipe("validate", "s.toml")
+    assert (shown.code, "s.toml: sink: listen: 192.0.2.1" in shown.out) == (78, True)
+
+
+def test_missing_command_of_grid_engine_is_named() -> None:
+    """Before the bridge runs it every half minute in vain."""
+    write("r.toml", '[source]\nuse = "qstat"\ncommand = ["qstat-nowhere"]\n[sink]\nuse = "null"\n')
+    shown = ccpipe("validate", "r.toml")
+    assert (shown.code, "source: command: qstat-nowhere: no such program" in shown.out) == (
+        78,
+        True,
+    )

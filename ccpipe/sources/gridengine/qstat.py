@@ -9,6 +9,7 @@ the states of all nodes.
 import asyncio
 import contextlib
 import logging
+import shutil
 import time
 from collections.abc import AsyncIterator
 
@@ -72,6 +73,11 @@ class Qstat(Source):
         )
         self._known: set[tuple[int, int, int]] = set()
         self._stopped = asyncio.Event()
+
+    async def check(self) -> None:
+        """Check that there is such a program; raises ConfigError."""
+        if shutil.which(self.command[0]) is None:
+            raise ConfigError(f"command: {self.command[0]}: no such program")
 
     def stop(self) -> None:
         """End after the current run of the command."""

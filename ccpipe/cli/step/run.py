@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -116,6 +117,7 @@ class StepRun:
                 note(f"ccpipe: {command[0]}: {error.strerror}", "red")
                 return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
             started(process.pid)
+            inherited = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             task_id = TaskId(self._task, self._step.node_index)
             self._poller.add_task(process.pid, task_id, poll=True)
             self._wait(process.pid)
@@ -126,10 +128,13 @@ class StepRun:
         process.returncode = code
         if info is not None:
             micro = 10**6
+            # Until it executed the command the child was as large as this process, and the kernel
+            # keeps that as its peak; the polls know what is below.
+            is_own = used.ru_maxrss > inherited
             rusage = Rusage(
                 round(used.ru_utime * micro),
                 round(used.ru_stime * micro),
-                used.ru_maxrss * 1024,
+                used.ru_maxrss * 1024 if is_own else 0,
                 used.ru_majflt,
             )
             set_info(info, DataType.RUSAGE, rusage)

@@ -79,9 +79,9 @@ def test_ids_come_from_slurms_environment() -> None:
     }  # fmt: skip
     _, found = report("--", "true", **slurm)
     assert (found["JobID"], found["NodeList"]) == ("4711.batch", "c3")
-    assert (found["MaxRSSNode"], found["MaxRSSTask"]) == ("c3", "5")
+    assert (found["MinCPUNode"], found["MinCPUTask"]) == ("c3", "5")
     _, found = report("--job", 3, "--step", 7, "--task", 1, "--", "true", **slurm)
-    assert (found["JobID"], found["MaxRSSTask"]) == ("3.7", "1")
+    assert (found["JobID"], found["MinCPUTask"]) == ("3.7", "1")
     slurm["SLURM_JOB_ID"] = "x"
     assert ccpipe("step", "--", "true", stdin=b"", **slurm).code == 78
 

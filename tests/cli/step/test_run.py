@@ -1,6 +1,7 @@
 """One run of a command as a task of a step."""
 
 import os
+import resource
 import signal
 import sys
 import threading
@@ -49,6 +50,18 @@ def test_the_record_has_what_the_kernel_counted() -> None:
     assert code == 0
     assert one.record.user > 0
     assert one.seconds > 0
+
+
+def test_peak_of_memory_is_the_commands_own() -> None:
+    """Not what the process had as our copy, before it executed the command; the kernel keeps it."""
+    inherited = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    small = run("sleep", "1")[1].record.usage_in["mem"].max
+    assert small is not None
+    assert 0 < small < 8 * 2**20 < inherited
+    size = 2 * inherited
+    large = run(sys.executable, "-c", f"x = b'x' * {size}")[1].record.usage_in["mem"].max
+    assert large is not None
+    assert large >= size
 
 
 def test_handlers_of_signals_are_put_back() -> None:

@@ -343,9 +343,11 @@ def _update(task: _Task, tree: TreeUsage | None, energy: EnergyReading | None) -
         _first(group and group.virtual, tree and tree.virtual),
         _first(group and group.faults, tree and tree.faults),
     )
-    if memory is not None:
-        info.update(MEM, memory, peak=(group and group.peak) or 0)
-    if virtual is not None:
+    peak = (group and group.peak) or 0
+    # A task that ended before its first poll has no memory any more: its peak is not known.
+    if memory is not None and (memory or peak or MEM in info.usage_in):
+        info.update(MEM, memory, peak=peak)
+    if virtual is not None and (virtual or VMEM in info.usage_in):
         info.update(VMEM, virtual)
     if faults is not None:
         info.update(PAGES, max(faults, _total(info, PAGES)))

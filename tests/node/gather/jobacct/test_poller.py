@@ -56,6 +56,18 @@ def test_a_task_is_polled_from_being_added_to_being_removed(poller: TaskPoller, 
     assert poller.remove_task(pid) is None
 
 
+def test_memory_of_a_task_that_ended_before_its_first_poll_is_unknown(poller: TaskPoller) -> None:
+    """A zombie has none any more, which is no peak of 0; its processor time is still there."""
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    poller.add_task(process.pid, TaskId(7, 1), poll=True)
+    info = poller.remove_task(process.pid)
+    process.wait()
+    assert info is not None
+    assert "cpu" in info.usage_in
+    assert not {"mem", "vmem"} & info.usage_in.keys()
+
+
 def test_stat_returns_a_copy(poller: TaskPoller, pid: int) -> None:
     """Changing it changes nothing in the poller."""
     poller.add_task(pid, TaskId(0, 0))

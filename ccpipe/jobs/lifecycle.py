@@ -288,13 +288,19 @@ def _merged(known: _Open, job: Job, time: int) -> Job:
     has_run_ended = job.has_ended or job.state == REQUEUED
     if known.start and has_run_ended and 0 < job.start < before.start >= job.end:
         return before  # the run before
-    if known.start and job.has_ended and before.state in (PENDING, REQUEUED):
-        if 0 < job.start <= before.start and job.state in RUN_AGAIN:
-            return msgspec.structs.replace(before, end=job.end)  # the next run is known to come
-        if not job.start and before.end:
+    if job.has_ended and before.state in (PENDING, REQUEUED):
+        if job.state in RUN_AGAIN and job.start and _waits_again(known, job, time):
+            job = msgspec.structs.replace(job, state=REQUEUED)
+        elif known.start and not job.start and before.end:
             job = msgspec.structs.replace(job, end=before.end)  # cancelled while it waited
     is_newer = time >= known.time or (has_run_ended and job.start == before.start)
     older, newer = (before, job) if is_newer else (job, before)
     merged = older.updated(newer)
     is_next_run = 0 < older.start < newer.start
     return msgspec.structs.replace(merged, end=newer.end) if is_next_run else merged
+
+
+def _waits_again(known: _Open, job: Job, time: int) -> bool:
+    """Return whether a job that is pending is so after a run that ended, not before it."""
+    before = known.job
+    return job.start <= before.start or job.submit < before.submit or time == known.time

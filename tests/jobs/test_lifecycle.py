@@ -133,6 +133,8 @@ NEXT = [job(begin=90, **AGAIN), ended(90, 99, **AGAIN)]
         [job(), NEXT[0], LOST, FIRST, NEXT[1], LOST, FIRST],
         [job(), ended(90, 99, **AGAIN), FIRST, LOST],
         [FIRST, *NEXT],
+        [job(PENDING, **AGAIN), LOST, *NEXT],
+        [job(), job(PENDING, submit=at(80)), ended(60, 70, "node_fail", **AGAIN), *NEXT],
         [job(), FIRST, job(begin=60), ended(60, 80, REQUEUED), job(PENDING), FIRST, *NEXT],
     ],
 )
@@ -159,6 +161,15 @@ def test_requeued_job_that_is_cancelled_has_the_state_and_run_that_it_ended_with
     start, stop = life.take()
     assert (start.job.start, start.job.nodes) == (at(10), (JobNode("n1"),))
     assert (stop.job.state, stop.job.start, stop.job.end) == ("cancelled", at(10), at(99))
+
+
+def test_run_that_ends_after_the_job_was_pending_ends_it() -> None:
+    """Unless it is pending again: submitted again, or pending in the poll that has the end."""
+    assert fed(lifecycle(), job(PENDING), LOST) == [START, STOP]
+    life = lifecycle()
+    life.add(job(PENDING), at(100))
+    life.add(LOST, at(100))
+    assert [event.function for event in life.take()] == ["start_job"]
 
 
 @pytest.mark.parametrize("state", ["cancelled", "completed", "timeout"])

@@ -1,7 +1,10 @@
 """``ccpipe acct sacct``: reports on Slurm's jobs from sacct's rows."""
 
+import contextlib
+import grp
 import itertools
 import os
+import pwd
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -51,10 +54,10 @@ class SlurmFilters:
     """Filters. A repeated option matches any of its values; * and ? are wildcards."""
 
     user: Annotated[Several, Parameter(alias="-u")] = ()
-    """Only jobs of these users."""
+    """Only jobs of these users, by name or number."""
 
     group: Annotated[Several, Parameter(alias="-g")] = ()
-    """Only jobs of users in these Unix groups."""
+    """Only jobs of users in these Unix groups, by name or number."""
 
     account: Annotated[Several, Parameter(alias="-A")] = ()
     """Only jobs of these accounts."""
@@ -101,8 +104,6 @@ class SlurmFilters:
 
         states = tuple(JOB_CODES.get(state.upper(), state.upper()) for state in self.state)
         texts = {
-            "user": self.user,
-            "group": self.group,
             "account": self.account,
             "partition": self.partition,
             "qos": self.qos,
@@ -114,6 +115,10 @@ class SlurmFilters:
         checks: list[Callable[[SacctRow], bool]] = [
             _like(name, patterns) for name, patterns in texts.items() if patterns
         ]
+        if self.user:
+            checks.append(_is_owner("user", "uid", self.user, lambda n: pwd.getpwuid(n).pw_name))
+        if self.group:
+            checks.append(_is_owner("group", "gid", self.group, lambda n: grp.getgrgid(n).gr_name))
         if self.job:
             checks.append(lambda row: any(_is_job(row, wanted) for wanted in self.job))
         if self.nodelist:
@@ -129,6 +134,19 @@ class SlurmFilters:
 
 def _like(name: str, patterns: tuple[str, ...]) -> Callable[["SacctRow"], bool]:
     return lambda row: any(fnmatchcase(getattr(row, name) or "NONE", p) for p in patterns)
+
+
+def _is_owner(
+    name: str, id_name: str, patterns: tuple[str, ...], name_of: Callable[[int], str]
+) -> Callable[["SacctRow"], bool]:
+    """Select by names and, as sacct does, by numbers: of the row, or of a name known here."""
+    numbers = frozenset(int(pattern) for pattern in patterns if re.fullmatch("[0-9]+", pattern))
+    names = list(patterns)
+    for number in numbers:
+        with contextlib.suppress(KeyError, OverflowError):
+            names.append(name_of(number))
+    is_named = _like(name, tuple(names))
+    return lambda row: getattr(row, id_name) in numbers or is_named(row)
 
 
 def _is_job(row: "SacctRow", wanted: str) -> bool:

@@ -3,6 +3,8 @@
 import gzip
 import io
 import json
+import os
+import pwd
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,9 @@ def test_states_are_the_outcomes(acct: Acct) -> None:
         (["--jobs", "-s", "to", "-s", "NODE_FAIL"], ["7", "32"]),
         (["--jobs", "-N", "c[2-3]", "-s", "NF"], ["32"]),
         (["--jobs", "-r", "accel", "-u", "al*"], ["17+1"]),
+        (["--jobs", "-r", "accel", "-u", "2001"], ["17+1"]),
+        (["--jobs", "-r", "accel", "-g", "2001"], ["17+1"]),
+        (["--jobs", "-r", "accel", "-u", "2003"], []),
         (["--jobs", "-S", "2026-11-20T10:37:15", "--zone", "UTC"], ["35"]),
         (["--jobs", "-S", "2026-11-20T10:38:00", "-E"], ["22", "35"]),
     ],
@@ -79,6 +84,19 @@ def test_filters_select_jobs(
     monkeypatch.setenv("TZ", "UTC")
     shown = acct("sacct", ROWS, *filters, "-o", "json")
     assert [row["JobID"] for row in rows(shown)] == wanted
+
+
+def test_user_by_number_is_found_by_a_name_known_here(
+    acct: Acct, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where sacct was not asked for the column UID; a number without a name selects nobody."""
+    monkeypatch.setenv("TZ", "UTC")
+    name, number = pwd.getpwuid(os.getuid()).pw_name, os.getuid()
+    path = tmp_path / "rows"
+    path.write_text(f"JobID|User|State\n1|{name}|COMPLETED\n2|alice|COMPLETED\n")
+    shown = acct("sacct", path, "--jobs", "-u", str(number), "-o", "json")
+    assert [row["JobID"] for row in rows(shown)] == ["1"]
+    assert acct("sacct", path, "--jobs", "-u", "4294967290").code == 1
 
 
 def test_a_table_is_for_people(acct: Acct) -> None:

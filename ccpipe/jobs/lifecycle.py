@@ -119,6 +119,7 @@ class Lifecycle:
         self._running = _table(state, "running", _Open, maximum)
         self._ended = _table(state, "ended", _Ended, maximum)
         self._events: dict[Key, list[JobEvent]] = {}
+        self._logged: set[str] = set()
 
     def __len__(self) -> int:
         """Return the number of jobs remembered."""
@@ -183,7 +184,14 @@ class Lifecycle:
         if new.start and new.job.has_ended:
             self._stop(new, new.job, time)
         else:
+            if reason := _never_reported(new.job):
+                self._log_once(reason, new.job)
             self._store(new)
+
+    def _log_once(self, reason: str, job: Job) -> None:
+        if reason not in self._logged:
+            self._logged.add(reason)
+            log.warning("jobs whose records %s are not reported, such as job %d", reason, job.id)
 
     def _add_earlier(self, job: Job, time: int, ended: _Ended | None) -> None:
         """Emit a complete earlier run that was never seen before."""
@@ -266,6 +274,16 @@ def _is_shifted(job: Job, ended: _Ended) -> bool:
     """Return whether a record describes the run that ended, shifted by a different UTC offset."""
     shift = job.start - ended.start
     return abs(shift) in CLOCK_CHANGES and job.end - ended.end == shift
+
+
+def _never_reported(job: Job) -> str:
+    """Return why a job that ran and ended has no events; empty where it has, or has not ended."""
+    if not (job.has_ended and job.start) or job.can_be_reported:
+        return ""
+    if not job.user:
+        return "name no user"
+    # One that was cancelled before it started may have a start, but no nodes.
+    return "name no nodes" if job.state == "completed" and not job.nodes else ""
 
 
 def _precedes(job: Job, known: _Open) -> bool:

@@ -352,3 +352,16 @@ def test_a_damaged_record_does_not_end_the_process(tmp_path: Path) -> None:
     life.add(msgspec.structs.replace(job(), start=253402300799 * SECOND), at(10))
     state.commit(is_durable=True)
     assert [event.function for event in life.take()] == ["start_job"]
+
+
+def test_jobs_that_cannot_be_reported_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """As when sacct was not asked for users or nodes; one cancelled before its start has none."""
+    life = lifecycle()
+    records = [ended(user=""), ended(user="", id=8), ended(nodes=(), id=9)]
+    assert fed(life, *records, ended(state="cancelled", nodes=(), id=10), ended(id=11)) == [
+        START, STOP,
+    ]  # fmt: skip
+    assert caplog.messages == [
+        "jobs whose records name no user are not reported, such as job 7",
+        "jobs whose records name no nodes are not reported, such as job 9",
+    ]

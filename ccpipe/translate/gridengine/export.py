@@ -73,7 +73,7 @@ def open_writer(  # noqa: PLR0911 - one return for each format
         case "classic":
             return _Lines(target, encode_classic, HEADER)
         case "json":
-            return _Lines(target, encode_jsonl)
+            return _Lines(target, _encode_json)
         case "csv" | "parquet":
             return _Table(target, to)
         case "line":
@@ -86,6 +86,11 @@ def open_writer(  # noqa: PLR0911 - one return for each format
             return _Jobs(target, lambda job: _encode(events(job, mapping)))
         case "sonar":
             return _Sonar(target, mapping)
+
+
+def _encode_json(record: Accounting) -> bytes:
+    """Write a record as valid JSON: what is not UTF-8 becomes U+FFFD, as in all but `classic`."""
+    return encode_jsonl(record).decode("utf-8", "replace").encode()
 
 
 def _encode(messages: Iterator[Message]) -> bytes:

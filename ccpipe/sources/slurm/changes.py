@@ -14,7 +14,7 @@ from ccpipe.formats.slurm import SacctRow
 from ccpipe.formats.sonar import UNSET, ExtendedUint, SlurmJob, timestamp
 from ccpipe.jobs import is_final
 from ccpipe.pipeline.state import StateStore, StateTable
-from ccpipe.sources.slurm.poll import Poll
+from ccpipe.sources.slurm.poll import REQUEUEABLE, Poll
 from ccpipe.translate.slurm.to_sonar import Detail, job_of_live, job_of_row
 
 MAX_RECORDS = 500_000
@@ -27,9 +27,6 @@ UNNAMED = "allocation"
 
 slurmctld reports starts in groups, every few seconds.
 """
-
-REQUEUEABLE = frozenset({"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "REQUEUED"})
-"""States of runs after which Slurm may run the job again."""
 
 Key = tuple[int, str, int, int]
 """Job, step, submission in seconds, and task: ``squeue -r`` shows pending tasks with one number."""

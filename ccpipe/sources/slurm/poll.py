@@ -28,6 +28,8 @@ _SEPARATOR = SEPARATOR.encode()
 _PENDING = frozenset(state.encode() for state in PENDING)
 _PART = 1000
 """Jobs parsed at once."""
+REQUEUEABLE = frozenset({"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "REQUEUED"})
+"""States of runs after which Slurm may run the job again."""
 _JOB = re.compile(rb"^JobId=([0-9]{1,10}) ", re.MULTILINE)
 
 
@@ -69,6 +71,7 @@ class Poller:
         self.uncompleted = uncompleted
         self._rows = _Unchanged()
         self._jobs = _Unchanged()
+        self._held: list[SacctRow] = []
         self._details: dict[int, Detail] = {}
         self._starts: dict[int, bytes] = {}
         """Of the jobs that scontrol was asked for, when they started."""
@@ -93,10 +96,19 @@ class Poller:
         """Run all commands; sinfo only if nodes are requested."""
         poll = self.accounted(since, until)
         self._live(poll)
+        self._hold(poll)
         if with_nodes and (output := self._try(poll, self.commands.sinfo)):
             poll.cluster = read_sinfo(output, columns=SINFO_COLUMNS, delimiter="|", zone=UTC)
             poll.rejected += poll.cluster.rejected
         return poll
+
+    def _hold(self, poll: Poll) -> None:
+        """Keep the ends of runs that may be requeued until squeue says whether they were."""
+        rows, self._held = [*self._held, *poll.rows], []
+        if poll.listed is None:
+            self._held = [row for row in rows if row.state in REQUEUEABLE and not row.is_step]
+            rows = [row for row in rows if row.state not in REQUEUEABLE or row.is_step]
+        poll.rows = rows
 
     def _live(self, poll: Poll) -> None:
         """Add jobs known to slurmctld from squeue and, where needed, scontrol."""

@@ -56,6 +56,23 @@ def test_requeued_job_whose_epilog_runs_is_pending(tmp_path: Path) -> None:
     assert (jobs[8].state, jobs[8].node_list) == ("COMPLETING", "c1")
 
 
+def test_end_that_may_be_a_requeue_waits_for_squeue(tmp_path: Path) -> None:
+    """While slurmctld does not answer nobody knows whether a job that lost its node runs again."""
+    programs = Programs(tmp_path / "bin")
+    end = "2026-11-20T10:05:00"
+    programs.set_sacct(
+        *(sacct_row(job, state, end=end)
+          for job, state in (("6", "COMPLETED"), ("7", "NODE_FAIL"), ("7.0", "NODE_FAIL")))
+    )  # fmt: skip
+    programs.set("squeue", None)
+    found = poller(programs)
+    assert [str(row.id) for row in found.poll(0, 1, with_nodes=False).rows] == ["6", "7.0"]
+    assert not found.poll(0, 1, with_nodes=False).rows
+    programs.set_squeue(squeue_job("7", "PENDING"))
+    assert [str(row.id) for row in found.poll(0, 1, with_nodes=False).rows] == ["7"]
+    assert not found.poll(0, 1, with_nodes=False).rows
+
+
 def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
     """Until it is forgotten; a priority that grows is no change."""
     programs = Programs(tmp_path / "bin")

@@ -80,7 +80,7 @@ class NodeStepWriter:
         write_number(self._file, CLOSED, 0)
         self._group = self._file.create_group(self.node_step.node)
         write_attributes(self._group, self.node_step)
-        self._tables: dict[tuple[str, int | None], _Samples] = {}
+        self._tables: dict[tuple[str, int | str | None], _Samples] = {}
         self._held = 0
         self._commit()
 
@@ -93,13 +93,13 @@ class NodeStepWriter:
     def create_table(
         self,
         series: str,
-        task: int | None = None,
+        task: int | str | None = None,
         fields: Iterable[tuple[str, type[int] | type[float]]] | None = None,
     ) -> None:
         """Say which fields a table has; without `fields`, those of its series.
 
         Nothing is written before the first sample. `task` is the global task id, for series whose
-        type has tasks.
+        type has tasks, or another name of a table in the group `series`.
 
         Raises
         ------
@@ -110,15 +110,20 @@ class NodeStepWriter:
         kind = series_type(series)
         if (series, task) in self._tables:
             raise EncodeError(f"{series}: the table of task {task} is there already")
-        if not series.isprintable() or not series.strip(" .") or "/" in series:
-            raise EncodeError(f"{series!r:.80} cannot name a series")
+        for name in (series, "0" if task is None else str(task)):
+            if not name.isprintable() or not name.strip(" .") or "/" in name:
+                raise EncodeError(f"{name!r:.80} cannot name a series")
         if fields is None and not kind.fields:
             raise EncodeError(f"{series}: not a known series, so its fields must be named")
         chosen = kind.fields if fields is None else make_fields(fields)
         self._tables[series, task] = _Samples(kind.file_type(chosen))
 
     def append(
-        self, series: str, values: Mapping[str, Number], time: float, task: int | None = None
+        self,
+        series: str,
+        values: Mapping[str, Number],
+        time: float,
+        task: int | str | None = None,
     ) -> None:
         """Add a sample taken at `time`, in Unix seconds; fields without a value are missing.
 
@@ -168,7 +173,9 @@ class NodeStepWriter:
         """Write nothing to the file any more, in a process forked from the one that writes it."""
         self._ordered.detach_file()
 
-    def _make_table(self, series: str, task: int | None, dtype: np.dtype[np.void]) -> TableWriter:
+    def _make_table(
+        self, series: str, task: int | str | None, dtype: np.dtype[np.void]
+    ) -> TableWriter:
         if task is None:
             return TableWriter(self._group, series, dtype)
         return TableWriter(self._group.require_group(series), str(task), dtype)

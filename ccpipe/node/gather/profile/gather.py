@@ -67,7 +67,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Dataset(msgspec.Struct):
     series: str
-    task: int | None
+    task: int | str | None
+    """In a group, the task's number, or another name."""
     names: tuple[str, ...]
 
 
@@ -90,7 +91,7 @@ class ProfileGather:
         self._step: Step | None = None
         self._groups: list[str] = []
         self._datasets: list[_Dataset] = []
-        self._known: set[tuple[str, int | None]] = set()
+        self._known: set[tuple[str, int | str | None]] = set()
         self._flushed = 0.0
 
     def init(self) -> None:
@@ -266,7 +267,8 @@ class ProfileGather:
     ) -> int:
         """Return the number of a new table with named fields, of the node or in a group.
 
-        In a group the name is the number of a task. The table is in the file with its first sample.
+        In the group of tasks the name is a task's number. The table is in the file with its first
+        sample.
 
         Raises
         ------
@@ -277,10 +279,8 @@ class ProfileGather:
         with self._lock:
             if parent >= len(self._groups):
                 raise ProfileGatherError(f"create_dataset: {name}: there is no group {parent}")
-            if parent >= 0 and not name.isdecimal():
-                raise ProfileGatherError(f"create_dataset: {name!r:.60} is not a task's number")
             series = name if parent < 0 else self._groups[parent]
-            task = int(name) if parent >= 0 else None
+            task = None if parent < 0 else _in_group(name)
             if self._writer is not None:
                 try:
                     self._writer.create_table(series, task, fields)
@@ -384,3 +384,9 @@ def _fields(series: str, values: Mapping[str, Number]) -> list[tuple[str, FieldT
     if unknown:
         raise EncodeError(f"{series}: no field {unknown[0]!r:.60}")
     return [(field.name, field.type) for field in [*usual, *more]]
+
+
+def _in_group(name: str) -> int | str:
+    """Return the number of a task that a name is, as for series of tasks, or the name itself."""
+    is_number = name.isascii() and name.isdecimal() and str(int(name)) == name
+    return int(name) if is_number else name

@@ -61,6 +61,8 @@ def test_a_step_of_the_second_generation_of_calls(gather: ProfileGather) -> None
     gather.add_sample_data(power, [5, 6], 1795170874)
     gather.add_sample_data(power, {"GPU1Power": 7}, 1795170875)
     gather.add_sample_data(first, (0.25,), 1795170876)
+    card = gather.create_dataset("card-0", gather.create_group("Cards"), [("Power", int)])
+    gather.add_sample_data(card, [300], 1795170876)
     assert gather.path is not None
     gather.node_step_end()
     with open_profile(gather.path) as profile:
@@ -68,7 +70,8 @@ def test_a_step_of_the_second_generation_of_calls(gather: ProfileGather) -> None
         assert energy[0][1:] == (1795170874, 5, 6)
         assert energy[1][3] == 7
         assert rows(profile, "Tasks")[0][2] == 0.25
-        assert {table.task for table in profile.tables} == {None, "4"}
+        assert rows(profile, "Cards")[0][2] == 300
+        assert {table.task for table in profile.tables} == {None, "4", "card-0"}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +130,7 @@ def test_what_does_not_fit_is_a_named_error(gather: ProfileGather) -> None:
         (lambda: gather.add_sample_data(SeriesSelection.TASK, {"RSS": 1}), "have numbers"),
         (lambda: gather.add_sample_data(SeriesSelection.ENERGY, {"RSS": 1}), "Energy"),
         (lambda: gather.create_dataset("x", 7, [("a", int)]), "no group 7"),
-        (lambda: gather.create_dataset("x", tasks, [("a", int)]), "not a task's number"),
+        (lambda: gather.create_dataset("a/b", tasks, [("a", int)]), "'a/b' cannot name a series"),
         (lambda: gather.create_dataset("Energy", -1, [("Power", int)]), "already"),
     ):
         with pytest.raises(ProfileGatherError, match=reason):

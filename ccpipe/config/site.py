@@ -1,5 +1,6 @@
 """The keys of ``ccpipe.toml`` and of recipes, with their meaning and defaults."""
 
+import re
 import socket
 from typing import Annotated, Any, Literal
 
@@ -104,6 +105,16 @@ class SpoolOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Maximum messages per second replayed when the broker is back."""
 
 
+def check_tag(key: str, text: str) -> None:
+    """Check that a text can be a tag in line protocol, or its key; raises ValueError.
+
+    What ``formats.lineprotocol`` cannot escape would make a dead letter of every line.
+    """
+    if text.endswith("\\") or re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", text):
+        rule = "no control character, no backslash at the end"
+        raise ValueError(f"{key}: not a tag of line protocol: {text!r:.80} ({rule})")
+
+
 class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a node publishes, and how often."""
 
@@ -134,6 +145,12 @@ class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     profile ``clustercockpit``."""
     dead_letter_file: str = ""
     """File for lines that cannot be delivered; default: ``dead.lp`` in the state folder."""
+
+    def __post_init__(self) -> None:
+        """Check the tags; raises ValueError."""
+        for key, text in self.tags.items():
+            check_tag("tags", key)
+            check_tag(f"tags.{key}", text)
 
 
 class TelemetryOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -170,6 +187,13 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     bus: Bus = Bus()
     publish: Publish = Publish()
     telemetry: TelemetryOptions = TelemetryOptions()
+
+    def __post_init__(self) -> None:
+        """Check the names; raises ValueError."""
+        check_tag("cluster", self.cluster)
+        check_tag("hostname", self.hostname)
+        if not self.hostname:
+            raise ValueError("hostname: this host has no name; set it")
 
 
 class Recipe(Site, frozen=True, forbid_unknown_fields=True, kw_only=True):

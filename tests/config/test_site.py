@@ -1,6 +1,7 @@
 """The keys of ``ccpipe.toml`` and of recipes: defaults, ranges, and nothing unknown."""
 
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -8,7 +9,9 @@ import pytest
 
 from ccpipe.config import Site, to_struct
 from ccpipe.config.site import Recipe
-from ccpipe.errors import ConfigError
+from ccpipe.errors import ConfigError, EncodeError
+from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.message import metric
 
 ENDS = {"source": {"use": "nats"}, "sink": {"use": "null"}}
 
@@ -49,6 +52,41 @@ def test_what_is_out_of_range_is_named_by_its_path(given: dict[str, Any], path: 
     """Before anything starts."""
     with pytest.raises(ConfigError, match=path.replace(".", r"\.")):
         to_struct(given | ENDS, Recipe, "r.toml")
+
+
+@pytest.mark.parametrize("text", ["n1\\", "n\n1", "n\t1", "\0", "\x7f", "\ud800"])
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        (lambda text: {"hostname": text}, "hostname: not a tag"),
+        (lambda text: {"cluster": text}, "cluster: not a tag"),
+        (lambda text: {"publish": {"tags": {"rack": text}}}, r"publish: tags\.rack: not a tag"),
+        (lambda text: {"publish": {"tags": {text: "1"}}}, "publish: tags: not a tag"),
+    ],
+)
+def test_site_rejects_name_that_would_spoil_every_line(
+    given: Callable[[str], dict[str, Any]], path: str, text: str
+) -> None:
+    """Exactly what the encoder refuses, before anything starts."""
+    with pytest.raises(EncodeError):
+        encode([metric("m", 1.0, time=1, tags={"hostname": text})])
+    with pytest.raises(ConfigError, match=path):
+        to_struct(given(text), Site, "ccpipe.toml")
+
+
+@pytest.mark.parametrize("text", ["a b", "a,b", "a=b", 'a"b', "é", "a\\b", " "])
+def test_site_accepts_name_that_can_be_escaped(text: str) -> None:
+    """Odd names lose nothing."""
+    assert to_struct({"hostname": text}, Site, "ccpipe.toml").hostname == text
+    line = encode([metric("m", 1.0, time=1, tags={"hostname": text})])
+    assert decode(line)[0].hostname == text
+
+
+def test_site_of_a_host_without_a_name_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default would leave out the tag of every line."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "")
+    with pytest.raises(ConfigError, match="hostname: this host has no name"):
+        to_struct({}, Site, "ccpipe.toml")
 
 
 def test_no_table_takes_unknown_keys() -> None:

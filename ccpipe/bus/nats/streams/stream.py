@@ -51,8 +51,8 @@ async def ensure_stream(
     """Return the name of the stream that stores the first of `patterns`.
 
     Patterns that no stream stores are added to ours, which is created if necessary. A stream
-    created by the site is used as it is, whatever its name; those of `patterns` that it does not
-    store are reported. Dead letters have a separate stream, so that metrics cannot displace them.
+    created by the site is used as it is, whatever its name; those of `patterns` that another stream
+    stores are reported. Dead letters have a separate stream, so that metrics cannot displace them.
 
     Raises
     ------
@@ -77,8 +77,12 @@ async def ensure_stream(
     if stream := streams[patterns[0]]:
         for difference in differences(stream, bus, subjects):
             log.warning("%s; `ccpipe streams apply` changes it", difference)
-    if elsewhere := [pattern for pattern in patterns if homes[pattern] != name]:
-        log.warning("the stream %s does not store %s", name, ", ".join(elsewhere))
+    for other in dict.fromkeys(homes[pattern] for pattern in patterns if homes[pattern] != name):
+        stored = ", ".join(pattern for pattern in patterns if homes[pattern] == other)
+        log.warning(
+            "only the stream %s is read; %s stores %s, which needs a bridge of its own "
+            "(source.subjects)", name, other, stored,
+        )  # fmt: skip
     return name
 
 

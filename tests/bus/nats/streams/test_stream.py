@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from nats.js import JetStreamContext, api
 
@@ -66,6 +67,27 @@ async def test_a_stream_of_the_site_is_used_as_it_is(
     await jetstream.add_stream(name="SITE", subjects=["fox%2Etest.>"])
     assert await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS) == "SITE"
     assert len(await jetstream.streams_info()) == 1
+
+
+async def test_second_cluster_on_a_flat_subject_is_told_what_it_does_not_read(
+    site: Site, jetstream: JetStreamContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its metrics are in the first cluster's stream, its events in its own: a bridge reads one."""
+    flat = msgspec.structs.replace(site.bus, subjects={"metrics": "hpc-nats"})
+    for cluster in ("fox", "owl"):
+        subjects = Subjects.of(msgspec.structs.replace(site, cluster=cluster, bus=flat))
+        for _ in range(2):
+            patterns = subjects.patterns(["metrics", "events", "log"])
+            assert await ensure_stream(jetstream, flat, subjects, patterns) == "ccpipe-fox"
+    said = (
+        "only the stream ccpipe-fox is read; ccpipe-owl stores owl.events.*, owl.log.*, which "
+        "needs a bridge of its own (source.subjects)"
+    )
+    assert [record.getMessage() for record in caplog.records] == [said, said]
+    for key in ("events", "log"):
+        assert await ensure_stream(jetstream, flat, subjects, subjects.patterns([key])) == (
+            "ccpipe-owl"
+        )
 
 
 async def test_other_subjects_are_added_to_the_stream_that_exists(

@@ -7,6 +7,7 @@
 """
 
 import importlib
+import os
 import re
 import signal
 import sys
@@ -105,6 +106,8 @@ def exit_codes() -> Iterator[tuple[int, str, str]]:
         for name, error in vars(errors).items()
         if isinstance(error, type) and issubclass(error, CcpipeError)
     ]
+    limits = "The process needs more memory or threads than its limits allow."
+    found.append((os.EX_OSERR, "", limits))
     base = (CcpipeError.exit_code, "CcpipeError")
     yield from sorted(
         (code, name, "An error that has no code of its own." if (code, name) == base else what)

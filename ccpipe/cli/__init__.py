@@ -20,6 +20,11 @@ HELP_FLAGS = ("--help", "-h")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 """Values of ``CCPIPE_LOGLEVEL``."""
 
+OUT_OF_MEMORY = (
+    "out of memory, or of threads: this process needs a higher limit "
+    "(ulimit -v and -u; systemd: LimitAS, MemoryMax, TasksMax)"
+)
+
 GARBAGE_THRESHOLD = 50_000
 """Garbage collection threshold: imports create no garbage, and the default slows down startup."""
 
@@ -46,6 +51,11 @@ def main() -> None:
         _discard_output()  # its reader has exited (`ccpipe tail | head`), which is not an error
     except KeyboardInterrupt:
         code = 130
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or "start new thread" in str(error)):
+            raise
+        print(f"ccpipe: {OUT_OF_MEMORY}", file=sys.stderr)
+        code = os.EX_OSERR
     if "duckdb" not in sys.modules:  # it would report each of its objects as leaked
         gc.freeze()  # searching all objects for cycles at exit would take 50 ms
     sys.exit(code)

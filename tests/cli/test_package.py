@@ -2,11 +2,13 @@
 
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from ccpipe.cli import main
 from tests.cli.command import ccpipe, command, environment
 from tests.paths import ROOT
 
@@ -41,6 +43,44 @@ def test_a_reader_that_has_enough_ends_it_quietly(words: tuple[object, ...]) -> 
     assert code == 0
     assert "dead letter from" not in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("can't start new thread"), RuntimeError("another")]
+)
+def test_process_out_of_memory_or_threads_says_so(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With EX_OSERR and what to raise, without a traceback; other errors keep theirs."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("ccpipe.cli._run", fail)
+    with pytest.raises((SystemExit, RuntimeError)) as caught:
+        main()
+    if isinstance(caught.value, SystemExit):
+        assert caught.value.code == 71
+        assert capsys.readouterr().err.startswith("ccpipe: out of memory, or of threads: ")
+    assert (caught.value is error) == ("another" in str(error))
+
+
+def test_limit_of_memory_ends_a_command_in_one_line(tmp_path: Path) -> None:
+    """A real one: 20 MB beyond what the interpreter has, and a line of 100 MB."""
+    (tmp_path / "long.lp").write_bytes(b"m value=1,b=" + b"1" * 10**8)
+    code = (
+        "import resource, sys; from ccpipe.cli import main, app; "
+        "size = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize(); "
+        "resource.setrlimit(resource.RLIMIT_AS, (size + 2 * 10**7, -1)); "
+        f"sys.argv = ['ccpipe', 'validate', '{tmp_path}/long.lp']; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(),
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 71, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("ccpipe: out of memory")
+    assert "Traceback" not in done.stderr
 
 
 def test_a_closed_stderr_harms_nothing() -> None:

@@ -8,6 +8,7 @@ from ccpipe.config.converter import to_struct
 from ccpipe.config.files import (
     find_config,
     listen_address,
+    make_folder_of,
     read_secret,
     read_text,
     read_toml,
@@ -44,6 +45,7 @@ __all__ = [
     "find_config",
     "listen_address",
     "load",
+    "make_folder_of",
     "merge_tables",
     "read_secret",
     "read_text",

@@ -1,11 +1,12 @@
 """Configuration files, and the files that configuration refers to."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ccpipe.errors import ConfigError, MissingInputError
+from ccpipe.errors import ConfigError, CreateError, MissingInputError
 
 
 def find_config() -> Path | None:
@@ -49,6 +50,29 @@ def read_text(option: str, path: str) -> str:
         raise ConfigError(f"{option}: {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{option}: {path}: {error}") from None
+
+
+def make_folder_of(option: str, path: Path) -> None:
+    """Create the folder of a file that an option names, if it is missing.
+
+    Raises
+    ------
+    CreateError
+        if we may not create it, or not write to it.
+
+    """
+    folder = path.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        blocked = isinstance(error, FileExistsError | NotADirectoryError)
+        reason = "not a folder" if blocked else error.strerror
+        raise CreateError(
+            f"{option}: {path}: no file can be created in {folder} ({reason}): create that folder "
+            f"for this user, or set {option} to another path"
+        ) from None
 
 
 def listen_address(option: str, listen: str) -> tuple[str, int]:

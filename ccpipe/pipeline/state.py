@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from ccpipe.config import make_folder_of
 from ccpipe.errors import ConfigError, UnavailableError
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class StateStore:
 
     def __init__(self, path: str = "") -> None:
         """Keep state in memory only if there is no path; ``open()`` opens the file."""
-        self.path = Path(path) if path else None
+        self.path = Path(path).expanduser() if path else None
         self._tables: dict[str, _Stored] = {}
         self._file: sqlite3.Connection | None = None
 
@@ -139,12 +140,15 @@ class StateStore:
         ------
         ConfigError
             if the file cannot be read, is not a state file, or is in use by another process.
+        CreateError
+            if its folder is missing and cannot be created, or is not writable.
 
         """
         if self.path is None or self._file is not None:
             return
         import sqlite3
 
+        make_folder_of("state", self.path)
         try:
             self._file = self._connect(self.path)
             for name, stored in self._tables.items():

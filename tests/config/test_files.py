@@ -6,10 +6,11 @@ import pytest
 
 from ccpipe.config import (
     find_config,
+    make_folder_of,
     read_toml,
     state_folder,
 )
-from ccpipe.errors import ConfigError, MissingInputError
+from ccpipe.errors import ConfigError, CreateError, MissingInputError
 
 
 @pytest.mark.parametrize(
@@ -78,3 +79,19 @@ def test_a_user_without_a_home_does_not_stop_us(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Path, "home", unknown)
     assert find_config() in (None, Path("/etc/ccpipe/ccpipe.toml"))
     assert state_folder().name == "ccpipe"
+
+
+def test_folder_that_may_not_be_written_to_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shipped recipe names a folder below /var/lib, which is not an ordinary user's."""
+    path = tmp_path / "lib" / "ccpipe" / "a.state"
+    make_folder_of("state", path)
+    assert path.parent.is_dir()
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(CreateError) as caught:
+        make_folder_of("state", path)
+    assert str(caught.value) == (
+        f"state: {path}: no file can be created in {path.parent} (Permission denied): "
+        "create that folder for this user, or set state to another path"
+    )

@@ -18,7 +18,7 @@ from typing import IO, Literal, Self
 
 import msgspec
 
-from ccpipe.config import Duration, Interval, Site
+from ccpipe.config import Duration, Interval, Site, make_folder_of
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.gridengine import Accounting, read
 from ccpipe.formats.gridengine.event import to_event
@@ -61,7 +61,7 @@ class AccountingFile(Source):
         paths
             The files, usually both of ``$SGE_ROOT/<cell>/common``; some may be missing.
         checkpoint
-            The file with the positions; its folder must exist.
+            The file with the positions; its folder is created if missing.
         reporting
             The file with starts and deletions in ``job_log`` lines (``reporting_params`` with
             ``reporting=true joblog=true``). Its ``acct`` lines are read only if it is also in
@@ -224,8 +224,11 @@ class AccountingCheckpoint:
         ------
         ConfigError
             if it cannot be read or written, or another process uses it.
+        CreateError
+            if its folder is missing and cannot be created, or is not writable.
 
         """
+        make_folder_of("checkpoint", self.path)
         try:
             self._lock = self.path.with_name(f"{self.path.name}.lock").open("ab")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -233,8 +236,7 @@ class AccountingCheckpoint:
                 self.path.read_bytes(), type=dict[str, FileProgress]
             )
         except FileNotFoundError:
-            if self._lock is None:
-                raise ConfigError(f"checkpoint: {self.path.parent} does not exist") from None
+            pass  # it is written with the first position
         except BlockingIOError:
             self._release()
             raise ConfigError(f"checkpoint: another process uses {self.path}") from None

@@ -17,7 +17,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Duration, Interval, Site
-from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.errors import ConfigError, CreateError, UnavailableError
 from ccpipe.formats.gridengine import Accounting, Origin, encode_classic, read
 from ccpipe.formats.gridengine.event import from_event, is_event, to_event
 from ccpipe.message import Message
@@ -163,12 +163,17 @@ async def test_only_one_process_uses_a_checkpoint(tmp_path: Path) -> None:
 
 
 async def test_a_checkpoint_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    """Damaged content and a missing folder are errors of configuration."""
+    """Damaged content is an error of configuration; a missing folder is created if it can be."""
     (tmp_path / "checkpoint").write_bytes(b'{"a":')
     with pytest.raises(ConfigError, match=r"checkpoint: .*/checkpoint: Input data was truncated"):
         await source(tmp_path).__aenter__()
-    with pytest.raises(ConfigError, match=r"/no does not exist"):
-        AccountingCheckpoint(tmp_path / "no" / "checkpoint").open()
+    made = AccountingCheckpoint(tmp_path / "no" / "checkpoint")
+    made.open()
+    made.close()
+    with pytest.raises(
+        CreateError, match=r"checkpoint: .*: no file can be created in .*not a fold"
+    ):
+        AccountingCheckpoint(tmp_path / "checkpoint" / "checkpoint").open()
     with pytest.raises(ConfigError, match="each only once"):
         source(tmp_path, paths=["a", "a"])
     with pytest.raises(UnavailableError, match="is not an accessible folder"):

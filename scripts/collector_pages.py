@@ -25,7 +25,9 @@ The metrics of each collector. These pages are generated from the collectors
 Names and units are those of the ClusterCockpit specification where it has one, else those of
 cc-metric-collector. Every metric carries the tags `cluster`, `hostname` and `type`; where a table
 says `stype=…` it also carries `stype` and `stype-id`. Collectors without data on a node are named
-in one log line and polled again every minute. A failing collector does not affect the others.
+in one log line and polled again every minute. A failing collector does not affect the others, and a
+bad reading (a file, a line, a sensor) only its own metrics: it is left out, logged once, and
+counted in `ccpipe_failed_reads_total`.
 
 Set options under `[publish.collectors.<collector>]` in `ccpipe.toml`. Every collector also takes
 `enabled = false`, which disables it, and `interval = "60s"`, which overrides the interval.

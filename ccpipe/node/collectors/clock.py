@@ -12,6 +12,7 @@ from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 METRICS = (
     Metric(
@@ -39,6 +40,7 @@ class Clock:
         self._hwthreads = hwthreads
         self._cpus = Path(root, "sys/devices/system/cpu")
         self._cpuinfo = Path(root, "proc/cpuinfo")
+        self.soft = SoftErrors("clock")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield the frequency now.
@@ -51,7 +53,11 @@ class Clock:
             if a frequency is invalid.
 
         """
-        clocks = self._scaled() or self._reported()
+        clocks = self._scaled()
+        if not clocks:
+            with self.soft.noted():
+                clocks = self._reported()
+        self.soft.report(clocks)
         if not clocks:
             raise FileNotFoundError(2, "the kernel reports no frequency", str(self._cpus))
         mean = sum(clocks.values()) / len(clocks)
@@ -68,9 +74,10 @@ class Clock:
         if not self._cpus.is_dir():
             return clocks
         for cpu in proc.names(self._cpus, "cpu[0-9]*"):
-            kilohertz = proc.number(self._cpus / cpu / "cpufreq" / "scaling_cur_freq")
-            if kilohertz is not None:
-                clocks[cpu.removeprefix("cpu")] = kilohertz / 1000
+            with self.soft.noted():
+                kilohertz = proc.number(self._cpus / cpu / "cpufreq" / "scaling_cur_freq")
+                if kilohertz is not None:
+                    clocks[cpu.removeprefix("cpu")] = kilohertz / 1000
         return clocks
 
     def _reported(self) -> dict[str, float]:
@@ -81,8 +88,9 @@ class Clock:
             if line.startswith("processor"):
                 cpu = line.rpartition(":")[2].strip()
             elif line.startswith("cpu MHz"):
-                found = _MHZ.fullmatch(line)
-                if found is None or not cpu.isdecimal():
-                    raise DataError(f"{place}: {line!r:.60} is not a frequency")
-                clocks[cpu] = float(found[1])
+                with self.soft.noted():
+                    found = _MHZ.fullmatch(line)
+                    if found is None or not cpu.isdecimal():
+                        raise DataError(f"{place}: {line!r:.60} is not a frequency")
+                    clocks[cpu] = float(found[1])
         return clocks

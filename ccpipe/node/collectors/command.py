@@ -65,19 +65,19 @@ class _Script:
         self._words = words
         self._timeout = timeout
         self._output = output
-        self._soft = SoftErrors()
+        self.soft = SoftErrors("command")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield what the command prints."""
         try:
             payload = run(self._words, timeout=self._timeout, output=self._output)
         except OSError as error:
-            self._soft.note(f"collector command: {self._name}: {error}")
+            self.soft.note(f"{self._name}: {error}")
             return
         lines = decode(payload)
         for bad in lines.rejected:
             reason = f"line {bad.line}: {bad.rule}: {bad.original!r:.80}"
-            self._soft.note(f"collector command: {self._name}: {reason}")
+            self.soft.note(f"{self._name}: {reason}")
         for message in lines:
             yield _completed(message, time)
 

@@ -7,13 +7,15 @@ counted once in ``cpu_used``.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 _BOTH = ("node", "hwthread")
 STATES = (  # in the order of /proc/stat
@@ -39,6 +41,7 @@ METRICS = (
 
 _NODE = {"type": "node"}
 _CPU = re.compile(r"cpu(\d{0,9})", re.ASCII)
+_HWTHREAD = re.compile(r"cpu\d{1,9}\s", re.ASCII)
 
 
 class Cpu:
@@ -59,6 +62,7 @@ class Cpu:
         self._of_hwthreads = {row.name for row in METRICS if proc.matches(row.name, hwthreads)}
         self._path = Path(root, "proc/stat")
         self._before: dict[str, list[int]] = {}
+        self.soft = SoftErrors("cpu")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield what changed since the last call.
@@ -69,10 +73,13 @@ class Cpu:
             if the file is missing or is no ``/proc/stat``.
 
         """
-        before, now = self._before, ticks_of(self._path, proc.lines(self._path))
+        lines = list(proc.lines(self._path))
+        before, now = self._before, ticks_of(self._path, lines, self.soft.noted)
         self._before = now
-        online = len(now) - 1
-        yield metric("num_cpus", online, time=time, tags=_NODE)
+        self.soft.report(now)
+        online = sum(bool(_HWTHREAD.match(line)) for _, line in lines)
+        if online:
+            yield metric("num_cpus", online, time=time, tags=_NODE)
         for cpu, ticks in now.items():
             if cpu not in before or (cpu and not self._of_hwthreads):
                 continue
@@ -82,8 +89,14 @@ class Cpu:
                     yield metric(name, percent, time=time, tags=tags)
 
 
-def ticks_of(path: Path, lines: Iterable[tuple[str, str]]) -> dict[str, list[int]]:
+def ticks_of(
+    path: Path,
+    lines: Iterable[tuple[str, str]],
+    noted: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> dict[str, list[int]]:
     """Return the ticks of each hardware thread by its number, and of all by ``""``.
+
+    An error of one line is raised in the context `noted`, which may suppress it.
 
     The lines are those of ``/proc/stat``, as ``proc.lines`` yields them. The states stand in the
     order that the kernel writes: user, nice, system, idle, iowait, irq, softirq and so on.
@@ -98,9 +111,11 @@ def ticks_of(path: Path, lines: Iterable[tuple[str, str]]) -> dict[str, list[int
     for place, line in lines:
         word, *words = line.split()
         if found := _CPU.fullmatch(word):
-            ticks[found[1]] = proc.counters(place, words[: len(STATES)], minimum=_IDLE + 1)
-    if "" not in ticks:
-        raise DataError(f"{path}: the line 'cpu' is missing")
+            with noted():
+                ticks[found[1]] = proc.counters(place, words[: len(STATES)], minimum=_IDLE + 1)
+    with noted():
+        if "" not in ticks:
+            raise DataError(f"{path}: the line 'cpu' is missing")
     return ticks
 
 

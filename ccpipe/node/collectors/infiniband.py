@@ -5,6 +5,7 @@ driver is loaded; the rates (``_bw``) cover the time since the last sample and a
 counter decreased. Very old drivers have 32-bit counters that stop at their maximum.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ccpipe.message import Message, Uint, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous, emit, rate_rows, rates
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 _NODE = ("node",)
 _TRAFFIC = (
@@ -25,6 +27,8 @@ _TRAFFIC = (
 )
 _FILES = ("port_rcv_data", "port_xmit_data", "port_rcv_packets", "port_xmit_packets")
 _OCTETS = (4, 4, 1, 1)  # in a unit of each of these
+_SUMS = {"ib_total": ("ib_recv", "ib_xmit"), "ib_total_pkts": ("ib_recv_pkts", "ib_xmit_pkts")}
+_STATE = re.compile(r"\d: \w+", re.ASCII)
 
 _ERRORS = {
     "symbol_error": Metric("ib_symbol_errors", "", int, "minor link errors", _NODE, "network"),
@@ -72,56 +76,84 @@ class InfiniBand:
         self._include = include
         self._exclude = exclude
         self._path = Path(root, "sys/class/infiniband")
-        self._previous = Previous[list[int]]()
+        self._previous = Previous[dict[str, int]]()
+        self.soft = SoftErrors("infiniband")
 
-    def collect(self, time: int) -> Iterator[Message]:
-        """Yield counters, and rates since the last call.
+    def collect(self, time: int) -> Sequence[Message]:
+        """Return counters, and rates since the last call.
 
         Raises
         ------
         OSError
             if there is no InfiniBand device.
         DataError
-            if a counter is invalid.
+            if nothing that the ports count can be read.
 
         """
+        found = list(self._messages(time))
+        self.soft.report(found)
+        return found
+
+    def _messages(self, time: int) -> Iterator[Message]:
         folders = dict(self._ports())
-        now = {port: _traffic(folder) for port, folder in folders.items()}
+        now = {port: self._traffic(folder) for port, folder in folders.items()}
         before, seconds = self._previous.swap(now)
         for port, folder in folders.items():
             tags = {"type": "node", "stype": "network", "stype-id": proc.tag(port)}
-            state = proc.word(folder / "state") or ""
-            yield metric(_ACTIVE.name, int(state.endswith("ACTIVE")), time=time, tags=tags)
+            with self.soft.noted():
+                if (is_active := _is_active(folder / "state")) is not None:
+                    yield metric(_ACTIVE.name, int(is_active), time=time, tags=tags)
             for file, row in _ERRORS.items():
-                if (errors := proc.counter(folder / "counters" / file)) is not None:
-                    yield metric(row.name, errors, time=time, tags=tags)
-            traffic = [_writable(counter) for counter in now[port]]
-            yield from emit(_TRAFFIC, traffic, time, tags)
-            yield from emit(_RATES, rates(before.get(port), now[port], seconds), time, tags)
+                with self.soft.noted():
+                    if (errors := proc.counter(folder / "counters" / file)) is not None:
+                        yield metric(row.name, errors, time=time, tags=tags)
+            for name, value in now[port].items():
+                yield metric(name, value if value < 2**63 else Uint(value), time=time, tags=tags)
+            last = before.get(port, {})
+            rows = [row for row in _TRAFFIC if row.name in now[port] and row.name in last]
+            gained = rates(
+                [last[row.name] for row in rows], [now[port][row.name] for row in rows], seconds
+            )
+            yield from emit(rate_rows(rows, "_bw"), gained, time, tags)
 
     def _ports(self) -> Iterator[tuple[str, Path]]:
         for device in proc.names(self._path):
-            for number in proc.names(self._path / device / "ports"):
+            numbers: list[str] = []
+            with self.soft.noted():
+                numbers = proc.names(self._path / device / "ports")
+            for number in numbers:
                 port = f"{device}/{number}"
                 if proc.matches(port, self._include) and not proc.matches(port, self._exclude):
                     yield port, self._path / device / "ports" / number
 
-
-def _traffic(folder: Path) -> list[int]:
-    """Return what a port counted, in the order of the table; nothing where it does not count."""
-    values: list[int] = []
-    for file, octets in zip(_FILES, _OCTETS, strict=True):
-        # Before Linux 4.5 the counters of 64 bits were in files of their own.
-        wide = proc.counter(folder / "counters_ext" / f"{file}_64")
-        value = proc.counter(folder / "counters" / file) if wide is None else wide
-        if value is None:
-            return []
-        values.append(value * octets)
-    return [*values, values[0] + values[1], values[2] + values[3]]
+    def _traffic(self, folder: Path) -> dict[str, int]:
+        """Return what a port counts, by metric."""
+        values: dict[str, int] = {}
+        for row, file, octets in zip(_TRAFFIC, _FILES, _OCTETS, strict=False):
+            with self.soft.noted():
+                # Before Linux 4.5 the counters of 64 bits were in files of their own.
+                value = proc.counter(folder / "counters_ext" / f"{file}_64")
+                if value is None:
+                    value = proc.counter(folder / "counters" / file)
+                if value is not None:
+                    values[row.name] = _writable(value * octets)
+        for total, parts in _SUMS.items():
+            with self.soft.noted():
+                if all(part in values for part in parts):
+                    values[total] = _writable(sum(values[part] for part in parts))
+        return values
 
 
 def _writable(value: int) -> int:
     """Return a value that fits the 64 bits of the wire: a sum of counters could be beyond."""
     if value >= 2**64:
         raise DataError(f"{value} is beyond 64 bits")
-    return value if value < 2**63 else Uint(value)
+    return value
+
+
+def _is_active(path: Path) -> bool | None:
+    """Return whether a port is active; None if that cannot be read now."""
+    state = proc.word(path)
+    if state is not None and not _STATE.fullmatch(state):
+        raise DataError(f"{path}: {state!r:.40} is not a state")
+    return None if state is None else state.endswith("ACTIVE")

@@ -77,7 +77,7 @@ class Ipmi:
         self._command = command
         self._exclude = exclude
         self._timeout = float(timeout)
-        self._soft = SoftErrors()
+        self.soft = SoftErrors("ipmi")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield the value of each sensor.
@@ -92,7 +92,7 @@ class Ipmi:
         seen: Counter[str] = Counter()
         for words in _rows(printed.decode("utf-8", "replace")):
             if len(words) < len(_COLUMNS):
-                self._soft.note(f"collector ipmi: {','.join(words)!r:.80} is no sensor")
+                self.soft.note(f"{','.join(words)!r:.80} is no sensor")
                 continue
             name, value, unit = words
             seen[name] += 1

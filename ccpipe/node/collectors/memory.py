@@ -12,13 +12,14 @@ are the sum of buffers and cached.
 """
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 _ROWS = (
     ("MemTotal", "mem_total", "kB", "total usable memory"),
@@ -60,6 +61,7 @@ _KEYS_OF_DOMAINS = """
     HugePages_Free HugePages_Surp
     """
 _OF_DOMAINS = frozenset(_KEYS_OF_DOMAINS.split())
+_NAMES_OF_DOMAINS = {key: _NAMES[key] for key in _OF_DOMAINS} | {"FilePages": ""}
 _BOTH = ("node", "memoryDomain")
 
 METRICS = (
@@ -91,6 +93,7 @@ class Memory:
         self._domains = domains
         self._path = Path(root, "proc/meminfo")
         self._nodes = Path(root, "sys/devices/system/node")
+        self.soft = SoftErrors("memory")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield the kernel's values, then those computed from them.
@@ -101,39 +104,61 @@ class Memory:
             if a file is missing or is not what the kernel writes.
 
         """
-        known = self._read(self._path, _NAMES)
-        values = {_NAMES[key]: value for key, value in known.items()}
-        values["mem_used"] = _used(self._path, known, ("Buffers", "Cached"))
-        if "SwapTotal" in known and "SwapFree" in known:
-            values["swap_used"] = known["SwapTotal"] - known["SwapFree"]
+        values: dict[str, int] = {}
+        with self.soft.noted():
+            values = self._values(self._path, _NAMES, ("Buffers", "Cached"))
+        if "swap_total" in values and "swap_free" in values:
+            values["swap_used"] = values["swap_total"] - values["swap_free"]
         for name, value in values.items():
             yield metric(name, value, time=time, tags=_NODE)
         if self._domains:
-            for node in proc.names(self._nodes, "node[0-9]*"):
+            domains: list[str] = []
+            with self.soft.noted():
+                domains = proc.names(self._nodes, "node[0-9]*")
+            for node in domains:
                 tags = {"type": "memoryDomain", "type-id": node.removeprefix("node")}
-                for name, value in self._domain(self._nodes / node / "meminfo").items():
-                    yield metric(name, value, time=time, tags=tags)
+                with self.soft.noted():
+                    path = self._nodes / node / "meminfo"
+                    found = self._values(path, _NAMES_OF_DOMAINS, ("FilePages",))
+                    for name, value in found.items():
+                        yield metric(name, value, time=time, tags=tags)
+        self.soft.report(values)
 
-    def _domain(self, path: Path) -> dict[str, int]:
-        known = self._read(path, {*_OF_DOMAINS, "FilePages"})
-        values = {_NAMES[key]: value for key, value in known.items() if key in _OF_DOMAINS}
-        return {**values, "mem_used": _used(path, known, ("FilePages",))}
+    def _values(
+        self, path: Path, names: Mapping[str, str], caches: Sequence[str]
+    ) -> dict[str, int]:
+        """Return a file's values and what is used, by metric."""
+        known = self._read(path, names)
+        values = {
+            names[key]: value for key, value in known.items() if names[key] and value is not None
+        }
+        with self.soft.noted():
+            values["mem_used"] = _used(path, known, caches)
+        return values
 
-    def _read(self, path: Path, wanted: Container[str]) -> dict[str, int]:
-        known = {}
+    def _read(self, path: Path, wanted: Container[str]) -> dict[str, int | None]:
+        """Return the values of a file; None for what is no number."""
+        known: dict[str, int | None] = {}
         for place, line in proc.lines(path):
             key = line.partition(":")[0].rpartition(" ")[2]  # after "Node 0" of a domain
             if key in wanted:
                 found = _LINE.fullmatch(line)
-                if found is None:
-                    raise DataError(f"{place}: {line!r:.60} is not a size")
-                known[key] = int(found[1])
+                known[key] = int(found[1]) if found else None
+                with self.soft.noted():
+                    if found is None:
+                        raise DataError(f"{place}: {line!r:.60} is not a size")
         return known
 
 
-def _used(path: Path, known: dict[str, int], caches: Sequence[str]) -> int:
-    for key in ("MemTotal", "MemFree", *caches):
-        if key not in known:
+def _used(path: Path, known: Mapping[str, int | None], caches: Sequence[str]) -> int:
+    """Return what programs use; old kernels have no ``Shmem`` and ``SReclaimable``."""
+
+    def part(key: str, default: int | None = None) -> int:
+        value = known.get(key, default)
+        if value is None:
             raise DataError(f"{path}: {key} is missing")
-    cached = sum(known[key] for key in caches) - known.get("Shmem", 0)
-    return known["MemTotal"] - known["MemFree"] - cached - known.get("SReclaimable", 0)
+        return value
+
+    taken = part("MemTotal") - part("MemFree")
+    cached = sum(map(part, caches)) - part("Shmem", 0)
+    return taken - cached - part("SReclaimable", 0)

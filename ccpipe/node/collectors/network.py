@@ -12,6 +12,7 @@ from ccpipe.message import Message
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous, emit, rate_rows, rates
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 _NODE = ("node",)
 COUNTERS = (
@@ -60,6 +61,7 @@ class Network:
         }
         self._path = Path(root, "proc/net/dev")
         self._previous = Previous[list[int]]()
+        self.soft = SoftErrors("network")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield counters, and rates since the last call.
@@ -82,12 +84,15 @@ class Network:
         for place, line in proc.lines(self._path):
             # Before 3.x no blank separates the colon and a long number.
             start, colon, numbers = line.partition(":")
-            if colon:
+            interface = start.strip()
+            name = self._canonical.get(interface, interface)
+            if "|" in line or proc.matches(name, self._exclude):
+                continue  # the two lines of headings
+            with self.soft.noted():
                 columns = proc.counters(place, numbers.split(), minimum=_ALL_COLUMNS)
-                interface = start.strip()
-                if not interface:
+                if not (interface and colon):
                     raise DataError(f"{place}: the interface has no name")
-                name = self._canonical.get(interface, interface)
-                if proc.matches(name, self._include) and not proc.matches(name, self._exclude):
+                if proc.matches(name, self._include):
                     found[interface] = [columns[column] for column in _COLUMNS]
+        self.soft.report(found)
         return found

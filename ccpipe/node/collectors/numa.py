@@ -11,6 +11,7 @@ from ccpipe.message import Message
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous, emit, rate_rows, rates
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 _DOMAIN = ("memoryDomain",)
 _COUNTERS = (
@@ -40,6 +41,7 @@ class Numa:
     def __init__(self, *, root: str = "/") -> None:
         self._path = Path(root, "sys/devices/system/node")
         self._previous = Previous[list[int]]()
+        self.soft = SoftErrors("numa")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield counters, and rates since the last call.
@@ -47,11 +49,15 @@ class Numa:
         Raises
         ------
         OSError, DataError
-            if the kernel knows of no NUMA domains, or a file is not what it writes.
+            if the kernel knows of no NUMA domains, or none can be read.
 
         """
         nodes = proc.names(self._path, "node[0-9]*")
-        now = {node: _read(self._path / node / "numastat") for node in nodes}
+        now: dict[str, list[int]] = {}
+        for node in nodes:
+            with self.soft.noted():
+                now[node] = _read(self._path / node / "numastat")
+        self.soft.report(now)
         before, seconds = self._previous.swap(now)
         for node, counters in now.items():
             tags = {"type": "memoryDomain", "type-id": node.removeprefix("node")}

@@ -89,7 +89,7 @@ class Portable:
         self._cpu_before: dict[str, list[float]] = {}
         self._network = Previous[list[int]]()
         self._disks = Previous[list[int]]()
-        self._soft = SoftErrors()
+        self.soft = SoftErrors("portable")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield what the system reports; an area that fails costs its own metrics only."""
@@ -102,7 +102,7 @@ class Portable:
             try:
                 yield from area(psutil, time)
             except (psutil.Error, OSError, RuntimeError) as error:
-                self._soft.note(f"collector portable: {area.__name__.strip('_')}: {error}")
+                self.soft.note(f"{area.__name__.strip('_')}: {error}")
 
     def _cpu(self, psutil: Any, time: int) -> Iterator[Message]:
         each = psutil.cpu_times(percpu=True)

@@ -14,6 +14,7 @@ from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 METRICS = (
     Metric("psi_cpu_some", "percent", float, "time at least one task waited for a CPU"),
@@ -44,6 +45,7 @@ class Pressure:
     def __init__(self, *, root: str = "/") -> None:
         self._path = Path(root, "proc/pressure")
         self._previous = Previous[int]()
+        self.soft = SoftErrors("pressure")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield what was lost since the last call.
@@ -51,7 +53,7 @@ class Pressure:
         Raises
         ------
         OSError, DataError
-            if the kernel does not count, or a file is not what it writes.
+            if the kernel does not count, or no file can be read.
 
         """
         now = self._read()
@@ -60,10 +62,12 @@ class Pressure:
             yield metric(f"psi_{name}", percent, time=time, tags={"type": "node"})
 
     def _read(self) -> dict[str, int]:
-        found = read(self._path / _FILES[0], _FILES[0])
-        for name in _FILES[1:]:
-            if (self._path / name).exists():
-                found |= read(self._path / name, name)
+        found: dict[str, int] = {}
+        for name in _FILES:
+            if name == _FILES[0] or (self._path / name).exists():
+                with self.soft.noted():
+                    found |= read(self._path / name, name)
+        self.soft.report(found)
         return found
 
 

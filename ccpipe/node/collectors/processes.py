@@ -4,14 +4,15 @@ Program names are not reported: ClusterCockpit's values are numbers.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.process_table import ProcessTable
+from ccpipe.node.linux.process_table import Process, ProcessTable
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import emit
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 _STATES = {
     "R": Metric("procs_running", "", int, "running or runnable processes"),
@@ -52,6 +53,7 @@ class Processes:
         """Others may share its walk; see ``ProcessTable``."""
         self._path = Path(root, "proc/stat")
         self._before: list[int] | None = None
+        self.soft = SoftErrors("processes")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield the numbers of processes, and what began since the last call.
@@ -62,23 +64,30 @@ class Processes:
             if a file is missing or is not what the kernel writes.
 
         """
-        states, threads = self._count(time)
+        processes: Sequence[Process] = ()
+        with self.soft.noted():
+            processes, errors, _ = self.table.at(time)
+            for error in errors:
+                with self.soft.noted():
+                    raise error
+        if processes:
+            yield from self._counted(processes, time)
+        before, self._before = self._before, None
+        with self.soft.noted():
+            self._before = self._totals()
+            gains = proc.gained(before, self._before) or []
+            yield from emit(tuple(_SINCE.values()), gains, time, _NODE)
+        self.soft.report(processes or self._before)
+
+    def _counted(self, processes: Sequence[Process], time: int) -> Iterator[Message]:
+        """Yield how many processes are in each state, and how many threads they have."""
+        states = Counter([process.state for process in processes])
+        threads = sum([process.threads for process in processes])
         yield metric("procs_total", states.total(), time=time, tags=_NODE)
         yield metric("threads_total", threads, time=time, tags=_NODE)
         states["T"] += states.pop("t", 0)
         for state, row in _STATES.items():
             yield metric(row.name, states[state], time=time, tags=_NODE)
-        before, self._before = self._before, self._totals()
-        gains = proc.gained(before, self._before) or []
-        yield from emit(tuple(_SINCE.values()), gains, time, _NODE)
-
-    def _count(self, time: int) -> tuple[Counter[str], int]:
-        """Return how many processes are in each state, and how many threads they have."""
-        processes, errors, _ = self.table.at(time)
-        if errors:
-            raise errors[0]
-        states = Counter([process.state for process in processes])
-        return states, sum([process.threads for process in processes])
 
     def _totals(self) -> list[int]:
         rows = {}

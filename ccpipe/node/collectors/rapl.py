@@ -13,6 +13,7 @@ from ccpipe.message import Message, metric
 from ccpipe.node.linux import powercap, proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 _SOCKET = ("socket",)
 _PARTS = {
@@ -59,6 +60,7 @@ class Rapl:
     def __init__(self, *, root: str = "/") -> None:
         self._root = root
         self._previous = Previous[_Zone]()
+        self.soft = SoftErrors("rapl")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield what was drawn since the last call.
@@ -68,7 +70,7 @@ class Rapl:
         OSError
             if the processor does not count, or not for us.
         DataError
-            if a counter is invalid.
+            if no counter is valid.
 
         """
         now = self._read()
@@ -76,6 +78,9 @@ class Rapl:
         drawn: dict[tuple[str, str], list[int]] = defaultdict(list)
         for name, zone in now.items():
             drawn[zone.part, zone.socket].append(_drawn(before.get(name), zone))
+        for name, zone in before.items():  # a socket without one of its dies is not known
+            if name not in now:
+                drawn[zone.part, zone.socket].append(-1)
         for (part, socket), energies in drawn.items():
             if min(energies) >= 0 and seconds > 0:
                 name, joules = _PARTS[part][0], sum(energies) / _JOULE
@@ -86,10 +91,12 @@ class Rapl:
     def _read(self) -> dict[str, _Zone]:
         """Return the zones by the kernel's name, such as ``intel-rapl:0:1``."""
         zones: dict[str, _Zone] = {}
-        for part, socket, folder in powercap.zones(self._root):
-            words = [proc.text(folder / file).strip() for file in _FILES]
-            counts = proc.counters(str(folder), words, minimum=2)
-            zones[folder.name] = _Zone(part, socket, *counts)
+        for part, socket, folder in powercap.zones(self._root, self.soft.noted):
+            with self.soft.noted():
+                words = [proc.text(folder / file).strip() for file in _FILES]
+                counts = proc.counters(str(folder), words, minimum=2)
+                zones[folder.name] = _Zone(part, socket, *counts)
+        self.soft.report(zones)
         return zones
 
 

@@ -15,6 +15,7 @@ from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous, rates
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 METRICS = (
     Metric("cpu_load_core", "", float, "tasks that ran or waited to run", ("hwthread",)),
@@ -38,6 +39,7 @@ class Schedstat:
     def __init__(self, *, root: str = "/") -> None:
         self._path = Path(root, "proc/schedstat")
         self._previous = Previous[list[int]]()
+        self.soft = SoftErrors("schedstat")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield the load since the last call.
@@ -48,12 +50,14 @@ class Schedstat:
             if the kernel does not count, or the file is not what it writes.
 
         """
-        now = {}
+        now: dict[str, list[int]] = {}
         for place, line in proc.lines(self._path):
             words = line.split()
             if found := _CPU.fullmatch(words[0]):
-                columns = words[_RUNNING : _WAITING + 1]
-                now[found[1]] = proc.counters(place, columns, minimum=2)
+                with self.soft.noted():
+                    columns = words[_RUNNING : _WAITING + 1]
+                    now[found[1]] = proc.counters(place, columns, minimum=2)
+        self.soft.report(now)
         before, seconds = self._previous.swap(now)
         for cpu, counters in now.items():
             if gained := rates(before.get(cpu), counters, seconds):

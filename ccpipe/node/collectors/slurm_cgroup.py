@@ -13,6 +13,7 @@ has 0.
 """
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,7 @@ METRICS = (*_LEVELS, *_CPU, *_IO, *_PRESSURE)
 
 _NO_LIMIT = 2**62  # and beyond: version 1 has no word for it
 _MICROSECONDS = 1e6
+_DEVICE = re.compile(r"\d+:\d+(?: |$)", re.ASCII)
 _TICK = 10_000  # microseconds: what user space sees has been 1/100 s on every machine since 2.6
 
 
@@ -91,7 +93,7 @@ class SlurmCgroup:
         self._path = Path(root, "sys/fs/cgroup")
         self._previous = Previous[_Usage]()
         self._ids = JobIds(root)
-        self._soft = SoftErrors()
+        self.soft = SoftErrors("slurm_cgroup")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield each job's usage, and what it used since the last call.
@@ -185,10 +187,10 @@ class SlurmCgroup:
         """Log an invalid file once, and go on; one that vanished belongs to a job that ended."""
         try:
             yield
-        except DataError as error:
-            self._soft.note(f"collector slurm_cgroup: {error}")
         except FileNotFoundError:
             pass
+        except (OSError, DataError) as error:
+            self.soft.note(f"{error}")
 
 
 def _since(before: _Usage, now: _Usage, seconds: float) -> dict[str, float]:
@@ -205,9 +207,13 @@ def _share_out(
     """Add a job's values to the hardware threads of its cpuset, in equal parts."""
     cpus = [cpu for cpu in cpuset if cpu in shares]
     for cpu in cpus:
-        for name, value in values.items():
-            is_float = isinstance(value, float)
-            shares[cpu][name] += value / len(cpus) if is_float else value // len(cpus)
+        for name in list(shares[cpu]):
+            value = values.get(name)
+            if value is None:
+                del shares[cpu][name]  # the sum is not known: it is not that of the others
+            else:
+                is_float = isinstance(value, float)
+                shares[cpu][name] += value / len(cpus) if is_float else value // len(cpus)
 
 
 def _cpuset(folder: Path) -> list[int]:
@@ -235,6 +241,8 @@ def _io_stat(path: Path) -> list[int]:
         return []
     sums = [0, 0]
     for line in text.splitlines():
+        if not _DEVICE.match(line):
+            raise DataError(f"{path}: {line!r:.60} is not what a device moved")
         pairs = dict(pair.split("=", 1) for pair in line.split()[1:] if "=" in pair)
         words = [pairs.get("rbytes", "0"), pairs.get("wbytes", "0")]
         sums = [a + b for a, b in zip(sums, proc.counters(str(path), words, 2), strict=True)]
@@ -251,7 +259,7 @@ def _service_bytes(path: Path) -> list[int]:
         match line.split():
             case [_, ("Read" | "Write") as way, count]:
                 sums[way] += proc.counters(str(path), [count], 1)[0]
-            case [_, _, _] | ["Total", _]:
+            case [_, ("Sync" | "Async" | "Discard" | "Total"), _] | ["Total", _]:
                 pass
             case _:
                 raise DataError(f"{path}: {line!r:.60} is not what a device moved")

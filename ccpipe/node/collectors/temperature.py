@@ -13,6 +13,7 @@ from pathlib import Path
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 METRICS = (Metric("temperature", "degC", float, "of a sensor", ("node", "socket"), "sensor"),)
 
@@ -35,29 +36,36 @@ class Temperature:
     def __init__(self, *, exclude: Sequence[str] = ("Core *",), root: str = "/") -> None:
         self._exclude = exclude
         self._path = Path(root, "sys/class/hwmon")
+        self.soft = SoftErrors("temperature")
 
-    def collect(self, time: int) -> Iterator[Message]:
-        """Yield the value of each sensor.
+    def collect(self, time: int) -> Sequence[Message]:
+        """Return the value of each sensor.
 
         Raises
         ------
-        OSError
-            if the kernel knows of no sensor.
-        DataError
-            if a temperature is invalid.
+        OSError, DataError
+            if the kernel knows of no sensor, or none can be read.
 
         """
+        found: list[Message] = []
         for chip in proc.names(self._path, "hwmon[0-9]*"):
-            folder = self._path / chip
-            driver = proc.word(folder / "name") or chip
-            device = (folder / "device").resolve().name if (folder / "device").exists() else chip
-            package = _PACKAGE.fullmatch(device) if driver == "coretemp" else None
-            for sensor in filter(_INPUT.fullmatch, proc.names(folder)):
-                label = proc.word(folder / sensor.replace("input", "label"))
-                label = label or sensor.removesuffix("_input")
-                name = label if package else f"{driver}-{device}/{label}"
-                if proc.matches(name, self._exclude):
-                    continue
+            with self.soft.noted():
+                found += self._chip(chip, time)
+        self.soft.report(found)
+        return found
+
+    def _chip(self, chip: str, time: int) -> Iterator[Message]:
+        folder = self._path / chip
+        driver = proc.word(folder / "name") or chip
+        device = (folder / "device").resolve().name if (folder / "device").exists() else chip
+        package = _PACKAGE.fullmatch(device) if driver == "coretemp" else None
+        for sensor in filter(_INPUT.fullmatch, proc.names(folder)):
+            label = proc.word(folder / sensor.replace("input", "label"))
+            label = label or sensor.removesuffix("_input")
+            name = label if package else f"{driver}-{device}/{label}"
+            if proc.matches(name, self._exclude):
+                continue
+            with self.soft.noted():
                 thousandths = proc.number(folder / sensor)
                 if thousandths is not None:
                     tags = {"stype": "sensor", "stype-id": proc.tag(name), "type": "node"}

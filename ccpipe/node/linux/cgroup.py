@@ -6,6 +6,7 @@ Source: Linux, ``Documentation/admin-guide/cgroup-v2.rst`` and ``cgroup-v1/``.
 from collections.abc import Sequence
 from pathlib import Path
 
+from ccpipe.errors import DataError
 from ccpipe.node.linux import proc
 
 
@@ -15,12 +16,14 @@ def keyed_counters(path: Path, keys: Sequence[str]) -> list[int]:
     Raises
     ------
     DataError
-        if only some of them are there, or one is not a counter
+        if only some of them are there, or one is not a counter, or none of the lines is one
 
     """
     lines = (proc.word(path) or "").splitlines()
     rows = {key: value for key, _, value in (line.partition(" ") for line in lines)}
     words = [rows[key] for key in keys if key in rows]
+    if lines and not any(value.isdecimal() for value in rows.values()):
+        raise DataError(f"{path}: {lines[0]!r:.60} is not a counter")
     return proc.counters(str(path), words, minimum=len(keys)) if words else []
 
 

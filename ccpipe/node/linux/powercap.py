@@ -4,7 +4,8 @@ Source: Linux, ``Documentation/power/powercap/powercap.rst``.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +26,12 @@ class Zone(NamedTuple):
     """Its name is the kernel's, such as ``intel-rapl:0:1``."""
 
 
-def zones(root: str) -> Iterator[Zone]:
+def zones(
+    root: str, noted: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> Iterator[Zone]:
     """Yield the zones of processors, memory and board; zones of other vendors are left out.
+
+    An error of one zone is raised in the context `noted`, which may suppress it.
 
     Raises
     ------
@@ -40,10 +45,19 @@ def zones(root: str) -> Iterator[Zone]:
     sockets: dict[str, str] = {}
     # Another interface to the same zones, intel-rapl-mmio, would report them twice.
     for name in proc.names(path, "intel-rapl:*"):
-        found = _ZONE.fullmatch(proc.text(path / name / "name").strip())
-        if found is None:
-            continue  # a part that we do not know
-        sockets[name] = found[2] or sockets.get(name.rpartition(":")[0], "")
-        if not sockets[name] and found[1] != "psys":
-            raise DataError(f"{path / name}: {found[0]} belongs to no socket")
-        yield Zone(found[1], sockets[name], path / name)
+        zone = None
+        with noted():
+            zone = _zone(path / name, sockets)
+        if zone is not None:
+            yield zone
+
+
+def _zone(path: Path, sockets: dict[str, str]) -> Zone | None:
+    """Return a zone; None for a part that we do not know."""
+    found = _ZONE.fullmatch(proc.text(path / "name").strip())
+    if found is None:
+        return None
+    socket = sockets[path.name] = found[2] or sockets.get(path.name.rpartition(":")[0], "")
+    if not socket and found[1] != "psys":
+        raise DataError(f"{path}: {found[0]} belongs to no socket")
+    return Zone(found[1], socket, path)

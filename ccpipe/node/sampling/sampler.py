@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
-from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.soft_errors import SoftErrors, new_errors
 from ccpipe.node.sampling.thread import Answer, Collector, CollectorReader, ReaderThreads
 from ccpipe.pipeline import Batch, RecordType, Source, wait_for_event
 from ccpipe.telemetry import Telemetry
@@ -59,6 +59,8 @@ class _Turn:
     is_away: bool = False
     has_reported: bool = False
     """Whether it ever measured anything."""
+    soft_errors: int = 0
+    """Errors of single readings that were counted."""
     is_late: bool = False
     """Whether it was still busy when it should have been read again."""
 
@@ -387,6 +389,7 @@ class Sampler(Source):
         records, self._errors = self._errors, []
         for answer in [answer for answer in self._pending if answer.done()]:
             turn, slot, tags, units = self._pending.pop(answer)
+            self._count_soft(turn)
             error = answer.exception()
             if error is not None:
                 self._note(turn, slot, error)
@@ -403,6 +406,11 @@ class Sampler(Source):
         records += self._errors
         self._errors = []
         return records
+
+    def _count_soft(self, turn: _Turn) -> None:
+        if count := new_errors(turn.reader.collector, turn.soft_errors):
+            turn.soft_errors += count
+            self._telemetry.count(self._telemetry.failed_reads, turn.reader.name, count)
 
     def _note(self, turn: _Turn, slot: int, error: BaseException) -> None:
         name = turn.reader.name

@@ -29,7 +29,8 @@ class Collector(Protocol):
 
         The messages carry the collector's own tags only (``type``, ``type-id``, ``stype``,
         ``stype-id``); Sonar's collectors return envelopes. It is called in any of several
-        threads, never twice at once, and may block for a short time.
+        threads, never twice at once, and may block for a short time. One that reads many things
+        has an attribute ``soft``, of `SoftErrors`, for errors that cost single readings only.
 
         Raises
         ------

@@ -12,6 +12,7 @@ import pytest
 from ccpipe.errors import DataError, MissingExtra
 from ccpipe.message import Message
 from ccpipe.node.sampling.sampler import Collector, Sampler
+from ccpipe.node.sampling.soft_errors import SoftErrors
 from ccpipe.telemetry import Telemetry
 from tests.node.fake_sampling import (
     DEADLINE,
@@ -218,6 +219,38 @@ async def test_an_error_that_may_pass_switches_nothing_off(
     # A busy machine may also be told of a slot that passed.
     [reported] = [record.message for record in caplog.records if "for now" in record.message]
     assert reported.endswith(f"Error: [Errno {number}] for now: '/sys/x'")
+
+
+class PartlyFailing(Counting):
+    """A collector of which two readings fail, each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.soft = SoftErrors("partly")
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Give what can be read."""
+        for number in range(2):
+            with self.soft.noted():
+                raise DataError(f"reading {number}")
+        found = list(super().collect(time))
+        self.soft.report(found)
+        yield from found
+
+
+async def test_readings_that_fail_are_counted_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The rest of the collector arrives."""
+    telemetry, partly = Telemetry(), PartlyFailing()
+    sampler = Sampler(
+        {"partly": partly}, interval=INTERVAL, tags=SITE, timeout=DEADLINE, telemetry=telemetry
+    )
+    batches = await take(sampler, 3)
+    assert [len(batch.records) for batch in batches] == [1, 1, 1]
+    assert telemetry.failed_reads.values == {"partly": 2 * len(partly.asked)}
+    lines = [each.message for each in caplog.records if "partly" in each.message]
+    assert lines == ["collector partly: reading 0", "collector partly: reading 1"]
 
 
 async def test_a_collector_that_hangs_delays_nobody_and_is_asked_once(

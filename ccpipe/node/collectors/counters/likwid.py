@@ -185,13 +185,16 @@ class Likwid:
 
     def _bandwidth(self, values: Values, time: int) -> Iterator[Message]:
         """Yield the traffic of sockets; LIKWID reports it for one hardware thread of each."""
-        sums: defaultdict[str, float] = defaultdict(float)
+        known: defaultdict[str, list[float]] = defaultdict(list)
         for thread, value in zip(self._there, values, strict=False):
-            sums[thread.socket] += value or 0.0
-        for socket, value in sums.items():
-            yield metric("mem_bw", value, time=time, tags={"type": "socket", "type-id": socket})
-        if values:
-            yield metric("mem_bw", sum(sums.values()), time=time, tags={"type": "node"})
+            known[thread.socket] += [] if value is None else [value]
+        for socket, found in known.items():
+            if found:
+                tags = {"type": "socket", "type-id": socket}
+                yield metric("mem_bw", float(sum(found)), time=time, tags=tags)
+        if known and all(known.values()):
+            total = float(sum(map(sum, known.values())))
+            yield metric("mem_bw", total, time=time, tags={"type": "node"})
 
 
 class _Reader:

@@ -7,13 +7,15 @@ a card does not report are omitted.
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 _CARD = ("accelerator",)
 _FILES = (  # file, what one unit of it is in the unit of the metric, metric
@@ -83,25 +85,36 @@ class AmdGpu:
 
     def __init__(self, *, root: str = "/") -> None:
         self._root = root
+        self.soft = SoftErrors("amd_gpu")
 
-    def collect(self, time: int) -> Iterator[Message]:
-        """Yield the metrics of each card.
+    def collect(self, time: int) -> Sequence[Message]:
+        """Return the metrics of each card.
 
         Raises
         ------
         OSError
             if there is no AMD card.
         DataError
-            if a file is not what the driver writes.
+            if nothing can be read.
 
         """
+        found = list(self._messages(time))
+        self.soft.report(found)
+        return found
+
+    def _messages(self, time: int) -> Iterator[Message]:
+        noted = self.soft.noted
         for address, device in cards(self._root).items():
             tags = {"type": "accelerator", "type-id": address}
-            for name, value in [*load(device), *sensors(device), *_errors(device)]:
+            for name, value in [*load(device, noted), *sensors(device, noted)]:
                 yield metric(name, value, time=time, tags=tags)
-            for name, stack, value in _gpu_metrics(device / "gpu_metrics"):
-                of = {**tags, "stype": "device", "stype-id": stack} if stack else tags
-                yield metric(name, value, time=time, tags=of)
+            with noted():
+                for name, value in list(_errors(device)):
+                    yield metric(name, value, time=time, tags=tags)
+            with noted():
+                for name, stack, value in _gpu_metrics(device / "gpu_metrics"):
+                    of = {**tags, "stype": "device", "stype-id": stack} if stack else tags
+                    yield metric(name, value, time=time, tags=of)
 
 
 def cards(root: str) -> dict[str, Path]:
@@ -118,35 +131,47 @@ def cards(root: str) -> dict[str, Path]:
     return found
 
 
-def load(device: Path) -> Iterator[tuple[str, float]]:
+Noted = Callable[[], AbstractContextManager[None]]
+"""A context in which an error of one file is raised; it may suppress it."""
+
+
+def load(device: Path, noted: Noted = nullcontext) -> Iterator[tuple[str, float]]:
     """Yield how busy a card and its memory are; raises DataError."""
     for file, unit, row in _FILES:
-        value = proc.number(device / file)
-        if value is not None:
-            yield row.name, value * unit if isinstance(unit, float) else float(value)
+        with noted():
+            value = proc.number(device / file)
+            if value is not None:
+                yield row.name, value * unit if isinstance(unit, float) else float(value)
 
 
-def sensors(device: Path) -> Iterator[tuple[str, float]]:
+def sensors(device: Path, noted: Noted = nullcontext) -> Iterator[tuple[str, float]]:
     """Yield the values of the card's hwmon; raises DataError.
 
     Sensors are found by label, as their numbers differ by card.
     """
+
+    def read(path: Path) -> int | None:
+        found = None
+        with noted():
+            found = proc.number(path)
+        return found  # noqa: RET504 - None after an error that was suppressed
+
     for hwmon in (device / "hwmon").glob("hwmon*"):
-        power = proc.number(hwmon / "power1_average")  # newer cards have power1_input only
+        power = read(hwmon / "power1_average")  # newer cards have power1_input only
         values = {
-            "PPT": proc.number(hwmon / "power1_input") if power is None else power,
-            "cap": proc.number(hwmon / "power1_cap"),
+            "PPT": read(hwmon / "power1_input") if power is None else power,
+            "cap": read(hwmon / "power1_cap"),
         }
         for kind in ("temp", "freq"):
             for number in range(1, 4):
                 label = proc.word(hwmon / f"{kind}{number}_label")
                 if label and _SENSORS.get(label, ("",))[0] == kind:
-                    values[label] = proc.number(hwmon / f"{kind}{number}_input")
+                    values[label] = read(hwmon / f"{kind}{number}_input")
         for label, value in values.items():
             if value is not None:
                 _, unit, row = _SENSORS[label]
                 yield row.name, value * unit
-        speed, maximum = proc.number(hwmon / "pwm1"), proc.number(hwmon / "pwm1_max")
+        speed, maximum = read(hwmon / "pwm1"), read(hwmon / "pwm1_max")
         if speed is not None and maximum:
             yield _FAN.name, 100 * speed / maximum
 
@@ -166,18 +191,10 @@ def _gpu_metrics(path: Path) -> Iterator[tuple[str, str, float]]:
     Source: Linux, ``drivers/gpu/drm/amd/include/kgd_pp_interface.h``. Versions 1.0 and 2 (those of
     processors with graphics) have another layout and are not read.
     """
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return  # an older driver
-    if len(content) < _HEADER.size:
-        raise DataError(f"{path}: {len(content)} bytes are no table")
-    size, *version = _HEADER.unpack_from(content)
-    if version[0] != 1 or version[1] < 1:
+    content = _table(path)
+    if content is None:
         return
-    if len(content) != size or size < _HBM_OFFSET + 2 * _HBM_STACKS:
-        raise DataError(f"{path}: {len(content)} bytes, where {size} are announced")
-    is_new = version[1] > _LAST_OLD
+    is_new = content[_REVISION] > _LAST_OLD
     for row, offsets in _GPU_METRICS.items():
         if offsets[is_new] >= 0:
             [value] = _SHORT.unpack_from(content, offsets[is_new])
@@ -189,7 +206,27 @@ def _gpu_metrics(path: Path) -> Iterator[tuple[str, str, float]]:
             yield _HBM.name, str(stack), float(value)
 
 
+def _table(path: Path) -> bytes | None:
+    """Return the table of a card; None where there is none, or one with another layout."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None  # an older driver
+    if len(content) < _HEADER.size:
+        raise DataError(f"{path}: {len(content)} bytes are no table")
+    size, version, revision = _HEADER.unpack_from(content)
+    if len(content) != size:
+        raise DataError(f"{path}: {len(content)} bytes, where {size} are announced")
+    if version != 1 or revision < 1:
+        return None
+    if size < _HBM_OFFSET + 2 * _HBM_STACKS:
+        raise DataError(f"{path}: {size} bytes are too few")
+    return content
+
+
 _HEADER = struct.Struct("<HBB")  # size, version, revision
+_REVISION = 3
+"""Place of the revision."""
 _SHORT = struct.Struct("<H")
 _LAST_OLD = 3
 _ABSENT = 0xFFFF

@@ -116,7 +116,7 @@ class Nvidia:
         self._exclude = exclude
         self._driver = Driver(root)
         self._energy: dict[str, tuple[float, float]] = {}  # joules and time, by card
-        self._soft = SoftErrors()
+        self.soft = SoftErrors("nvidia")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield the metrics of each card.
@@ -141,7 +141,7 @@ class Nvidia:
                     complete = {"type": "accelerator", "type-id": address, **tags}
                     yield metric(name, _as_declared(name, value), time=time, tags=complete)
             except nvml.NVMLError as error:
-                self._soft.note(f"collector nvidia: card {index}: {error}")
+                self.soft.note(f"card {index}: {error}")
 
     def _card(
         self, nvml: Any, card: Any, address: str

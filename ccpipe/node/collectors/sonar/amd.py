@@ -41,9 +41,7 @@ class AmdCards:
         held = self._held(errors)
         for index, (address, device) in enumerate(self._cards(errors).items()):
             uuid = self._uuid(device, address)
-            values: dict[str, float] = {}
-            with errors.noted():
-                values = dict([*load(device), *sensors(device)])
+            values = dict([*load(device, errors.noted), *sensors(device, errors.noted)])
             gpus.append(_gpu(index, uuid, values))
             total = values.get("rocm_mem_total", 0) * 2**20
             for pid, used in held.get(address, {}).items():

@@ -70,7 +70,7 @@ class System:
         with errors.noted():
             disks += _disks(self._diskstats)
         used = memory.get("mem_used", 0)  # before Linux 3.14 there is no available memory
-        if "mem_available" in memory:
+        if memory.keys() >= {"mem_available", "mem_total"}:
             used = memory["mem_total"] - memory["mem_available"]
         return SampleSystem(
             boot=local(self._boot * 10**9),
@@ -108,6 +108,8 @@ def _values(collector: Collector, errors: Errors) -> dict[str, float]:
         for message in collector.collect(0):
             if not isinstance(message.value, str):
                 values[message.name] = message.value
+    for text in collector.soft.last if isinstance(collector, Memory) else ():
+        errors.note(text)
     return values
 
 

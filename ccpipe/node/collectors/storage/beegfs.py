@@ -72,7 +72,7 @@ class ClientStats:
         self._exclude = exclude
         self._timeout = float(timeout)
         self._root = root
-        self._soft = SoftErrors()
+        self.soft = SoftErrors(f"beegfs_{self.kind}")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield the counters of each file system; one that fails costs itself only.
@@ -94,7 +94,7 @@ class ClientStats:
             try:
                 counts = self._read(point)
             except (OSError, DataError) as error:
-                self._soft.note(f"collector beegfs_{self.kind}: {point}: {error}")
+                self.soft.note(f"{point}: {error}")
                 continue
             tags = {"type": "node", "stype": "filesystem", "stype-id": proc.tag(point)}
             for name in self._operations:
@@ -110,5 +110,7 @@ class ClientStats:
         for line in printed.decode("utf-8", "replace").splitlines():
             # Sum:      120 [sum]     40 [open]     80 [stat]
             if line.startswith("Sum:"):
+                if _COUNT.sub("", line).strip() != "Sum:":  # no operation may seem to be 0
+                    raise DataError(f"beegfs-ctl: {line!r:.80} are not counters")
                 return {found[2]: float(found[1]) for found in _COUNT.finditer(line)}
         raise DataError("beegfs-ctl printed no line 'Sum:'")

@@ -16,6 +16,7 @@ from ccpipe.node.linux import proc
 from ccpipe.node.linux.mounts import Mount, mounts
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import emit
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 _NODE = ("node",)
 _IO = (  # in the order of /proc/diskstats
@@ -86,6 +87,7 @@ class Disk:
         self._exclude_mounts = exclude_mounts
         self._root = Path(root)
         self._before: dict[str, list[int]] = {}
+        self.soft = SoftErrors("disk")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield what devices did since the last call and how full file systems are.
@@ -96,14 +98,23 @@ class Disk:
             if a file is missing or is not what the kernel writes.
 
         """
-        yield from self._activity(time)
-        yield from self._capacity(time)
+        with self.soft.noted():
+            yield from self._activity(time)
+        mounted: tuple[Mount, ...] = ()
+        with self.soft.noted():
+            mounted = mounts(str(self._root))
+        yield from capacity(time, mounted, self._exclude, self._exclude_mounts, self._root)
+        self.soft.report(self._before or mounted)
 
     def _activity(self, time: int) -> Iterator[Message]:
         before, self._before = self._before, {}
         for place, line in proc.lines(self._root / "proc/diskstats"):
             words = line.split()
-            counters = proc.counters(place, words[3:], minimum=MIN_COLUMNS)
+            counters: list[int] = []
+            with self.soft.noted():
+                counters = proc.counters(place, words[3:], minimum=MIN_COLUMNS)
+            if not counters:
+                continue
             device = words[2]
             if proc.matches(device, self._exclude) or not proc.matches(device, self._include):
                 continue
@@ -114,10 +125,6 @@ class Disk:
                 gains.insert(_IN_PROGRESS, in_progress)
                 tags = {"type": "node", "stype": "device", "stype-id": proc.tag(device)}
                 yield from emit(_IO, gains, time, tags)
-
-    def _capacity(self, time: int) -> Iterator[Message]:
-        mounted = mounts(str(self._root))
-        return capacity(time, mounted, self._exclude, self._exclude_mounts, self._root)
 
 
 def capacity(

@@ -84,7 +84,7 @@ class Gpfs:
         self._exclude = exclude
         self._timeout = float(timeout)
         self._before: dict[str, tuple[float, list[int]]] = {}
-        self._soft = SoftErrors()
+        self.soft = SoftErrors("gpfs")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield counters, and rates since the last call.
@@ -94,7 +94,7 @@ class Gpfs:
         OSError
             if there is no GPFS, or it is not for us to ask.
         DataError
-            if a counter is invalid.
+            if no file system has valid counters.
 
         """
         before, self._before = self._before, self._read()
@@ -117,20 +117,22 @@ class Gpfs:
         for number, line in enumerate(printed.decode("utf-8", "replace").splitlines(), 1):
             if not line.startswith("_fs_io_s_ "):
                 continue  # _ver_, _response_ and other lines
-            place = f"collector gpfs: mmpmon: line {number}"
+            place = f"mmpmon: line {number}"
             _, *words = line.split()
             reported = {
                 key.strip("_"): word for key, word in zip(words[::2], words[1::2], strict=False)
             }
             if reported.get("rc") != "0":
-                self._soft.note(f"{place}: GPFS answers rc {reported.get('rc', 'nothing')}")
+                self.soft.note(f"{place}: GPFS answers rc {reported.get('rc', 'nothing')}")
                 continue
             if "fs" not in reported:
                 continue  # nothing is mounted
             if not proc.matches(reported["fs"], self._exclude):
                 wanted = [reported.get(key, "") for key in ("t", "tu", *_COUNTERS)]
-                seconds, millionths, *counters = proc.counters(place, wanted, minimum=len(wanted))
-                found[reported["fs"]] = seconds + millionths / 1e6, counters
+                with self.soft.noted():
+                    seconds, parts, *counters = proc.counters(place, wanted, minimum=len(wanted))
+                    found[reported["fs"]] = seconds + parts / 1e6, counters
+        self.soft.report(found)
         return found
 
 

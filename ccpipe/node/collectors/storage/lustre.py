@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ccpipe.errors import DataError
-from ccpipe.message import Message
+from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.rates import Previous, emit, rates
+from ccpipe.node.sampling.rates import Previous
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 _NODE = ("node",)
 _COUNTERS = (
@@ -29,22 +30,31 @@ _COUNTERS = (
     Metric("lustre_statfs", "", int, "free-space requests (statfs)", _NODE, "filesystem"),
     Metric("lustre_inode_permission", "", int, "permissions checked", _NODE, "filesystem"),
 )
-_RATES = (  # in the order of the counters that they are of
-    Metric("lustre_read_bw", "bytes/s", float, "read", _NODE, "filesystem"),
-    Metric("lustre_read_requests_rate", "requests/s", float, "of read", _NODE, "filesystem"),
-    Metric("lustre_write_bw", "bytes/s", float, "written", _NODE, "filesystem"),
-    Metric("lustre_write_requests_rate", "requests/s", float, "of write", _NODE, "filesystem"),
-)
+_RATES = {
+    "lustre_read_bytes": Metric("lustre_read_bw", "bytes/s", float, "read", _NODE, "filesystem"),
+    "lustre_read_requests": Metric(
+        "lustre_read_requests_rate", "requests/s", float, "of read", _NODE, "filesystem"
+    ),
+    "lustre_write_bytes": Metric(
+        "lustre_write_bw", "bytes/s", float, "written", _NODE, "filesystem"
+    ),
+    "lustre_write_requests": Metric(
+        "lustre_write_requests_rate", "requests/s", float, "of write", _NODE, "filesystem"
+    ),
+}
 
 _SINCE = tuple(
     row._replace(name=f"{row.name}_diff", meaning=f"{row.meaning}, since the last sample")
     for row in _COUNTERS
 )
 
-METRICS = (*_COUNTERS, *_RATES, *_SINCE)
+METRICS = (*_COUNTERS, *_RATES.values(), *_SINCE)
 
 _FOLDERS = ("sys/kernel/debug/lustre/llite", "proc/fs/lustre/llite")
-_COUNTED = ("open", "close", "getattr", "setattr", "statfs", "inode_permission")
+_PLACES = (  # key and column of each counter: how often, and how much
+    ("read_bytes", 1), ("read_bytes", 0), ("write_bytes", 1), ("write_bytes", 0), ("open", 0),
+    ("close", 0), ("getattr", 0), ("setattr", 0), ("statfs", 0), ("inode_permission", 0),
+)  # fmt: skip
 # read_bytes                5 samples [bytes] 4096 1048576 3149824
 _LINE = re.compile(r"(\w+)\s+(\d{1,18}) samples \[\w+\](?: \d+ \d+ (\d{1,18})(?: \d+)?)?\s*")
 
@@ -67,7 +77,8 @@ class Lustre:
     def __init__(self, *, exclude: Sequence[str] = (), root: str = "/") -> None:
         self._exclude = exclude
         self._root = Path(root)
-        self._previous = Previous[list[int]]()
+        self._previous = Previous[dict[str, int]]()
+        self.soft = SoftErrors("lustre")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield counters, and rates since the last call.
@@ -75,42 +86,59 @@ class Lustre:
         Raises
         ------
         OSError, DataError
-            if nothing is mounted, we may not read it, or it is not what Lustre writes.
+            if nothing is mounted, or no mount can be read.
 
         """
-        now = self._read()
+        mounts, now = self._read()
         before, seconds = self._previous.swap(now)
-        names = [_name(mount) for mount in now]
+        names = list(map(_name, mounts))
         for mount, counters in now.items():
             name = mount if names.count(_name(mount)) > 1 else _name(mount)
             tags = {"type": "node", "stype": "filesystem", "stype-id": proc.tag(name)}
-            yield from emit(_COUNTERS, counters, time, tags)
-            yield from emit(_RATES, rates(before.get(mount), counters, seconds), time, tags)
-            gains = proc.gained(before.get(mount), counters) or []
-            yield from emit(_SINCE, gains, time, tags)
+            last = before.get(mount, {})
+            for counter, value in counters.items():
+                yield metric(counter, value, time=time, tags=tags)
+            known = [counter for counter in counters if counter in last]
+            values = [last[each] for each in known], [counters[each] for each in known]
+            gains = dict(zip(known, proc.gained(*values) or [], strict=False))
+            if seconds > 0:
+                for counter, rate in _RATES.items():
+                    if counter in gains:
+                        yield metric(rate.name, gains[counter] / seconds, time=time, tags=tags)
+            for counter, gain in gains.items():
+                yield metric(f"{counter}_diff", gain, time=time, tags=tags)
 
-    def _read(self) -> dict[str, list[int]]:
-        """Return each mount's counters, in the order of the table."""
+    def _read(self) -> tuple[list[str], dict[str, dict[str, int]]]:
+        """Return all mounts, and the counters by metric of those that can be read."""
         new, old = (self._root / folder for folder in _FOLDERS)
         folder = old if old.is_dir() else new
-        return {
-            mount: _counters(folder / mount / "stats")
-            for mount in proc.names(folder)
-            if not proc.matches(_name(mount), self._exclude)
-        }
+        found: dict[str, dict[str, int]] = {}
+        mounts = proc.names(folder)
+        for mount in mounts:
+            if not proc.matches(_name(mount), self._exclude):
+                with self.soft.noted():
+                    found[mount] = self._counters(folder / mount / "stats")
+        self.soft.report(found)
+        return mounts, found
 
-
-def _counters(path: Path) -> list[int]:
-    samples: dict[str, tuple[int, int]] = {}
-    for place, line in proc.lines(path):
-        if found := _LINE.fullmatch(line):
-            samples[found[1]] = int(found[2]), int(found[3] or 0)
-        elif " samples " in line:
-            raise DataError(f"{place}: {line!r:.60} is not a counter")
-    nothing = (0, 0)
-    reads, read = samples.get("read_bytes", nothing)
-    writes, written = samples.get("write_bytes", nothing)
-    return [read, reads, written, writes, *(samples.get(key, nothing)[0] for key in _COUNTED)]
+    def _counters(self, path: Path) -> dict[str, int]:
+        samples: dict[str, tuple[int, int] | None] = {}
+        for place, line in proc.lines(path):
+            if found := _LINE.fullmatch(line):
+                samples[found[1]] = int(found[2]), int(found[3] or 0)
+            elif " samples " in line:
+                samples[line.split()[0]] = None  # not 0
+                with self.soft.noted():
+                    raise DataError(f"{place}: {line!r:.60} is not a counter")
+            else:
+                samples.setdefault(line.split()[0], None)
+        if "snapshot_time" not in samples:
+            raise DataError(f"{path}: snapshot_time is missing")
+        values: dict[str, int] = {}
+        for row, (key, column) in zip(_COUNTERS, _PLACES, strict=True):
+            if (counted := samples.get(key, (0, 0))) is not None:
+                values[row.name] = counted[column]
+        return values
 
 
 def _name(mount: str) -> str:

@@ -12,6 +12,7 @@ from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous, emit, rate_rows, rates
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 # In the order of the kernel (include/linux/nfs4.h), which only adds at the end.
 _NFS3 = """
@@ -78,6 +79,7 @@ class Nfs:
         self._calls = Path(root, "proc/net/rpc/nfs")
         self._mounts = Path(root, "proc/self/mountstats")
         self._previous = Previous[list[int]]()
+        self.soft = SoftErrors("nfs")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield operations since the last call, and each mount's counters and rates.
@@ -88,7 +90,13 @@ class Nfs:
             if the kernel has no NFS client, or a file is not what it writes.
 
         """
-        calls, mounts = self._read_calls(), self._read_mounts()
+        calls: dict[str, list[int]] = {}
+        mounts: dict[str, list[int]] = {}
+        with self.soft.noted():
+            self._read_calls(calls)
+        with self.soft.noted():
+            self._read_mounts(mounts)
+        self.soft.report(calls or mounts)
         before, seconds = self._previous.swap({**calls, **mounts})
         for version, counters in calls.items():
             gains = proc.gained(before.get(version), counters)
@@ -100,19 +108,17 @@ class Nfs:
             yield from emit(_TRAFFIC, counters, time, tags)
             yield from emit(_RATES, rates(before.get(point), counters, seconds), time, tags)
 
-    def _read_calls(self) -> dict[str, list[int]]:
-        """Return how often each operation was called, by version."""
-        found = {}
+    def _read_calls(self, found: dict[str, list[int]]) -> None:
+        """Add how often each operation was called, by version."""
         for place, line in proc.lines(self._calls):
             version, *words = line.split()
             if version in _OPERATIONS:
                 # The first number is the count of those that follow.
-                found[version] = proc.counters(place, words, minimum=1)[1:]
-        return found
+                with self.soft.noted():
+                    found[version] = proc.counters(place, words, minimum=1)[1:]
 
-    def _read_mounts(self) -> dict[str, list[int]]:
-        """Return the traffic of each mount, by mount point."""
-        found: dict[str, list[int]] = {}
+    def _read_mounts(self, found: dict[str, list[int]]) -> None:
+        """Add the traffic of each mount, by mount point."""
         point = ""
         for place, line in proc.lines(self._mounts):
             if line.startswith("device "):
@@ -120,11 +126,11 @@ class Nfs:
             elif point and line.startswith("\tbytes:"):
                 if not proc.matches(point, self._exclude):
                     words = line.split()[1:]
-                    found[point] = proc.counters(place, words, minimum=len(_TRAFFIC))[
-                        : len(_TRAFFIC)
-                    ]
+                    with self.soft.noted():
+                        found[point] = proc.counters(place, words, minimum=len(_TRAFFIC))[
+                            : len(_TRAFFIC)
+                        ]
                 point = ""
-        return found
 
 
 def _nfs_mount(line: str) -> str:

@@ -116,7 +116,7 @@ class Smartmon:
         self._command = command
         self._exclude = exclude
         self._timeout = float(timeout)
-        self._soft = SoftErrors()
+        self.soft = SoftErrors("smartmon")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield what each disk reports.
@@ -136,42 +136,51 @@ class Smartmon:
             try:
                 options = (f"--device={device.type}", "--nocheck=standby", "--all", device.name)
                 report = _decoded(self._run(*options), _Report)
-                values = list(_values(report))
+                values = list(self._values(device.name, report))
             except (OSError, DataError) as error:
-                self._soft.note(f"collector smartmon: {device.name}: {error}")
+                self.soft.note(f"{device.name}: {error}")
                 continue
             tags = {"type": "node", "stype": "disk", "stype-id": proc.tag(device.name)}
             for row, value in values:
                 yield metric(row.name, value, time=time, tags=tags)
+
+    def _values(self, device: str, report: _Report) -> Iterator[tuple[Metric, int]]:
+        """Yield what a disk reports; raises DataError."""
+        known = _known(report)
+        for key, row in _HEALTH.items():
+            if (value := known.get(key)) is not None:
+                with self.soft.noted():
+                    yield row, _value(f"{device}: {key}", value)
+        self.soft.report(known)
 
     def _run(self, *options: str) -> bytes:
         words = [*self._command, "--json=c", *options]
         return run(words, timeout=self._timeout, tolerated=_STILL_VALID | _ASLEEP)
 
 
-def _decoded(text: bytes, kind: type[T]) -> T:
+def _decoded(text: bytes, kind: type[T], name: str = "") -> T:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise DataError(f"smartctl: {error}") from None
+        raise DataError(f"smartctl: {name}{': ' if name else ''}{error}") from None
 
 
-def _values(report: _Report) -> Iterator[tuple[Metric, int]]:
-    """Yield what a disk reports; raises DataError."""
+def _known(report: _Report) -> dict[str, int | msgspec.Raw | None]:
+    """Return what a disk reports, by the keys of the table; raises DataError."""
     if errors := [text.string for text in report.smartctl.messages if text.severity == "error"]:
         raise DataError(f"smartctl: {'; '.join(errors)}")
-    known: dict[str, int | None] = {
+    return {
         "temperature": report.temperature.current,
         "power_on_hours": report.power_on_time.hours,
         "power_cycles": report.power_cycle_count,
+        **(report.nvme_smart_health_information_log or {}),
     }
-    log = report.nvme_smart_health_information_log or {}
-    known |= {key: _decoded(bytes(log[key]), int) for key in _HEALTH if key in log}
-    for key, row in _HEALTH.items():
-        value = known.get(key)
-        if value is not None:
-            # Temperatures may be negative; a counter may have 128 bits, which the wire has not.
-            value = value * _HOUR if key == "power_on_hours" else value
-            if not -(2**63) <= value < 2**63:
-                raise DataError(f"smartctl: {key}: {value} is beyond 64 bits")
-            yield row, value
+
+
+def _value(name: str, known: int | msgspec.Raw) -> int:
+    value = known if isinstance(known, int) else _decoded(bytes(known), int, name)
+    # Temperatures may be negative; a counter may have 128 bits, which the wire has not.
+    value = value * _HOUR if name.endswith("power_on_hours") else value
+    if not -(2**63) <= value < 2**63:
+        raise DataError(f"smartctl: {name}: {value} is beyond 64 bits")
+    return value

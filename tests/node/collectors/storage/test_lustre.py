@@ -70,9 +70,22 @@ def test_a_node_without_lustre_says_so(tmp_path: Path) -> None:
         "open 99999999999999999999 samples [regs]",
     ],
 )
-def test_another_file_is_named(tmp_path: Path, line: str) -> None:
-    """What speaks of samples and is no counter raises DataError with file and line."""
+def test_line_that_is_no_counter_costs_its_own_metrics(
+    tmp_path: Path, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged with file and line, and its metrics are left out: they are not 0."""
     path = "/proc/fs/lustre/llite/a-ffff/stats"
     unpack(f"@ first\n## {path}\nsnapshot_time 1 secs\n{line}\n@ second\n", tmp_path)
-    with pytest.raises(DataError, match=f"{path}: line 2: .* is not a counter"):
+    found = reported(Lustre(root=str(tmp_path)).collect(0))
+    assert f"{path}: line 2: " in caplog.text
+    key = line.partition(" ")[0].removesuffix("_bytes")
+    assert found["lustre_close", "a"] == 0
+    assert not [name for name, _ in found if name.startswith(f"lustre_{key}")]
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "\n"])
+def test_file_without_snapshot_time_is_no_file_of_lustre(tmp_path: Path, text: str) -> None:
+    """All of its counters would seem to be 0."""
+    unpack(f"@ first\n## /proc/fs/lustre/llite/a-ffff/stats\n{text}\n@ second\n", tmp_path)
+    with pytest.raises(DataError, match="snapshot_time is missing"):
         list(Lustre(root=str(tmp_path)).collect(0))

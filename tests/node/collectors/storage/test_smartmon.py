@@ -107,7 +107,7 @@ def test_any_report_gives_numbers_or_a_named_error(text: bytes) -> None:
     """No bytes raise anything else, nor give a number that cannot be written."""
     try:
         report = smartmon._decoded(text, smartmon._Report)
-        values = list(smartmon._values(report))
+        values = list(Smartmon()._values("/dev/sda", report))
     except DataError as error:
         assert str(error).startswith("smartctl: ")  # noqa: PT017 - it need not be raised
     else:

@@ -20,7 +20,10 @@ NO_PERMISSION = 4
 NOT_FOUND = 6
 INSUFFICIENT_SIZE = 7
 DRIVER_NOT_LOADED = 9
+TIMEOUT = 10
 GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+UNKNOWN = 999
 
 
 @dataclass
@@ -56,6 +59,9 @@ class Library:
         self.cards = cards
         self.driver = "550.54.15"
         self.begun = 0
+        self.ended = 0
+        self.calls = 0
+        """Functions called, but for those that begin and end."""
         self.init: int = OK
         self.count: int = OK
         self.missing: set[str] = missing or set()
@@ -66,6 +72,7 @@ class Library:
             raise AttributeError(name)
 
         def function(*args: Any) -> int:
+            self.calls += 1
             if name in _SPECIAL:
                 return _SPECIAL[name](self, *args)
             return self._answer(name.removeprefix("nvmlDevice"), *args)
@@ -76,6 +83,11 @@ class Library:
         """Begin, or fail to."""
         self.begun += 1
         return self.init
+
+    def end(self) -> int:
+        """End."""
+        self.ended += 1
+        return OK
 
     def tell_count(self, count: Any) -> int:
         """Say how many cards there are."""
@@ -119,6 +131,8 @@ class Library:
         for asked in fields._obj:
             answer = self._card(handle).answers.get(("Field", asked.fieldId, asked.scopeId))
             asked.nvmlReturn = NOT_SUPPORTED if answer is None else OK
+            if isinstance(answer, Fails):
+                asked.nvmlReturn, answer = answer.code, 0
             asked.value.ullVal = answer or 0
         return OK
 
@@ -203,6 +217,7 @@ def install(
 
 _SPECIAL: dict[str, Callable[..., int]] = {
     "nvmlInitWithFlags": Library.begin,
+    "nvmlShutdown": Library.end,
     "nvmlDeviceGetCount_v2": Library.tell_count,
     "nvmlDeviceGetHandleByIndex_v2": Library.find,
     "nvmlDeviceGetPciInfo_v3": Library.tell_address,

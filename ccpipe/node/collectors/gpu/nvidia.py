@@ -7,6 +7,7 @@ that a card does not support are omitted; a lost card does not affect the others
 and ECC mode, which cc-metric-collector sends as text, are numbers.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any
@@ -42,6 +43,12 @@ _NVLINK_ERRORS = {
     "nv_nvlink_recovery_errors": ("RECOVERY", "link recoveries"),
 }
 _NVLINK_TRAFFIC = {"nv_nvlink_recv": ("RX", "received"), "nv_nvlink_xmit": ("TX", "sent")}
+_ECC_ERRORS = {
+    "nv_ecc_uncorrected_error": ("UNCORRECTED", "AGGREGATE"),
+    "nv_ecc_corrected_error": ("CORRECTED", "AGGREGATE"),
+    "nv_ecc_volatile_uncorrected_error": ("UNCORRECTED", "VOLATILE"),
+    "nv_ecc_volatile_corrected_error": ("CORRECTED", "VOLATILE"),
+}
 _CLOCKS = {"graphics": "GRAPHICS", "sm": "SM", "mem": "MEM", "video": "VIDEO"}
 
 METRICS = (
@@ -70,6 +77,9 @@ METRICS = (
     _row("nv_ecc_mode", "", int, "1 if ECC is enabled, otherwise 0"),
     _row("nv_ecc_uncorrected_error", "", int, "errors over the card's lifetime"),
     _row("nv_ecc_corrected_error", "", int, "errors over the card's lifetime"),
+    _row("nv_ecc_volatile_uncorrected_error", "", int, "errors since the driver was loaded"),
+    _row("nv_ecc_volatile_corrected_error", "", int, "errors since the driver was loaded"),
+    _row("nv_throttle_reasons", "", int, "why clocks are lowered, as bits of NVML"),
     _row("nv_remapped_rows_corrected", "", int, "rows remapped after correctable errors"),
     _row("nv_remapped_rows_uncorrected", "", int, "rows remapped after uncorrectable errors"),
     _row("nv_remapped_rows_pending", "", int, "1 if row remapping is pending a reset"),
@@ -98,6 +108,8 @@ METRICS = (
 _MBYTE = 2**20
 _KINDS = {row.name: row.kind for row in METRICS}
 _Values = Iterator[tuple[str, float]]
+Note = Callable[[str], None]
+"""Takes what went wrong."""
 
 
 class Nvidia:
@@ -130,6 +142,7 @@ class Nvidia:
 
         """
         nvml, count = self._driver.cards()
+        is_lost = False
         for index in range(count):
             try:
                 card = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -142,20 +155,24 @@ class Nvidia:
                     yield metric(name, _as_declared(name, value), time=time, tags=complete)
             except nvml.NVMLError as error:
                 self.soft.note(f"card {index}: {error}")
+                is_lost = is_lost or error.value in _codes(nvml, FATAL)
+        if is_lost:
+            self._driver.renew()  # a card that was reset answers to a new handle only
 
     def _card(
         self, nvml: Any, card: Any, address: str
     ) -> Iterator[tuple[str, dict[str, str], float]]:
-        for reading in _READINGS:
-            for name, value in supported(nvml, reading, card):
+        def note(text: str) -> None:
+            self.soft.note(f"card {address}: {text}")
+
+        for reading in (*_READINGS, self._energy_of(address)):
+            for name, value in supported(nvml, reading, card, note):
                 yield name, {}, value
-        for name, value in supported(nvml, self._energy_of(address), card):
-            yield name, {}, value
-        yield from _links(nvml, card)
-        for part in parts(nvml, card):
+        yield from _links(nvml, card, note)
+        for part in parts(nvml, card, note):
             tags = {"stype": "mig", "stype-id": nvml.nvmlDeviceGetUUID(part)}
             for reading in _READINGS_OF_PARTS:
-                for name, value in supported(nvml, reading, part):
+                for name, value in supported(nvml, reading, part, note):
                     yield name, tags, value
 
     def _energy_of(self, address: str) -> Callable[[Any, Any], _Values]:
@@ -171,34 +188,65 @@ class Nvidia:
         return energy
 
 
-def _links(nvml: Any, card: Any) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yield the errors and traffic of each link, and the sums of errors."""
-    sums: dict[str, float] = {}
-    for link in _active_links(nvml, card):
+def _links(nvml: Any, card: Any, note: Note) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yield the errors and traffic of each link, and the sums of errors over all links."""
+    counted: dict[str, list[float]] = {name: [] for name in _NVLINK_ERRORS}
+    links = list(_active_links(nvml, card, note))
+    for link in links:
         tags = {"stype": "nvlink", "stype-id": str(link)}
-        for name, value in supported(nvml, _nvlink_errors(link), card):
-            sums[name] = sums.get(name, 0) + value
-            yield name, tags, value
-        for name, value in supported(nvml, _nvlink_traffic(link), card):
-            yield name, tags, value
-    for name, value in sums.items():
-        yield f"{name}_sum", {}, value
+        for reading in (*map(_nvlink_error, _NVLINK_ERRORS), _nvlink_traffic):
+            for name, value in supported(nvml, functools.partial(reading, link), card, note):
+                counted.get(name, []).append(value)
+                yield name, tags, value
+    for name, values in counted.items():
+        if links and len(values) == len(links):  # a sum over some of them would be wrong
+            yield f"{name}_sum", {}, sum(values)
 
 
-def supported(nvml: Any, reading: Callable[[Any, Any], _Values], card: Any) -> _Values:
-    """Yield the values of a reading; stops if the card does not support it.
+def supported(
+    nvml: Any, reading: Callable[[Any, Any], _Values], card: Any, note: Note = lambda _: None
+) -> _Values:
+    """Yield the values of a reading; stops if the card does not support it, or it fails.
+
+    Failures other than a lack of support are passed to `note`.
 
     Raises
     ------
     NVMLError
-        if the card is lost: nothing more needs to be asked of it.
+        if the card or the driver is lost: nothing more needs to be asked of it.
 
     """
     try:
         yield from reading(nvml, card)
     except nvml.NVMLError as error:
-        if error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_UNINITIALIZED):
+        if error.value in _codes(nvml, FATAL):
             raise
+        if error.value not in _codes(nvml, _UNSUPPORTED):
+            note(f"{_name(reading)}: {error}")
+
+
+def _name(reading: Any) -> str:
+    """Return the name of a reading for the log."""
+    return str(getattr(reading, "func", reading).__name__).strip("_").replace("_", " ")
+
+
+FATAL = (
+    "GPU_IS_LOST", "RESET_REQUIRED", "UNINITIALIZED", "DRIVER_NOT_LOADED",
+    "LIB_RM_VERSION_MISMATCH",
+)  # fmt: skip
+"""Errors after which a card or the driver answers nothing more until it is initialised again."""
+_UNSUPPORTED = (
+    "NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "INVALID_ARGUMENT", "NOT_FOUND", "NO_DATA",
+    "ARGUMENT_VERSION_MISMATCH", "DEPRECATED",
+)  # fmt: skip
+"""Errors by which a card, or an older driver, says that it does not have what was asked for."""
+
+
+@functools.cache
+def _codes(nvml: Any, names: tuple[str, ...]) -> frozenset[int]:
+    """Return the codes of errors; an older nvidia-ml-py knows fewer."""
+    found = (getattr(nvml, f"NVML_ERROR_{name}", None) for name in names)
+    return frozenset(code for code in found if code is not None)
 
 
 def _as_declared(name: str, value: float) -> float:
@@ -226,7 +274,9 @@ def _memory(nvml: Any, card: Any) -> _Values:
         # Version 2 counts the driver's own memory as reserved, not as used.
         memory = nvml.nvmlDeviceGetMemoryInfo(card, version=nvml.nvmlMemory_v2)
         yield "nv_fb_mem_reserved", memory.reserved / _MBYTE
-    except nvml.NVMLError_FunctionNotFound:
+    except nvml.NVMLError as error:
+        if error.value in _codes(nvml, FATAL):
+            raise
         memory = nvml.nvmlDeviceGetMemoryInfo(card)
     yield "nv_fb_mem_total", memory.total / _MBYTE
     yield "nv_fb_mem_used", memory.used / _MBYTE
@@ -272,14 +322,19 @@ def _ecc_mode(nvml: Any, card: Any) -> _Values:
     yield "nv_ecc_mode", nvml.nvmlDeviceGetEccMode(card)[0]
 
 
-def _ecc_errors(nvml: Any, card: Any) -> _Values:
-    for name, kind in (("uncorrected", "UNCORRECTED"), ("corrected", "CORRECTED")):
+def _ecc_errors(name: str, kind: str, counter: str) -> Callable[[Any, Any], _Values]:
+    def ecc_errors(nvml: Any, card: Any) -> _Values:
+        which = getattr(nvml, f"NVML_MEMORY_ERROR_TYPE_{kind}")
         yield (
-            f"nv_ecc_{name}_error",
-            nvml.nvmlDeviceGetTotalEccErrors(
-                card, getattr(nvml, f"NVML_MEMORY_ERROR_TYPE_{kind}"), nvml.NVML_AGGREGATE_ECC
-            ),
+            name,
+            nvml.nvmlDeviceGetTotalEccErrors(card, which, getattr(nvml, f"NVML_{counter}_ECC")),
         )
+
+    return ecc_errors
+
+
+def _throttle_reasons(nvml: Any, card: Any) -> _Values:
+    yield "nv_throttle_reasons", nvml.nvmlDeviceGetCurrentClocksThrottleReasons(card)
 
 
 def _remapped_rows(nvml: Any, card: Any) -> _Values:
@@ -313,53 +368,61 @@ def _violation(name: str, policy: str) -> Callable[[Any, Any], _Values]:
     return violation
 
 
-def _nvlink_errors(link: int) -> Callable[[Any, Any], _Values]:
-    def errors(nvml: Any, card: Any) -> _Values:
-        for name, (counter, _) in _NVLINK_ERRORS.items():
-            which = getattr(nvml, f"NVML_NVLINK_ERROR_DL_{counter}")
-            yield name, nvml.nvmlDeviceGetNvLinkErrorCounter(card, link, which)
+def _nvlink_error(name: str) -> Callable[[int, Any, Any], _Values]:
+    counter, _ = _NVLINK_ERRORS[name]
 
+    def errors(link: int, nvml: Any, card: Any) -> _Values:
+        which = getattr(nvml, f"NVML_NVLINK_ERROR_DL_{counter}")
+        yield name, nvml.nvmlDeviceGetNvLinkErrorCounter(card, link, which)
+
+    errors.__name__ = name
     return errors
 
 
-def _nvlink_traffic(link: int) -> Callable[[Any, Any], _Values]:
-    def traffic(nvml: Any, card: Any) -> _Values:
-        for name, (way, _) in _NVLINK_TRAFFIC.items():
-            field = getattr(nvml, f"NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_{way}")
-            [found] = nvml.nvmlDeviceGetFieldValues(card, [(field, link)])
-            if found.nvmlReturn == nvml.NVML_SUCCESS:
-                yield name, found.value.ullVal * 1024
+def _nvlink_traffic(link: int, nvml: Any, card: Any) -> _Values:
+    names = {
+        getattr(nvml, f"NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_{way}"): name
+        for name, (way, _) in _NVLINK_TRAFFIC.items()
+    }
+    for found in nvml.nvmlDeviceGetFieldValues(card, [(field, link) for field in names]):
+        if found.nvmlReturn == nvml.NVML_SUCCESS:
+            yield names[found.fieldId], found.value.ullVal * 1024
 
-    return traffic
 
-
-def _active_links(nvml: Any, card: Any) -> Iterator[int]:
+def _active_links(nvml: Any, card: Any, note: Note) -> Iterator[int]:
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
             if nvml.nvmlDeviceGetNvLinkState(card, link):
                 yield link
-        except nvml.NVMLError:
-            return  # the card has no such link, nor any after it
+        except nvml.NVMLError as error:
+            if error.value in _codes(nvml, FATAL):
+                raise
+            if error.value in _codes(nvml, _UNSUPPORTED):
+                return  # the card has no such link, nor any after it
+            note(f"link {link}: {error}")
 
 
-def parts(nvml: Any, card: Any) -> Iterator[Any]:
+def parts(nvml: Any, card: Any, note: Note = lambda _: None) -> Iterator[Any]:
     """Yield the instances of a partitioned card (MIG)."""
-    try:
+
+    def count(nvml: Any, card: Any) -> _Values:
         current, _ = nvml.nvmlDeviceGetMigMode(card)
-        count = nvml.nvmlDeviceGetMaxMigDeviceCount(card) if current else 0
-    except nvml.NVMLError:
-        return  # MIG is not supported
-    for index in range(count):
-        try:
-            yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, index)
-        except nvml.NVMLError:
-            continue  # no such instance
+        yield "", nvml.nvmlDeviceGetMaxMigDeviceCount(card) if current else 0
+
+    def part(index: int, nvml: Any, card: Any) -> Iterator[tuple[str, Any]]:
+        yield "", nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, index)
+
+    for _, number in supported(nvml, count, card, note):
+        for index in range(int(number)):
+            for _, found in supported(nvml, functools.partial(part, index), card, note):
+                yield found
 
 
 _READINGS = (
     _utilisation, _encoder, _decoder, _memory, _bar1, _temperature, _fan, _power, _power_limit,
     *(_clock(name, domain, which) for which in ("", "max_") for name, domain in _CLOCKS.items()),
-    _perf_state, _ecc_mode, _ecc_errors, _remapped_rows, _compute_processes, _graphics_processes,
+    _perf_state, _ecc_mode, *(_ecc_errors(name, *which) for name, which in _ECC_ERRORS.items()),
+    _throttle_reasons, _remapped_rows, _compute_processes, _graphics_processes,
     _mps_processes,
     *(_violation(name, policy) for name, (policy, _) in _VIOLATIONS.items()),
 )  # fmt: skip

@@ -14,7 +14,12 @@ from ccpipe.node.sampling.sampler import Sampler
 from tests.node.conftest import Told, checked, reported
 from tests.node.fake_nvml import (
     GPU_IS_LOST,
+    NO_PERMISSION,
     NOT_SUPPORTED,
+    RESET_REQUIRED,
+    TIMEOUT,
+    UNINITIALIZED,
+    UNKNOWN,
     Card,
     Fails,
     Library,
@@ -52,6 +57,9 @@ EVERYTHING: dict[Any, Any] = {
     "GetEccMode": (1, 0),
     ("GetTotalEccErrors", 0, 1): 2**63 + 5,
     ("GetTotalEccErrors", 1, 1): 3,
+    ("GetTotalEccErrors", 0, 0): 1,
+    ("GetTotalEccErrors", 1, 0): 0,
+    "GetCurrentClocksThrottleReasons": 0x4,
     "GetRemappedRows": (1, 2, 0, 1),
     "GetComputeRunningProcesses_v3": [4711, 4712],
     "GetGraphicsRunningProcesses_v3": [],
@@ -115,6 +123,9 @@ def test_a_card_tells_everything_in_the_units_declared(
     assert values["nv_ecc_corrected_error"] == 2**63 + 5
     assert isinstance(values["nv_ecc_corrected_error"], Uint)
     assert values["nv_ecc_uncorrected_error"] == 3
+    assert values["nv_ecc_volatile_corrected_error"] == 1
+    assert values["nv_ecc_volatile_uncorrected_error"] == 0
+    assert values["nv_throttle_reasons"] == 4
     assert values["nv_remapped_rows_uncorrected"] == 2
     assert values["nv_remapped_rows_failure"] == 1
     assert (values["nv_compute_processes"], values["nv_graphics_processes"]) == (2, 0)
@@ -172,6 +183,64 @@ def test_what_a_card_does_not_support_is_left_out(load: Load, tmp_path: Path) ->
     assert {"nv_fan", "nv_ecc_mode", "nv_perf_state"}.isdisjoint(of(values, FIRST))
     assert {"nv_temp", "nv_util"} <= set(of(values, FIRST))
     assert of(values, SECOND) == {"nv_temp": 50}
+
+
+@pytest.mark.parametrize("code", [UNKNOWN, TIMEOUT, NO_PERMISSION])
+def test_failed_reading_costs_itself_and_is_logged_once(
+    load: Load, tmp_path: Path, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is counted each time; the other readings arrive, also those of version 1 of the memory."""
+    asked = [key for key in EVERYTHING if "Field" not in key and key != "GetMigMode"]
+    load(full())
+    whole = of(reported(Nvidia(root=str(tmp_path)).collect(0)), FIRST)
+    for key in asked:
+        caplog.clear()
+        card = full()
+        card.answers[key] = Fails(code)
+        card.answers["GetMemoryInfo"] = {"total": GIBIBYTE, "used": 2**20, "free": 1}
+        load(card, full(SECOND))
+        collector = Nvidia(root=str(tmp_path))
+        values = reported(collector.collect(0))
+        kept = of(values, FIRST)
+        assert len(kept) > len(whole) - 9, key
+        assert of(values, SECOND).keys() == whole.keys()
+        if key == "GetMemoryInfo_v2":
+            assert kept["nv_fb_mem_used"] == 1
+            continue
+        assert collector.soft.count > 0, key
+        lines, count = len(caplog.records), collector.soft.count
+        assert lines > 0, key
+        list(collector.collect(1))
+        assert collector.soft.count == 2 * count
+        assert len(caplog.records) == lines
+
+
+@pytest.mark.parametrize("code", [RESET_REQUIRED, GPU_IS_LOST, UNINITIALIZED])
+def test_card_that_needs_the_driver_anew_gets_it(
+    load: Load, tmp_path: Path, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other card answers; the driver is let go, and initialised with the next sample."""
+    library = load(full(GetUtilizationRates=Fails(code)), full(SECOND))
+    collector = Nvidia(root=str(tmp_path))
+    assert of(reported(collector.collect(0)), SECOND)["nv_util"] == 97
+    assert (library.begun, library.ended) == (1, 1)
+    library.cards[0].answers["GetUtilizationRates"] = {"gpu": 5, "memory": 6}
+    assert of(reported(collector.collect(1)), FIRST)["nv_util"] == 5
+    assert (library.begun, library.ended) == (2, 1)
+    assert len(caplog.records) == collector.soft.count == 1
+
+
+def test_link_counter_that_is_not_supported_hides_no_other(load: Load, tmp_path: Path) -> None:
+    """Each counter is read by itself; a sum over some links only would be wrong."""
+    card = full()
+    card.answers["GetNvLinkErrorCounter", 0, 0] = Fails(NOT_SUPPORTED)
+    load(card)
+    values = reported(Nvidia(root=str(tmp_path)).collect(0))
+    first = {name for name, of in values if of == f"{FIRST}/0"}
+    second = {name for name, of in values if of == f"{FIRST}/2"}
+    assert second - first == {"nv_nvlink_replay_errors"} | (second & {"nv_nvlink_recv"}) - first
+    assert "nv_nvlink_replay_errors_sum" not in of(values, FIRST)
+    assert of(values, FIRST)["nv_nvlink_crc_errors_sum"] > 0
 
 
 def test_an_old_library_lacks_functions(load: Load, tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ def test_bridges_get_domains(tmp_path: Path) -> None:
         shown = ccpipe("auth", "init", folder, "--node", "a", "--domain", domain)
         assert shown.code == 0
     configuration = (folder / "nats.conf").read_text()
-    assert '"$JS.rack1.API.>", "$JS.rack2.API.>"' in configuration
+    for domain in ("rack1", "rack2"):
+        assert f'"$JS.{domain}.API.CONSUMER.>"' in configuration
     assert ccpipe("auth", "init", folder, "--domain", "a.b").code == 78
 
 

@@ -32,8 +32,29 @@ SUBJECTS: Mapping[str, str | dict[str, str]] = {
 Job events come from bridges of schedulers, and ClusterCockpit subscribes to them by this name.
 """
 
+OWN = ("metrics", "events.*", "log.*", "sonar.*")
+"""Subjects of one node, between the cluster's name and the node's."""
+
 HEARD = ("metrics", "metrics.*", "events.>", "log.>", "sonar.>")
 """Subjects that bridges and viewers may subscribe to, below the cluster's name."""
+
+STREAM_NAMES = "$JS.API.STREAM.NAMES"
+"""A node's question whether there is a stream yet."""
+
+MAPPED_STREAM_NAMES = "ccpipe.streams"
+"""The question's name in the nodes' account, whose own JetStream would answer that it is off."""
+
+API = (
+    "STREAM.NAMES",
+    "STREAM.LIST",
+    "STREAM.INFO.*",
+    "STREAM.CREATE.*",
+    "STREAM.UPDATE.*",
+    "STREAM.MSG.GET.*",
+    "STREAM.MSG.DELETE.*",  # of replayed dead letters
+    "CONSUMER.>",
+)
+"""What bridges and the commands that share their keys request of JetStream."""
 
 CONFIGURATION = """\
 # nats-server for the cluster {cluster}, written by `ccpipe auth init`. Run it again to add nodes;
@@ -59,17 +80,36 @@ jetstream {{
 # For probes and `curl`, on this machine only. It reveals no secrets.
 http: "127.0.0.1:8222"
 
+# Whoever uses JetStream can have a stored message delivered on any subject of the account. Control
+# requests are therefore in an account without JetStream. What nodes publish reaches the other
+# account as requests, whose answers alone come back; the broker replaces their reply subjects, so
+# that a node cannot have an answer published there on a subject that it chose.
 accounts {{
   SYS {{ users: [] }}
   {account} {{
     jetstream: enabled
+    exports: [
+{exports}
+    ]
     users: [
 {users}
+    ]
+  }}
+  {nodes} {{
+    mappings: {{ "{question}": "{mapped}" }}
+    imports: [
+{imports}
+    ]
+    users: [
+{controlled}
     ]
   }}
 }}
 system_account: SYS
 """
+
+IN_NODES = ("node", "operator")
+"""Roles in the nodes' account."""
 
 SITE = """\
 # For every node and bridge of {cluster}, written by `ccpipe auth init`.
@@ -139,13 +179,31 @@ def domains_of(folder: Path) -> list[str]:
 def server_configuration(cluster: str, users: Iterable[User], domains: Sequence[str] = ()) -> str:
     """Return nats-server's configuration: each user may do what its role requires and no more."""
     token = escape(cluster)
-    texts = [
-        f"      # {user.role} {user.name}\n"
-        f"      {{ nkey: {user.key}, permissions: "
-        f"{json.dumps(permissions(user, token, domains))} }}"
-        for user in users
+    account, nodes = json.dumps(token), json.dumps(f"{token}-nodes")
+    subjects = [*(f"{token}.{subject}.*" for subject in OWN), STREAM_NAMES]
+    exports = [f"      {{ service: {json.dumps(each)}, accounts: [{nodes}] }}" for each in subjects]
+    imports = [
+        f"      {{ service: {{ account: {account}, subject: {json.dumps(each)} }}"
+        + (f', to: "{MAPPED_STREAM_NAMES}" }}' if each == STREAM_NAMES else " }")
+        for each in subjects
     ]
-    return CONFIGURATION.format(cluster=token, account=json.dumps(token), users="\n".join(texts))
+    texts: dict[bool, list[str]] = {True: [], False: []}
+    for user in users:
+        allowed = json.dumps(permissions(user, token, domains))
+        texts[user.role in IN_NODES].append(
+            f"      # {user.role} {user.name}\n      {{ nkey: {user.key}, permissions: {allowed} }}"
+        )
+    return CONFIGURATION.format(
+        cluster=token,
+        account=account,
+        nodes=nodes,
+        question=STREAM_NAMES,
+        mapped=MAPPED_STREAM_NAMES,
+        exports="\n".join(exports),
+        imports="\n".join(imports),
+        users="\n".join(texts[False]),
+        controlled="\n".join(texts[True]),
+    )
 
 
 def permissions(user: User, cluster: str, domains: Sequence[str] = ()) -> dict[str, Any]:
@@ -156,20 +214,20 @@ def permissions(user: User, cluster: str, domains: Sequence[str] = ()) -> dict[s
     inbox = f"_INBOX.{user.key}.>"
     heard = [f"{cluster}.{subject}" for subject in HEARD]
     if user.role == "node":
-        own = ("metrics", "events.*", "log.*", "sonar.*")
         return {
             "publish": [
-                *(f"{cluster}.{subject}.{user.name}" for subject in own),
-                "$JS.API.STREAM.NAMES",  # whether there is a stream yet
+                *(f"{cluster}.{subject}.{user.name}" for subject in OWN),
+                STREAM_NAMES,  # checked before the mapping by servers up to 2.12 …
+                MAPPED_STREAM_NAMES,  # … and after it by newer ones
             ],
             "subscribe": [inbox, f"{cluster}.control.*"],
             "allow_responses": True,
         }
     if user.role == "bridge":
+        prefixes = ["$JS", *(f"$JS.{domain}" for domain in domains)]
         return {
             "publish": [
-                "$JS.API.>",
-                *(f"$JS.{domain}.API.>" for domain in domains),
+                *(f"{prefix}.API.{request}" for prefix in prefixes for request in API),
                 "$JS.ACK.>",
                 f"{cluster}.dead",
                 f"{cluster}.replicas.*",
@@ -184,6 +242,7 @@ def permissions(user: User, cluster: str, domains: Sequence[str] = ()) -> dict[s
         }
     return {
         "publish": {"deny": ">"},
+        # `ccpipe tail` subscribes to control requests too; none reach this account.
         "subscribe": [*heard, f"{cluster}.control.*", f"{cluster}.dead"],
     }
 

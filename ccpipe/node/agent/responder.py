@@ -7,7 +7,9 @@ too.
 
 Every node receives every request and answers those that name it in the tag ``hostname``. A GET
 that names no node is answered by all of them; a PUT must name its node. Where subjects have a
-method, requests of the other method are refused there: the broker grants rights by subject.
+method, requests of the other method are refused there: the broker grants rights by subject. A PUT
+must have the present time by this node's clock and is obeyed once. What a stream delivers is
+ignored.
 
 Source: ClusterCockpit specification, *Controls* and *Messaging subjects*; cc-node-controller.
 """
@@ -52,6 +54,8 @@ MAX_WAITING = 64
 """Maximum number of waiting messages; further ones are answered as busy."""
 ANSWER_SECONDS = 5.0
 """Time limit for one answer."""
+MAX_OFFSET_SECONDS = 30.0
+"""Maximum difference between the time of a PUT and this node's clock."""
 Reason = Literal["", "unknown", "invalid", "denied", "failed"]
 """Reasons of an ERROR: no such control or device, invalid value, not allowed, failed."""
 
@@ -66,7 +70,7 @@ class Request(NamedTuple):
     @property
     def method(self) -> str:
         """GET or PUT."""
-        return self.message.tags.get("method", "").upper()
+        return self.message.tags.get("method", "")
 
 
 class Reply(NamedTuple):
@@ -77,12 +81,16 @@ class Reply(NamedTuple):
     """Empty on success."""
 
 
-def read(payload: bytes, *, cluster: str, hostname: str, method: str = "") -> list[Request]:
+def read(
+    payload: bytes, *, cluster: str, hostname: str, method: str = "", now: int | None = None
+) -> list[Request]:
     """Parse a message's requests to this node; any bytes give requests, perhaps with a problem.
 
     The list is empty if the message is for other nodes only. `method` is the only one that the
-    message's subject may carry; empty if it may carry both.
+    message's subject may carry; empty if it may carry both. `now` is the time of arrival in
+    nanoseconds since the epoch; default: the present.
     """
+    now = time.time_ns() if now is None else now
     if len(payload) > MAX_BYTES:
         return [_unreadable(f"a request of {len(payload)} bytes is more than {MAX_BYTES}")]
     # The specification's own example has no quotes around the request.
@@ -91,15 +99,15 @@ def read(payload: bytes, *, cluster: str, hostname: str, method: str = "") -> li
     for message in lines:
         named = message.hostname
         if named in ("", hostname) and message.tags.get("cluster", cluster) == cluster:
-            requests.append(Request(message, _problem(message, method)))
+            requests.append(Request(message, _problem(message, method, now)))
     if len(lines) and not requests:
         return []
     requests += [_unreadable(f"line {bad.line}: {bad.rule}") for bad in lines.rejected]
     return requests[:MAX_LINES] or [_unreadable("the request is empty")]
 
 
-def _problem(message: Message, allowed: str) -> str:
-    method = message.tags.get("method", "").upper()
+def _problem(message: Message, allowed: str, now: int) -> str:
+    method = message.tags.get("method", "")
     if message.kind is not Kind.CONTROL:
         return f"the field must be 'control', not {message.field!r:.40}"
     if method not in CONTROL_METHODS:
@@ -108,7 +116,32 @@ def _problem(message: Message, allowed: str) -> str:
         return f"tag method is {method}, on the subject of {allowed} requests"
     if method == "PUT" and not message.hostname:
         return "a PUT must name its node in the tag hostname"
+    if method == "PUT":
+        return _offset_problem(message.time, now)
     return ""
+
+
+def _offset_problem(sent: int | None, now: int) -> str:
+    """Return why a PUT is not of the present: an old one may have been recorded and sent again."""
+    if sent is None:
+        return "a PUT must have a timestamp"
+    seconds = (now - sent) / 1e9
+    if abs(seconds) <= MAX_OFFSET_SECONDS:
+        return ""
+    relation = "before" if seconds > 0 else "after"
+    return (
+        f"the request was sent {abs(seconds):.0f} s {relation} this node's time; at most "
+        f"{MAX_OFFSET_SECONDS:g} s are accepted"
+    )
+
+
+def _is_from_stream(delivery: Delivery) -> bool:
+    """Return whether JetStream delivered a message, on a subject that its reader chose.
+
+    A consumer's messages have reply subjects of JetStream; republished and directly read ones
+    have headers that name their stream.
+    """
+    return delivery.reply.startswith("$JS.") or b"Nats-Stream" in delivery.header
 
 
 def _unreadable(problem: str) -> Request:
@@ -140,6 +173,7 @@ class Responder:
         self._waiting: asyncio.Queue[tuple[list[Request], Delivery]] = asyncio.Queue(MAX_WAITING)
         self._threads: dict[str, threading.Thread] = {}
         self._refusals: set[asyncio.Task[None]] = set()
+        self._received: dict[tuple[object, ...], int] = {}  # recent PUTs, with their times
 
     async def __aenter__(self) -> Self:
         """Start answering."""
@@ -176,6 +210,10 @@ class Responder:
         `method` is that of the subject; empty if it serves both.
         """
         site = self.site
+        if _is_from_stream(delivery):
+            self.telemetry.count(self.telemetry.requests, "denied")
+            log.warning("control: ignored a request that a stream delivered")
+            return
         requests = read(
             delivery.payload, cluster=site.cluster, hostname=site.hostname, method=method
         )
@@ -203,6 +241,7 @@ class Responder:
             control = self._find(name)
             if request.method == "GET":
                 return Reply(await self._do(name, control.get, request.message.tags))
+            self._refuse_repeated(request.message)
             return await self._set(name, control, value, request.message.tags, by)
         except (CcpipeError, OSError, ValueError) as error:
             answer = Reply(str(error) or type(error).__name__, _reason(error))
@@ -221,6 +260,15 @@ class Responder:
         close = difflib.get_close_matches(name, self.controls, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "GET controls lists them"
         raise UsageError(f"there is no control {name!r:.80} on this node; {hint}")
+
+    def _refuse_repeated(self, request: Message) -> None:
+        """Raise DeniedError for a PUT that was received before, whoever sends it again."""
+        oldest = time.time_ns() - int(2 * MAX_OFFSET_SECONDS * 1e9)
+        self._received = {each: sent for each, sent in self._received.items() if sent > oldest}
+        content = (request.name, *sorted(request.tags.items()), request.value, request.time)
+        if content in self._received:
+            raise DeniedError("the same request, with the same timestamp, was received before")
+        self._received[content] = request.time or 0
 
     async def _set(self, name: str, control: Control, value: str, tags: Tags, by: str) -> Reply:
         if control.put is None:

@@ -366,8 +366,8 @@ async def test_a_flat_subject_serves_both_methods(nats_server: Any, node: Node) 
     async with connected(site) as bus, responding(bus, site, node):
         (answer,) = await answered(nats_server, S27 % 1, subject="cc-control")
         assert answer.value == "165000000"
-        payload = b'interval,hostname=nuc,method=PUT,type=node control="30s" 1\n'
-        await answered(nats_server, payload, subject="cc-control")
+        payload = b'interval,hostname=nuc,method=PUT,type=node control="30s" %d\n'
+        await answered(nats_server, payload % time.time_ns(), subject="cc-control")
     assert node.interval == "30s"
 
 

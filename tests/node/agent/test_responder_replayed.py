@@ -1,0 +1,132 @@
+"""Requests that are recorded, old, sent again or delivered by a stream move no node."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.control_requests import control_request
+from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.node.agent.responder import MAX_OFFSET_SECONDS, read
+from tests.conftest import eventually
+from tests.node.agent.test_responder import Node, connected, responding, site_of
+
+PUT = "fox%2Etest.control.put"
+SECOND = 10**9
+
+
+@pytest.fixture
+def node() -> Node:
+    """Return a node."""
+    return Node()
+
+
+@pytest.fixture
+async def bus(nats_server: Any, node: Node) -> AsyncIterator[Connection]:
+    """Run the node ``nuc``; return a connection of somebody who may send requests."""
+    site = site_of(nats_server)
+    async with connected(site) as own, responding(own, site, node), connected(site) as asking:
+        yield asking
+
+
+def line(value: str, *, method: str = "PUT", sent: int | None = None) -> bytes:
+    """Return a request in nanoseconds, as cc-node-controller's client sends it."""
+    sent = time.time_ns() if sent is None else sent
+    return f'interval,hostname=nuc,method={method},type=node control="{value}" {sent}\n'.encode()
+
+
+async def answer_to(bus: Connection, payload: bytes) -> tuple[str, str]:
+    """Send a request; return level and text of the answer."""
+    received: list[Delivery] = []
+    inbox = bus.new_inbox()
+    await bus.subscribe(inbox, received.append)
+    await bus.publish(PUT, payload, reply=inbox)
+    await eventually(lambda: bool(received))
+    (answer,) = decode(received[0].payload, precision="ns")
+    return answer.tags["level"], str(answer.value)
+
+
+async def test_a_recorded_request_is_obeyed_once(bus: Connection, node: Node) -> None:
+    """The same bytes again set nothing back; the same value with a new timestamp does."""
+    recorded = line("7s")
+    assert (await answer_to(bus, recorded))[0] == "INFO"
+    assert (await answer_to(bus, line("9s")))[0] == "INFO"
+    level, text = await answer_to(bus, recorded)
+    assert (level, node.interval) == ("ERROR", "9s")
+    assert "received before" in text
+    assert (await answer_to(bus, line("7s")))[0] == "INFO"
+    assert node.interval == "7s"
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        (line("7s", sent=1_740_027_951_123_456_789), "s before this node's time"),
+        (line("7s", sent=1_740_027_951), "s before this node's time"),
+        (line("7s", sent=4_000_000_000 * SECOND), "s after this node's time"),
+        (b'interval,hostname=nuc,method=PUT,type=node control="7s"\n', "must have a timestamp"),
+        (line("7s", sent=1, method="put"), "one of GET, PUT"),
+    ],
+    ids=["old", "in seconds", "future", "without a timestamp", "lower case"],
+)
+async def test_an_old_request_is_refused(
+    bus: Connection, node: Node, payload: bytes, text: str
+) -> None:
+    """With an answer that says why; cc-node-controller's client sends its time and ``PUT``."""
+    level, why = await answer_to(bus, payload)
+    assert (level, node.interval) == ("ERROR", "10s")
+    assert text in why
+
+
+@given(st.integers(-100, 100))
+def test_a_put_is_accepted_within_the_documented_offset(seconds: int) -> None:
+    """By the node's clock, before and after; a GET at any time."""
+    now = 1_795_000_000 * SECOND
+    for method in ("GET", "PUT"):
+        payload = line("7s", method=method, sent=now + seconds * SECOND)
+        (request,) = read(payload, cluster="fox", hostname="nuc", now=now)
+        is_accepted = method == "GET" or abs(seconds) <= MAX_OFFSET_SECONDS
+        assert (not request.problem) == is_accepted
+
+
+async def test_what_a_stream_delivers_is_ignored(bus: Connection, node: Node) -> None:
+    """By a push consumer, to a pull request and republished: on a broker with a single account."""
+    streams: list[dict[str, object]] = [
+        {"name": "replayed", "subjects": ["replayed"]},
+        {"name": "again", "subjects": ["again"], "republish": {"src": "again", "dest": PUT}},
+    ]
+    answers: list[Delivery] = []
+    inbox = bus.new_inbox()
+    await bus.subscribe(inbox, answers.append)
+
+    async def api(request: str, body: dict[str, object], reply: str = inbox) -> None:
+        await bus.publish(f"$JS.API.{request}", json.dumps(body).encode(), reply=reply)
+
+    delivered: list[Delivery] = []
+    await bus.subscribe(PUT, delivered.append)
+    for stream in streams:
+        await api(f"STREAM.CREATE.{stream['name']}", stream)
+    await eventually(lambda: len(answers) == 2)
+    try:
+        for subject in ("replayed", "again"):
+            await bus.publish(subject, line("7s"))
+        push = {"deliver_subject": PUT, "durable_name": "push"}
+        await api("CONSUMER.CREATE.replayed.push", {"stream_name": "replayed", "config": push})
+        pull = {"durable_name": "pull"}
+        await api("CONSUMER.CREATE.replayed.pull", {"stream_name": "replayed", "config": pull})
+        await eventually(lambda: len(answers) == 4)
+        await api("CONSUMER.MSG.NEXT.replayed.pull", {"batch": 1}, reply=PUT)
+        await eventually(lambda: len(delivered) == 3)
+        request = control_request("interval", node="nuc", value="8s")
+        assert (await answer_to(bus, encode([request], precision="ns")))[0] == "INFO"
+    finally:
+        for stream in streams:
+            await api(f"STREAM.DELETE.{stream['name']}", {})
+        await bus.flush()
+    assert all(b'"7s"' in each.payload for each in delivered[:3])
+    assert node.interval == "8s"

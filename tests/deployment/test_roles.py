@@ -54,7 +54,7 @@ PUBLISH = """
     _INBOX.somebody.1                   -       -
     _R_.abcdef.ghijkl                   -       -
     $JS.ACK.s.c.1.1.1.1.1               B       B
-    $JS.FC.s.c.1                        -       -
+    $JS.FC.s.c.1                        B       B
     $KV.s.key                           -       -
     $SRV.PING                           -       -
     $MQTT.sess.x                        -       -

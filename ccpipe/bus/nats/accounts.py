@@ -229,6 +229,7 @@ def permissions(user: User, cluster: str, domains: Sequence[str] = ()) -> dict[s
             "publish": [
                 *(f"{prefix}.API.{request}" for prefix in prefixes for request in API),
                 "$JS.ACK.>",
+                "$JS.FC.>",  # of readers of a whole stream, such as `ccpipe tail`
                 f"{cluster}.dead",
                 f"{cluster}.replicas.*",
                 *heard,

@@ -1,5 +1,6 @@
 """A site's keys on a real broker: each node speaks for itself and for nobody else."""
 
+import asyncio
 import tomllib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -16,9 +17,13 @@ from ccpipe.bus.nats.accounts import (
 from ccpipe.bus.nats.connection import Delivery
 from ccpipe.bus.nats.control_requests import control_request, send_requests
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.protocol.frames import stored_as
+from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
+from ccpipe.bus.nats.streams.history import StreamHistory, streams_of
+from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Duration, Site, to_struct
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.message import Message, event, metric
@@ -148,6 +153,26 @@ async def test_a_node_publishes_its_first_message_once(site_of: SiteOf) -> None:
             await sink.write([sample("n1")])
             await viewer.flush()
     assert len(heard) == 1
+
+
+async def test_a_bridge_reads_a_large_stream_in_order(site_of: SiteOf) -> None:
+    """As ``ccpipe tail`` does: it may answer the server's flow control, which waits for that."""
+    site = site_of("bridge", "b")
+    subject, count = "fox%2Eno.metrics.n1", 3000
+    received: list[Delivery] = []
+    telemetry = Telemetry()
+    async with connected(site.bus, telemetry) as bus:
+        publisher = Publisher(bus, site.bus, Subjects.of(site))
+        await publisher.publish(
+            [Outgoing.of(subject, b"%08d" % each + b"x" * 4096) for each in range(count)]
+        )
+        [stream] = await streams_of(bus.jetstream(), [subject])
+        async with asyncio.timeout(60):
+            await StreamHistory(bus, stream, [subject], received.append, since=None).run(
+                follow=False
+            )
+    assert len(received) == count
+    assert denials(telemetry) == 0
 
 
 async def test_tags_that_differ_from_the_subject_are_dead_letters(site_of: SiteOf) -> None:

@@ -295,13 +295,19 @@ class NatsSource(Source):
             await self.bus.publish_each(replies, b"+ACK")
 
     def _receive(self, deliveries: list[Delivery]) -> None:
-        """Keep the messages of our request, and handle the server's status messages."""
-        messages = [delivery for delivery in deliveries if delivery.reply]
+        """Keep the messages of our request, and handle the server's status messages.
+
+        A message with a reply subject that JetStream did not choose is dropped: acknowledging it
+        would publish on a subject of its sender's choice.
+        """
+        messages = [each for each in deliveries if each.reply.startswith("$JS.ACK.")]
         if len(messages) < len(deliveries):
             for delivery in deliveries:
                 code, words = delivery.status
                 if code:
                     self._end_request(code, words)
+            if foreign := sum(bool(each.reply) for each in deliveries) - len(messages):
+                self.telemetry.count(self.telemetry.bus_errors, "malformed", foreign)
         messages, repeated = self._redelivery.split(messages)
         if repeated:
             self._asked -= len(repeated)

@@ -6,6 +6,7 @@ import nats
 import pytest
 
 from ccpipe.bus.nats import source as module
+from ccpipe.bus.nats.connection import Delivery
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
@@ -16,6 +17,7 @@ from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
 from tests.bus.codecs.readings import SUBJECT, Readings, ReadingsCodec
+from tests.bus.nats.conftest import connected
 from tests.bus.nats.reader import NOW, Reader, metrics, source
 from tests.conftest import eventually
 from tests.servers.nats.proxy import Proxy
@@ -208,3 +210,21 @@ def test_source_refuses_a_new_type_of_records_without_subjects(site: Site) -> No
         source(site, codec=ReadingsCodec())
     with pytest.raises(ConfigError, match="identity: .* not for readings"):
         source(site, codec=ReadingsCodec(), subjects=[SUBJECT], identity="subject")
+
+
+async def test_a_source_answers_jetstream_only(site: Site, sink: NatsSink) -> None:
+    """No acknowledgement is published on a reply subject that another program chose."""
+    telemetry = Telemetry()
+    heard: list[Delivery] = []
+    await sink.write(metrics(1))
+    reading = NatsSource(site=site, telemetry=telemetry, durable="b", ack_wait=Duration(1))
+    async with Reader(reading) as reader, connected(site.bus) as other:
+        await eventually(lambda: len(reader.values) == 1)
+        await other.subscribe("chosen", heard.append)
+        await other.publish(reading._inbox, encode(metrics(3)), reply="chosen")
+        await eventually(lambda: telemetry.bus_errors.values.get("malformed", 0) == 1)
+        await sink.write(metrics(1, start=1_750_000_000))
+        await eventually(lambda: len(reader.values) == 2)
+        await reading.bus.flush()
+        await other.flush()
+    assert heard == []

@@ -151,7 +151,7 @@ class StreamHistory:
             return  # from an abandoned consumer
         self._heard = time.monotonic()
         if not delivery.reply.startswith("$JS.ACK."):  # a status message of the server
-            if delivery.reply:  # flow control: the server waits for the reply
+            if delivery.reply.startswith("$JS.FC."):  # flow control: the server waits for the reply
                 background(self._answer(delivery.reply), "ccpipe-flow-control")
             return
         sequence, pending = _position(delivery.reply)

@@ -165,6 +165,8 @@ class LineCodec(Codec):
         return self._metrics[1]
 
     def _destination(self, record: Message, subjects: Subjects) -> "_Destination":
+        if record.kind is Kind.CONTROL:
+            raise RejectedError("a control request is not data; `ccpipe control` sends requests")
         precision = self.event_precision if record.kind in _EVENTS else self.precision
         return _interned(subjects.of_message(record), precision)
 

@@ -127,12 +127,16 @@ async def replay(
     /,
     *,
     which: Filter = Filter(),  # noqa: B008 - frozen
+    to: str = "",
     dry_run: bool = False,
     lenient: bool = False,
     rate: int = 1000,
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Publish dead letters again, each once.
+    """Publish dead letters again, each once, on their original subjects.
+
+    Only on subjects of the cluster's metrics, events, log and Sonar data; --to
+    publishes on another one, which a stream must store.
 
     A replayed dead letter is removed from the bus; for a file, its ID is recorded
     in FILE.replayed. If interrupted, run the command again to resume. A dead
@@ -147,6 +151,8 @@ async def replay(
     ----------
     file
         Dead-letter file, instead of the bus.
+    to
+        Subject for all chosen dead letters, instead of their own.
     dry_run
         Print the subjects and payloads instead.
     lenient
@@ -160,7 +166,7 @@ async def replay(
         raise UsageError("--rate must be at least 0")
     site = where.site()
     async with _connected(where) as bus, _letters(file, where, bus) as letters:
-        work = DeadLetterReplay(bus, site, lenient=lenient, rate=rate)
+        work = DeadLetterReplay(bus, site, lenient=lenient, rate=rate, to=to)
         chosen = which.apply(letters.read())
         if dry_run:
             async for letter in chosen:

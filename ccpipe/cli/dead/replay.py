@@ -1,6 +1,7 @@
 """Publishing dead letters again."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
@@ -11,10 +12,11 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.outgoing import HEADER_ROOM, Outgoing, digest
 from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.store import IN_FLIGHT
+from ccpipe.bus.nats.streams.jetstream import names_of
 from ccpipe.bus.subjects import KEPT, Subjects, matches
 from ccpipe.cli.dead.dead_letters import DeadLetterStore
 from ccpipe.config import Site
-from ccpipe.errors import DataError
+from ccpipe.errors import DataError, UnavailableError, UsageError
 from ccpipe.formats.dead_letters import StoredDeadLetter
 from ccpipe.terminal import Progress, note, plural, printable
 
@@ -30,9 +32,21 @@ class _Received(NamedTuple):
 class DeadLetterReplay:
     """Publishes dead letters, and removes from their store those that the broker has stored."""
 
-    def __init__(self, bus: Connection, site: Site, *, lenient: bool, rate: int) -> None:
-        """Publish at most `rate` dead letters per second; 0 for no limit."""
+    def __init__(
+        self, bus: Connection, site: Site, *, lenient: bool, rate: int, to: str = ""
+    ) -> None:
+        """Publish at most `rate` dead letters per second; 0 for no limit.
+
+        With `to` all are published on this subject, which a stream must store.
+
+        Raises
+        ------
+        UsageError
+            if `to` is not a subject, or one of control requests.
+
+        """
         self.bus = bus
+        self.to = to
         self.subjects = Subjects.of(site)
         self.publisher = Publisher(bus, site.bus, self.subjects)
         self.patterns = self.subjects.patterns(KEPT)
@@ -40,6 +54,10 @@ class DeadLetterReplay:
         self.rate = rate
         self.replayed = self.invalid = 0
         self._progress = Progress()
+        if to and (not all(to.split(".")) or re.search(r"[\s*>]", to)):
+            raise UsageError(f"--to {to!r}: not a subject")
+        if any(matches(pattern, to) for pattern in self.subjects.patterns(["control"], "*")):
+            raise UsageError(f"--to {to}: `ccpipe control` sends control requests")
 
     async def run(self, letters: AsyncIterator[StoredDeadLetter], store: DeadLetterStore) -> None:
         """Replay dead letters; one that is still invalid is reported and kept.
@@ -48,9 +66,11 @@ class DeadLetterReplay:
         ------
         UnavailableError, DeniedError, CreateError
             if the broker or the record of replayed ones fails; those replayed until then are
-            removed.
+            removed. Also if no stream stores `to`: none is created for it.
 
         """
+        if self.to and not await names_of(self.bus.jetstream(), self.to):
+            raise UnavailableError(f"--to {self.to}: no stream stores this subject")
         window: list[tuple[StoredDeadLetter, list[Outgoing]]] = []
         async for letter in letters:
             try:
@@ -80,13 +100,15 @@ class DeadLetterReplay:
     def messages(self, letter: StoredDeadLetter) -> list[Outgoing]:
         """Return a dead letter's messages: on its original subject, else on those of its records.
 
+        Both only if they are data subjects of the cluster: anyone may write an origin into a file.
+
         A line without a timestamp gets the time at which it was stored. The message ids differ
         from those of the original messages, which the broker may still know.
 
         Raises
         ------
         DataError
-            if it still cannot be read.
+            if it still cannot be read, or belongs on another subject.
 
         """
         if letter.cut_from:
@@ -100,7 +122,12 @@ class DeadLetterReplay:
             for bad in batch.records.rejected:
                 raise DataError(bad.reason)
             for subject, payload in codec.encode(batch.records, self.subjects, packing):
-                to = letter.origin if self._is_ours(letter.origin) else subject
+                to = self.to or (letter.origin if self._is_ours(letter.origin) else subject)
+                if not self.to and not self._is_ours(to):
+                    raise DataError(
+                        f"belongs on {to}, which is not a data subject of {self.subjects.cluster}; "
+                        "--to SUBJECT publishes it"
+                    )
                 message_id = digest("replay", letter.id, str(letter.time), to, payload)
                 found.append(Outgoing(to, payload, message_id))
         if not found:

@@ -1,8 +1,10 @@
 """Codecs: payloads to records, many small ones at once."""
 
 import json
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -10,9 +12,10 @@ from ccpipe.bus.codecs import Packing
 from ccpipe.bus.codecs.line import JOINED_BYTES, MAX_REJECTED, LineCodec, pack
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
+from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, to_lines
 from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.message import Message, event, log, metric
+from ccpipe.message import Kind, Message, control, event, log, metric
 from ccpipe.pipeline import Batch
 from ccpipe.pipeline.dead_letters import dead_letters_of
 from tests.translate.records import MESSAGES
@@ -122,17 +125,28 @@ def test_columns_are_published_as_messages_are(
     batches: list[list[Message]], template: str, event_precision: Any
 ) -> None:
     """On the same subjects, in the same payloads, whatever the codec has seen before."""
-    given_subjects = {"metrics": template, "events": "{cluster}.metrics", "control": "flat"}
-    subjects = Subjects.of(Site(bus=Bus(subjects=dict(given_subjects))))
+    given_subjects: dict[str, Any] = {"metrics": template, "events": "{cluster}.metrics"}
+    subjects = Subjects.of(Site(bus=Bus(subjects=given_subjects)))
     packing = Packing(3, 200, 10_000)
     of_columns = LineCodec(precision="s", event_precision=event_precision)
     table = SeriesTable()
-    for batch in batches:
+    for drawn in batches:
+        batch = [message for message in drawn if message.kind is not Kind.CONTROL]
         lines = Lines.concat([Lines(table=table), to_lines(batch)])
         expected = LineCodec(precision="s", event_precision=event_precision)
         assert list(of_columns.encode(lines, subjects, packing)) == list(
             expected.encode(Messages(batch), subjects, packing)
         )
+
+
+@pytest.mark.parametrize("make", [to_lines, Messages])
+def test_a_control_request_is_not_published_as_data(make: Callable[[list[Message]], Any]) -> None:
+    """Whoever may write metrics over HTTP or into a file cannot have a bridge command a node."""
+    tags = {"hostname": "n1", "type": "node"}
+    request = control("interval", "PUT", "9s", time=10**9, tags=tags)
+    records = make([metric("m", 1.0, time=10**9, tags=tags), request])
+    with pytest.raises(RejectedError, match="control request"):
+        list(LineCodec().encode(records, Subjects.of(Site()), Packing(500, 9999, 9999)))
 
 
 @given(st.lists(st.binary(min_size=1, max_size=30)), st.integers(1, 5), st.integers(1, 60))

@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.cli.dead.replay import DeadLetterReplay
 from ccpipe.config import Site
-from ccpipe.errors import DataError
+from ccpipe.errors import DataError, UnavailableError, UsageError
 from ccpipe.formats.dead_letters import StoredDeadLetter
 from ccpipe.formats.sonar import encode
 from ccpipe.telemetry import Telemetry
@@ -15,6 +16,7 @@ from tests.bus.envelopes import SAMPLE
 
 NOON = 1_740_052_800 * 10**9
 LINE = b"m,cluster=fox.test,hostname=n1 value=1.0 1740052000"
+CONTROL = b'interval,hostname=h3,method=PUT,type=node control="9s" 1740052000'
 OURS = "fox%2Etest.metrics.n1"
 
 
@@ -48,7 +50,10 @@ async def test_a_letter_goes_where_it_came_from_else_where_its_records_belong(si
         [message] = replay.messages(letter(LINE.rpartition(b" ")[0], "load"))
         assert message.subject == "fox%2Etest.metrics"
         assert message.payload == LINE.replace(b"1740052000", b"1740052800") + b"\n"
-        [message] = replay.messages(letter(encode(SAMPLE), "sonar"))
+        theirs = DeadLetterReplay(
+            bus, msgspec.structs.replace(site, cluster="fox.no"), lenient=False, rate=0
+        )
+        [message] = theirs.messages(letter(encode(SAMPLE), "sonar"))
         assert message.subject == "fox%2Eno.sonar.sample"
 
 
@@ -66,6 +71,10 @@ async def test_ids_are_the_letters_own(site: Site) -> None:
         (letter(b"broken"), "expected a space and a field"),
         (letter(b"# a comment"), "no records"),
         (letter(b"{}", "sonar"), "must have data or errors"),
+        (letter(encode(SAMPLE), "sonar"), r"belongs on fox%2Eno.sonar.sample, which is not a data"),
+        (letter(LINE.replace(b"fox.test", b"h3"), "h3.metrics"), r"belongs on h3.metrics, which"),
+        (letter(CONTROL, "h3.control.put"), "a control request is not data"),
+        (letter(CONTROL, OURS), "a control request is not data"),
         (StoredDeadLetter("1", NOON, "no", b"m v", OURS, cut_from=99), "only 3 of 99 bytes"),
     ],
 )
@@ -76,6 +85,22 @@ async def test_what_is_still_invalid_is_named(
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         with pytest.raises(DataError, match=reason):
             DeadLetterReplay(bus, site, lenient=False, rate=0).messages(bad)
+
+
+async def test_replay_publishes_on_another_subject_only_where_it_is_named(site: Site) -> None:
+    """A stream must store it, none is made for it, and it is not one of control requests."""
+    kept = Kept([letter(LINE.replace(b"fox.test", b"h3"), "h3.metrics")])
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        replay = DeadLetterReplay(bus, site, lenient=False, rate=0, to="h3.metrics")
+        with pytest.raises(UnavailableError, match=r"no stream stores this subject"):
+            await replay.run(kept.read(), kept)
+        await bus.jetstream().add_stream(name="theirs", subjects=["h3.metrics"])
+        await replay.run(kept.read(), kept)
+        assert (await bus.jetstream().stream_info("theirs")).state.messages == 1
+        assert kept.letters == []
+        for refused in ("h3.control.put", "h3.*", "h3.", "h 3"):
+            with pytest.raises(UsageError, match="--to"):
+                DeadLetterReplay(bus, site, lenient=False, rate=0, to=refused)
 
 
 async def test_a_letter_leaves_its_store_when_the_broker_has_it(site: Site) -> None:

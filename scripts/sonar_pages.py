@@ -294,8 +294,12 @@ SECTIONS: tuple[tuple[str, type[Record], tuple[SonarMetric, ...], str], ...] = (
             "Sums over the job's processes on the node. Tagged `stype=job`; `stype-id` is the "
             "job's number, or `<job>.<epoch>` if it is not a batch job; `user` is its user. "
             "`job_processes` counts all rolled-up processes, `job_threads` includes their main "
-            "threads. For a process that is new, or whose `cpu_time` decreased, `cpu_avg` is "
-            "used. If `cpus` is known, a job's usage is capped at all of them."
+            "threads. Counters of a process include those of its children that ended: a gain is "
+            "counted once, for the child or its parent. A process that is new since the node's "
+            "last sample counts with all of its `cpu_time`, `data_read` and `data_written`; in the "
+            "node's first sample there is only `job_cpu_used`, from `cpu_avg`. A job's usage is "
+            "capped at what the whole node used, plus a second for each of its `cpus`; where that "
+            "is unknown, what is new counts with `cpu_avg` at most."
         ),
     ),
     (

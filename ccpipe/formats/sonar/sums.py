@@ -1,76 +1,215 @@
-"""Sums over a job's processes, and by how much their counters grew."""
+"""Sums over a job's processes, and by how much their counters grew.
+
+A process' counters include those of its children that ended and were waited for. So what a child
+used moves to its parent when it ends, and is not used again: it is subtracted from the growth of
+the nearest ancestor that is still there. What a process used that is new since the last sample is
+growth as a whole. Together they are what the job used, however short its processes lived.
+"""
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat, zip_longest
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
+from sys import intern
+from typing import NamedTuple, TypeVar
 
+from ccpipe.formats.sonar.types.extended import UINT64_MAX
 from ccpipe.formats.sonar.types.sample import SampleProcess
 
-ProcessKey = int | tuple[int, str]
-"""A process ID; where it is zero, as old Sonar wrote it for rolled-up processes, parent and
-command."""
-Seen = tuple[tuple[ProcessKey, ...], Sequence[int]]
-"""Processes and their counters, three for each: ``cpu_time``, ``data_read``, ``data_written``."""
+COUNTERS = 3
+"""Of a process: ``cpu_time``, ``data_read``, ``data_written``."""
 
-Levels = tuple[int, int, int, int]
-"""Resident and virtual memory in bytes, processes, and threads including the main ones."""
-Gains = tuple[float, int, int, int]
-"""``cpu_avg`` of new and restarted processes; of the others seconds used, kilobytes read and
-written."""
+Counts = tuple[int, ...]
+U = TypeVar("U", bound=Hashable)
+
+
+_ZOMBIE = " <defunct>"
+
+
+class Seen(NamedTuple):
+    """The processes of one sample, in its order; compact, since it is kept for each job."""
+
+    pids: tuple[int, ...] = ()
+    """0 for a rolled-up record, whose number is synthetic: parent and command identify it."""
+    parents: tuple[int, ...] = ()
+    commands: tuple[str, ...] = ()
+    counters: Sequence[int] = ()
+    """``COUNTERS`` for each."""
+
+    def rows(self) -> Iterator[tuple[int, int, str, Counts]]:
+        """Yield number, parent, command and counters of each process."""
+        counts = zip(*(self.counters[i::COUNTERS] for i in range(COUNTERS)), strict=True)
+        commands = (command.removesuffix(_ZOMBIE) for command in self.commands)
+        return zip(self.pids, self.parents, commands, counts, strict=True)
+
+
+class Levels(NamedTuple):
+    """Resident and virtual memory in bytes, processes, and threads including the main ones."""
+
+    resident: int
+    virtual: int
+    processes: int
+    threads: int
+
+
+class Growth(NamedTuple):
+    """By how much the counters of a job's processes grew."""
+
+    lasting: Counts
+    """Of processes that were there before."""
+    new: Counts
+    """Of processes that are new since, or run another program."""
+    new_average: float
+    """Sum of ``cpu_avg`` of the latter."""
+
+
 CardSums = Mapping[str, Sequence[float]]
 """By UUID: ``gpu_util``, ``gpu_memory`` and ``gpu_memory_util``."""
 
 
-def add_up(
-    processes: Sequence[SampleProcess], before: Seen | None
-) -> tuple[Levels, Gains, CardSums, Seen]:
-    """Add up a job's processes.
+def rounded(percent: float) -> float:
+    """Return a sum of decimal fractions without the digits that come of binary ones."""
+    return round(percent, 6)
 
-    Parameters
-    ----------
-    processes
-        Those of one job.
-    before
-        The last part of the result for the job's previous sample; None if there is none.
 
-    """
-    keys = tuple([p.pid or (p.ppid, p.cmd) for p in processes])
-    counters: list[int] = []
-    cards: dict[str, list[float]] = {}
-    resident = virtual = threads = used = read = written = 0
-    count = len(processes)
-    average = 0.0
-    for p, old in zip(processes, _last(keys, before), strict=True):
-        resident += p.resident_memory
-        virtual += p.virtual_memory
-        threads += p.num_threads
-        count += p.rolledup
-        time, reads, writes = now = p.cpu_time, p.data_read, p.data_written
-        counters += now
-        if old is None or time < old[0]:
-            average += p.cpu_avg
-        else:
-            used += time - old[0]
-            read += reads - old[1] if reads > old[1] else 0
-            written += writes - old[2] if writes > old[2] else 0
-        for card in p.gpus:
-            whole = cards.setdefault(card.uuid, [0.0, 0.0, 0.0])
-            whole[0] += card.gpu_util
-            whole[1] += card.gpu_memory
-            whole[2] += card.gpu_memory_util
-    seen = keys, _compact(counters)
-    return (
-        (resident * 1024, virtual * 1024, count, threads + count),
-        (average, used, read, written),
-        cards,
-        seen,
+def levels(processes: Sequence[SampleProcess]) -> Levels:
+    """Add up what a job's processes hold now."""
+    count = len(processes) + sum([p.rolledup for p in processes])
+    return Levels(
+        1024 * sum([p.resident_memory for p in processes]),
+        1024 * sum([p.virtual_memory for p in processes]),
+        count,
+        count + sum([p.num_threads for p in processes]),
     )
 
 
+def average(processes: Sequence[SampleProcess]) -> float:
+    """Add up ``cpu_avg``."""
+    return rounded(sum([p.cpu_avg for p in processes]))
+
+
+def card_sums(processes: Sequence[SampleProcess]) -> CardSums:
+    """Add up a job's use of each card."""
+    cards: dict[str, list[float]] = {}
+    for process in processes:
+        for card in process.gpus:
+            whole = cards.setdefault(card.uuid, [0.0, 0.0, 0.0])
+            whole[0] = rounded(whole[0] + card.gpu_util)
+            whole[1] += card.gpu_memory
+            whole[2] = rounded(whole[2] + card.gpu_memory_util)
+    return cards
+
+
+def seen(processes: Sequence[SampleProcess]) -> Seen:
+    """Return what has to be known of a job's processes at its next sample."""
+    counters = [n for p in processes for n in (p.cpu_time, p.data_read, p.data_written)]
+    return Seen(
+        tuple([0 if p.rolledup else p.pid for p in processes]),
+        tuple([p.ppid for p in processes]),
+        tuple([intern(p.cmd) for p in processes]),
+        array("Q", counters) if max(counters, default=0) <= UINT64_MAX else counters,
+    )
+
+
+def growth(before: Seen, now: Seen, processes: Sequence[SampleProcess]) -> Growth:
+    """Return by how much the counters of a job's processes grew since the sample before.
+
+    `processes` are those of `now`.
+    """
+    if now[:3] == before[:3]:
+        gains = [new - old for new, old in zip(now.counters, before.counters, strict=True)]
+        if min(gains, default=0) >= 0:  # the usual case, fast
+            return Growth(tuple([sum(gains[i::COUNTERS]) for i in range(COUNTERS)]), _NONE, 0.0)
+    rolled = {
+        (parent, command) for pid, parent, command, _ in chain(before.rows(), now.rows()) if not pid
+    }
+    old, new = _Units(before, rolled), _Units(now, rolled)
+    fresh = {unit for unit, command in new.commands.items() if command != old.commands.get(unit)}
+    gained, lost = dict(new.counts), dict(old.counts)
+    for unit in old.counts.keys() & new.counts.keys():
+        then, at_present = old.counts[unit], new.counts[unit]
+        if isinstance(unit, int) and at_present[0] < then[0]:
+            fresh.add(unit)  # the number was used again
+        else:
+            gained[unit], lost[unit] = _difference(at_present, then), _difference(then, at_present)
+    for unit, counts in inherited(lost, old.ancestors(), new.counts).items():
+        gained[unit] = _difference(gained[unit], counts)
+    average_of_fresh = average(
+        [p for unit, p in zip(new.of_rows, processes, strict=True) if unit in fresh]
+    )
+    return Growth(
+        _total(counts for unit, counts in gained.items() if unit not in fresh),
+        _total(gained[unit] for unit in fresh),
+        average_of_fresh,
+    )
+
+
+def inherited(
+    lost: Mapping[U, Counts], ancestors: Mapping[U, U], lasting: Container[U]
+) -> dict[U, Counts]:
+    """Add up what processes had when they were seen last, by the nearest ancestor that lasts.
+
+    That ancestor's counters have grown by it without anything being used.
+    """
+    totals: dict[U, Counts] = {}
+    for process, counts in lost.items():
+        if not any(counts):
+            continue
+        ancestor = ancestors.get(process)
+        # Samples take their time: numbers that are used again could lead in a circle.
+        for _ in range(len(ancestors)):
+            if ancestor is None or ancestor in lasting:
+                break
+            ancestor = ancestors.get(ancestor)
+        if ancestor is not None and ancestor in lasting:
+            totals[ancestor] = _total((counts, totals.get(ancestor, ())))
+    return totals
+
+
+_Unit = int | tuple[int, str]
+"""A process; or all those of one parent with one command, where one of them is rolled up in either
+sample, since a process may be rolled up in one and not in the next."""
+
+
+class _Units:
+    """The processes of one sample by what can be recognised in the other."""
+
+    def __init__(self, sample: Seen, rolled: Container[tuple[int, str]]) -> None:
+        self.counts: dict[_Unit, Counts] = {}
+        self.commands: dict[_Unit, str] = {}
+        self.of_rows: list[_Unit] = []
+        self._parents: dict[_Unit, int] = {}
+        self._of_pids: dict[int, _Unit] = {}
+        for pid, parent, command, counts in sample.rows():
+            unit = (parent, command) if (parent, command) in rolled else pid
+            self.of_rows.append(unit)
+            if pid:
+                self._of_pids[pid] = unit
+            self._parents[unit], self.commands[unit] = parent, command
+            known = self.counts.get(unit)
+            self.counts[unit] = counts if known is None else _total((known, counts))
+
+    def ancestors(self) -> dict[_Unit, _Unit]:
+        """Return the parents of processes, where these are of the same job."""
+        known = self._of_pids
+        return {unit: known[pid] for unit, pid in self._parents.items() if pid in known}
+
+
+_NONE = (0,) * COUNTERS
+
+
+def _total(parts: Iterable[Counts]) -> Counts:
+    return tuple(map(sum, zip_longest(*parts, fillvalue=0))) or _NONE
+
+
+def _difference(counts: Counts, less: Counts) -> Counts:
+    """Subtract, down to zero."""
+    return tuple([max(0, a - b) for a, b in zip(counts, less, strict=True)])
+
+
 def shares(
-    now: Sequence[int], before: Sequence[int], scale: float
+    now: Sequence[int], before: Sequence[int], seconds: float
 ) -> tuple[list[float], float] | None:
-    """Return the growth of each counter and of all together, times `scale`.
+    """Return the growth of each counter of seconds and of all together, in percent of `seconds`.
 
     None if one went down, or where their number changed.
     """
@@ -79,26 +218,4 @@ def shares(
     gains = [new - old for new, old in zip(now, before, strict=True)]
     if gains and min(gains) < 0:
         return None
-    return [scale * gain for gain in gains], scale * sum(gains)
-
-
-def _last(
-    keys: tuple[ProcessKey, ...], before: Seen | None
-) -> Iterable[tuple[int, int, int] | None]:
-    """Return each process's last counters; None for one that is new."""
-    if before is None:
-        return repeat(None, len(keys))
-    known, counters = before
-    rows = list(zip(counters[::3], counters[1::3], counters[2::3], strict=True))
-    if keys == known:
-        return rows
-    by_key = dict(zip(known, rows, strict=True))
-    places = zip_longest(keys, known[: len(keys)])
-    return [rows[row] if key == old else by_key.get(key) for row, (key, old) in enumerate(places)]
-
-
-def _compact(counters: list[int]) -> Sequence[int]:
-    try:
-        return array("Q", counters)
-    except OverflowError:  # beyond 64 bits: made by hand, not decoded
-        return counters
+    return [100 * gain / seconds for gain in gains], 100 * sum(gains) / seconds

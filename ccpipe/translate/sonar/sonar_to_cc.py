@@ -194,15 +194,11 @@ class SonarToCc(Translator):
     ) -> None:
         key = sample.cluster, sample.node
         node = self._nodes.pop(key, None)
-        if node is None:
-            node = NodeSamples(*key, columns)
-            self._live += node.series
-        elif not node.fits(columns):
+        if node is not None:
             self._live -= node.series
-            node = NodeSamples(*key, columns).take(node, columns)
-            self._live += node.series
+        if node is None or not node.fits(columns):
+            node = NodeSamples(*key, columns, node.counters if node else None)
         self._nodes[key] = node
-        self._live -= node.series
         node.add(sample, time, columns, batch_only=not self.all_jobs)
         self._live += node.series
         if len(self._nodes) > MAX_NODES:

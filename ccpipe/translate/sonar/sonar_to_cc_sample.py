@@ -4,7 +4,9 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from operator import attrgetter, sub
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from ccpipe.formats.lineprotocol.builder import Codes, LinesBuilder
 from ccpipe.formats.sonar import (
@@ -14,8 +16,8 @@ from ccpipe.formats.sonar import (
     SampleJob,
     SampleProcess,
     SampleSystem,
+    sums,
 )
-from ccpipe.formats.sonar.sums import Seen, add_up, shares
 from ccpipe.formats.sonar.types.timestamp import parse as parse_time
 from ccpipe.translate.sonar.sonar_metrics import (
     BOOT,
@@ -46,7 +48,7 @@ _gpu_ints = attrgetter(*(row.field for row in _GPU_INTS))
 (_GPU_MEMORY,) = (row for row in GPU if row.kind is float)
 (_JOB_GPU_MEMORY,) = (row for row in JOB_GPU if row.field == "gpu_memory")
 
-_JobKey = tuple[int, int, str]
+JobKey = tuple[int, int, str]
 """Job, epoch and user."""
 
 
@@ -56,25 +58,40 @@ class _GpuCodes(NamedTuple):
     state: Codes
 
 
-class _Job:
-    """The state of a job: its series codes, and its processes' last counters."""
+class _JobCodes:
+    """A job's series codes."""
 
-    __slots__ = ("cards", "floats", "ints", "seen", "tags")
+    __slots__ = ("cards", "floats", "ints", "tags")
 
-    def __init__(self, tags: Mapping[str, str], columns: LinesBuilder, seen: Seen | None) -> None:
+    def __init__(self, tags: Mapping[str, str], columns: LinesBuilder) -> None:
         self.tags = tags
         self.floats = _codes(columns, JOB_FLOATS, tags)
         self.ints = _codes(columns, JOB_INTS, tags)
         self.cards: dict[str, Codes] = {}
-        self.seen = seen
+
+
+class NodeCounters(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A node's counters in its last sample, by which those of its next one grow."""
+
+    time: int = 0
+    """In nanoseconds; 0 before the first sample, and after a reboot."""
+    system_time: int = 0
+    """Time of the last sample with `cpus` and `disks`."""
+    booted: int | None = None
+    cpus: tuple[int, ...] = ()
+    disks: dict[str, tuple[int, ...]] = {}
+    jobs: dict[JobKey, sums.Seen] = {}
 
 
 class NodeSamples:
     """The state of one node: its last counters, and its series codes."""
 
-    def __init__(self, cluster: str, name: str, columns: LinesBuilder) -> None:
-        """Begin without a sample."""
+    def __init__(
+        self, cluster: str, name: str, columns: LinesBuilder, counters: NodeCounters | None = None
+    ) -> None:
+        """Continue from `counters`; without, begin without a sample."""
         tags = {"cluster": cluster, "hostname": name, "type": "node"}
+        self.counters = counters or NodeCounters()
         self._tags = tags
         self._table = columns.table
         self._system_floats = _codes(columns, _SYSTEM_FLOATS, tags)
@@ -84,11 +101,7 @@ class NodeSamples:
         self._hwthreads = array("i")
         self._gpus: dict[str, _GpuCodes] = {}
         self._disks: dict[str, Codes] = {}
-        self._jobs: dict[_JobKey, _Job] = {}
-        self._time = self._system_time = 0
-        self._booted: int | None = None
-        self._cpus: Sequence[int] = ()
-        self._stats: dict[str, tuple[int, ...]] = {}
+        self._jobs: dict[JobKey, _JobCodes] = {}
 
     def fits(self, columns: LinesBuilder) -> bool:
         """Return whether the series codes are those of the table that is written to."""
@@ -105,48 +118,46 @@ class NodeSamples:
             + (len(JOB_FLOATS) + len(JOB_INTS)) * len(self._jobs)
         )
 
-    def take(self, other: "NodeSamples", columns: LinesBuilder) -> "NodeSamples":
-        """Take over the last counters of a node whose codes are of another table."""
-        for name in ("_time", "_system_time", "_booted", "_cpus", "_stats"):
-            setattr(self, name, getattr(other, name))
-        self._jobs = {
-            key: self._begin_job(key, columns, job.seen)
-            for key, job in other._jobs.items()  # noqa: SLF001 - the same class
-        }
-        return self
-
     def add(
-        self, sample: SampleAttributes, time: int, columns: LinesBuilder, *, batch_only: bool
+        self,
+        sample: SampleAttributes,
+        time: int,
+        columns: LinesBuilder,
+        *,
+        batch_only: bool,
     ) -> None:
         """Write a sample's metrics; `batch_only` leaves out all but batch jobs."""
+        booted = parse_time(sample.system.boot) if sample.system is not None else None
+        last = self.counters
+        late = time <= last.time
+        if not late and booted is not None and abs(booted - (last.booted or booted)) > JITTER:
+            last = NodeCounters()
+        seconds = (time - last.time) / SECOND if last.time and not late else 0.0
+        now: dict[str, Any] = {"time": time}
+        capacity = _Capacity(100.0 * len(last.cpus) or math.inf)
         if sample.system is not None:
-            self._add_node(sample.system, time, columns)
-        maximum = 100.0 * len(self._cpus) or math.inf
-        late = time <= self._time
-        seconds = (time - self._time) / SECOND if self._time else 0.0
-        self._add_jobs(
-            sample.jobs, None if late else seconds, columns, maximum, batch_only=batch_only
-        )
-        self._time = max(time, self._time)
-
-    def _add_node(self, system: SampleSystem, time: int, columns: LinesBuilder) -> None:
-        """Write the metrics of the node as a whole."""
-        booted = parse_time(system.boot)
-        if booted is not None and booted > (self._booted or booted) + JITTER:
-            self._system_time = self._time = 0
-        late = time <= self._system_time
-        seconds = (time - self._system_time) / SECOND if self._system_time and not late else 0.0
-        self._add_system(system, booted, seconds, columns)
-        self._add_disks(system.disks, seconds, columns)
+            system = sample.system
+            is_counted = bool(last.system_time) and not late
+            of_system = (time - last.system_time) / SECOND if is_counted else 0.0
+            used = self._add_system(system, booted, last.cpus, of_system, columns)
+            self._add_disks(system.disks, last.disks, of_system, columns)
+            capacity = _capacity(len(system.cpus), used if of_system == seconds else None, seconds)
+            now |= {"system_time": time, "booted": booted or last.booted, "cpus": system.cpus}
+            now["disks"] = {disk.name: disk.stats for disk in system.disks}
+        jobs = [job for job in _merged(sample.jobs) if not (batch_only and job.epoch)]
+        now["jobs"] = self._add_jobs(jobs, last.jobs, seconds, columns, capacity, late=late)
         if not late:
-            self._system_time = time
-            self._booted = booted or self._booted
-            self._cpus = system.cpus
-            self._stats = {disk.name: disk.stats for disk in system.disks}
+            self.counters = msgspec.structs.replace(last, **now)
 
     def _add_system(
-        self, system: SampleSystem, booted: int | None, seconds: float, columns: LinesBuilder
-    ) -> None:
+        self,
+        system: SampleSystem,
+        booted: int | None,
+        before: Sequence[int],
+        seconds: float,
+        columns: LinesBuilder,
+    ) -> float | None:
+        """Write the metrics of the node as a whole; return what its processors were used."""
         floats, ints = columns.floats, columns.ints
         floats.codes += self._system_floats
         floats.values += _system_floats(system)
@@ -155,13 +166,16 @@ class NodeSamples:
         if booted is not None:
             ints.codes += self._boot_time
             ints.values.append(booted // SECOND)
-        if seconds and system.cpus and (used := shares(system.cpus, self._cpus, 100 / seconds)):
-            floats.codes += self._codes_of_cpus(len(system.cpus), columns)
-            floats.values += used[0]
-            floats.codes += self._cpu_used
-            floats.values.append(used[1])
         for gpu in system.gpus:
             self._add_gpu(gpu, columns)
+        used = sums.shares(system.cpus, before, seconds) if seconds and system.cpus else None
+        if used is None:
+            return None
+        floats.codes += self._codes_of_cpus(len(system.cpus), columns)
+        floats.values += used[0]
+        floats.codes += self._cpu_used
+        floats.values.append(used[1])
+        return used[1]
 
     def _codes_of_cpus(self, count: int, columns: LinesBuilder) -> Codes:
         for cpu in range(len(self._hwthreads), count):
@@ -190,13 +204,18 @@ class NodeSamples:
         return codes
 
     def _add_disks(
-        self, disks: Sequence[SampleDisk], seconds: float, columns: LinesBuilder
+        self,
+        disks: Sequence[SampleDisk],
+        before: Mapping[str, Sequence[int]],
+        seconds: float,
+        columns: LinesBuilder,
     ) -> None:
+        """Write what disks did; nothing of a disk whose counters were reset."""
         for disk in disks:
-            before = self._stats.get(disk.name)
-            if not seconds or before is None or len(before) != len(disk.stats):
+            last = before.get(disk.name)
+            if not seconds or last is None or len(last) != len(disk.stats):
                 continue
-            gains = list(map(sub, disk.stats, before))[: len(DISK)]
+            gains = list(map(sub, disk.stats, last))[: len(DISK)]
             if len(gains) > IN_PROGRESS:
                 gains[IN_PROGRESS] = disk.stats[IN_PROGRESS]
             if gains and min(gains) >= 0:
@@ -214,49 +233,86 @@ class NodeSamples:
     def _add_jobs(
         self,
         jobs: Sequence[SampleJob],
-        seconds: float | None,
+        before: Mapping[JobKey, sums.Seen],
+        seconds: float,
         columns: LinesBuilder,
-        maximum: float,
+        capacity: "_Capacity",
         *,
-        batch_only: bool,
-    ) -> None:
-        """Write the jobs' metrics; only levels without `seconds`, that is for a late sample."""
-        known, now = self._jobs, {}
+        late: bool,
+    ) -> dict[JobKey, sums.Seen]:
+        """Write the jobs' metrics; return their counters, which grow by the next sample.
+
+        Without `seconds` it is the first sample of the node, where only ``cpu_avg`` is known; one
+        that is `late` has only levels.
+        """
+        known, codes, now = self._jobs, {}, {}
         int_codes, ints = columns.ints.codes, columns.ints.values
         float_codes, floats = columns.floats.codes, columns.floats.values
-        for job in _merged(jobs):
-            if batch_only and job.epoch:
-                continue
+        for job in jobs:
             key = job.job, job.epoch, job.user
-            it = now[key] = known.get(key) or self._begin_job(key, columns)
-            before = it.seen if seconds else None
-            levels, (average, used, read, written), cards, seen = add_up(job.processes, before)
-            int_codes += it.ints
-            ints += levels
-            if seconds is not None:
-                it.seen = seen
-                if seconds and before and before[0]:
-                    float_codes += it.floats
-                    share = min(100 * used / seconds + average, maximum)
-                    floats += (share, 1024 * read / seconds, 1024 * written / seconds)
-                else:  # the first sample of a job has only `cpu_avg`
-                    float_codes += it.floats[:1]
-                    floats.append(min(average, maximum))
-            for uuid, (util, memory, memory_util) in cards.items():
-                float_codes += it.cards.get(uuid) or _codes_of_card(it, uuid, columns)
+            of_job = codes[key] = known.get(key) or self._codes_of_job(key, columns)
+            int_codes += of_job.ints
+            ints += sums.levels(job.processes)
+            if seconds:
+                seen = now[key] = sums.seen(job.processes)
+                growth = sums.growth(before.get(key, _NOTHING), seen, job.processes)
+                _, read, written = map(sum, zip(growth.lasting, growth.new, strict=True))
+                float_codes += of_job.floats
+                floats += (
+                    capacity.used(growth, seconds),
+                    1024 * read / seconds,
+                    1024 * written / seconds,
+                )
+            elif not late:
+                now[key] = sums.seen(job.processes)
+                float_codes += of_job.floats[:1]
+                floats.append(min(sums.average(job.processes), capacity.maximum))
+            for uuid, (util, memory, memory_util) in sums.card_sums(job.processes).items():
+                float_codes += of_job.cards.get(uuid) or _codes_of_card(of_job, uuid, columns)
                 floats += (util, memory * _JOB_GPU_MEMORY.scale, memory_util)
-        if seconds is not None:
-            self._jobs = now
+        if not late:
+            self._jobs = codes
+        return now
 
-    def _begin_job(self, key: _JobKey, columns: LinesBuilder, seen: Seen | None = None) -> _Job:
+    def _codes_of_job(self, key: JobKey, columns: LinesBuilder) -> _JobCodes:
         job, epoch, user = key
         number = f"{job}.{epoch}" if epoch else str(job)
-        return _Job({**self._tags, "stype": "job", "stype-id": number, "user": user}, columns, seen)
+        return _JobCodes({**self._tags, "stype": "job", "stype-id": number, "user": user}, columns)
+
+
+_NOTHING = sums.Seen()
+
+
+class _Capacity(NamedTuple):
+    """What a job may have used at most, in percent of a hardware thread."""
+
+    maximum: float
+    is_measured: bool = False
+    """Whether it is what all used together, not what there is."""
+
+    def used(self, growth: sums.Growth, seconds: float) -> float:
+        """Return what a job used.
+
+        Where nothing bounds what new processes seem to have used, as those that a filter of
+        Sonar's lets through only now, it is not more than their average.
+        """
+        new = 100 * growth.new[0] / seconds
+        if not self.is_measured:
+            new = min(new, growth.new_average)
+        return min(100 * growth.lasting[0] / seconds + new, self.maximum)
+
+
+def _capacity(cpus: int, used: float | None, seconds: float) -> _Capacity:
+    """Return a job's bound: what was used, of which each processor reports only whole seconds."""
+    maximum = 100.0 * cpus or math.inf
+    if used is None or not seconds:
+        return _Capacity(maximum)
+    return _Capacity(min(used + maximum / seconds, maximum), is_measured=True)
 
 
 def _merged(jobs: Sequence[SampleJob]) -> Sequence[SampleJob]:
     """Join objects of one job: Sonar writes one with job 0 for each thread of the kernel."""
-    processes: dict[_JobKey, list[SampleProcess]] = {}
+    processes: dict[JobKey, list[SampleProcess]] = {}
     for job in jobs:
         processes.setdefault((job.job, job.epoch, job.user), []).extend(job.processes)
     if len(processes) == len(jobs):
@@ -267,7 +323,7 @@ def _merged(jobs: Sequence[SampleJob]) -> Sequence[SampleJob]:
     ]
 
 
-def _codes_of_card(job: _Job, uuid: str, columns: LinesBuilder) -> Codes:
+def _codes_of_card(job: _JobCodes, uuid: str, columns: LinesBuilder) -> Codes:
     tags = {**job.tags, "type": "accelerator", "type-id": uuid}
     codes = job.cards[uuid] = _codes(columns, JOB_GPU, tags)
     return codes

@@ -1,73 +1,160 @@
 """Sums over a job's processes."""
 
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ccpipe.formats.sonar import SampleProcess, SampleProcessGpu, sums
-from ccpipe.formats.sonar.sums import add_up, shares
+from ccpipe.formats.sonar import SampleAttributes, SampleJob, SampleProcess, SampleProcessGpu, sums
+from ccpipe.formats.sonar.rollup import roll_up
+from ccpipe.formats.sonar.sums import Growth, inherited, shares
 
 
-def process(pid: int, time: int, read: int = 0, written: int = 0) -> SampleProcess:
+def process(
+    pid: int, time: int, read: int = 0, written: int = 0, *, cmd: str = "x", ppid: int = 1
+) -> SampleProcess:
     """Make a process that used ten percent of a core on average."""
     return SampleProcess(
-        cmd="x", pid=pid, cpu_time=time, cpu_avg=10.0, data_read=read, data_written=written
-    )
+        cmd=cmd, pid=pid, ppid=ppid, cpu_time=time, cpu_avg=10.0, data_read=read,
+        data_written=written,
+    )  # fmt: skip
 
 
-def gains(before: tuple[SampleProcess, ...], now: tuple[SampleProcess, ...]) -> sums.Gains:
+def growth(before: tuple[SampleProcess, ...], now: tuple[SampleProcess, ...]) -> Growth:
     """Return what processes did from one sample to the next."""
-    _, _, _, seen = add_up(before, None)
-    return add_up(now, seen)[1]
+    return sums.growth(sums.seen(before), sums.seen(now), now)
 
 
 def test_levels_are_sums_with_rolled_up_processes_as_many_as_they_are() -> None:
     """Memory is in bytes; each process has a main thread that ``num_threads`` does not count."""
     one = SampleProcess(resident_memory=3, virtual_memory=5, num_threads=2, pid=1)
-    levels, _, cards, _ = add_up((one, replace(one, pid=2, rolledup=4)), None)
+    levels = sums.levels((one, replace(one, pid=2, rolledup=4)))
     assert levels == (6 * 1024, 10 * 1024, 6, 10)
-    assert not cards
 
 
-def test_a_process_is_found_wherever_it_stands() -> None:
-    """Order does not matter; one that is new counts by its average, one that is gone not at all."""
-    before = process(1, 10, 5, 7), process(2, 100), process(3, 1000)
-    now = process(3, 1002), process(4, 9), process(1, 11, 6, 9)
-    assert gains(before, now) == (10.0, 3, 1, 2)
+def test_growth_finds_processes_in_any_order() -> None:
+    """One that is new counts as a whole, one that is gone and nobody's child not at all."""
+    before = process(1, 10, 5, 7, ppid=0), process(2, 100, ppid=0), process(3, 1000, ppid=0)
+    now = process(3, 1002, ppid=0), process(4, 9, 3, 1, ppid=0), process(1, 11, 6, 9, ppid=0)
+    assert growth(before, now) == ((3, 1, 2), (9, 3, 1), 10.0)
 
 
-def test_a_process_whose_time_went_down_is_another() -> None:
-    """Its number was used again: nothing that it read or wrote is a gain."""
-    assert gains((process(1, 10),), (process(1, 9, 100, 100),)) == (10.0, 0, 0, 0)
+def test_growth_counts_an_ended_child_once() -> None:
+    """Its parent's counters grew by all of its own; what it had before was counted already."""
+    before = process(1, 10, 20, 30), process(2, 4000, 500, 600)
+    assert growth(before, (process(1, 4200, 525, 640),)).lasting == (190, 5, 10)
 
 
-def test_bytes_that_went_down_are_no_gain() -> None:
+def test_growth_counts_an_ended_grandchild_once() -> None:
+    """It moved on with its parent that ended too."""
+    before = process(1, 0), process(2, 10), process(3, 100, ppid=2)
+    assert growth(before, (process(1, 115),)).lasting == (5, 0, 0)
+
+
+def test_growth_is_never_negative() -> None:
+    """A parent that does not wait for its children has none of their time."""
+    assert growth((process(1, 10), process(2, 100)), (process(1, 15),)).lasting == (0, 0, 0)
+
+
+def test_growth_of_a_number_used_again_is_all_of_the_new_process() -> None:
+    """Time never goes down: it is another process, and the former one's time is its parent's."""
+    before = process(1, 5), process(2, 10, 7, 7)
+    now = process(1, 16), process(2, 9, 100, 100)
+    assert growth(before, now) == ((1, 0, 0), (9, 100, 100), 10.0)
+
+
+def test_growth_of_another_program_is_new() -> None:
+    """A process that calls exec goes on with its counters; a zombie is no other program."""
+    before = process(1, 10, cmd="sh"), process(2, 5, cmd="a")
+    now = process(1, 30, cmd="python"), process(2, 6, cmd="a <defunct>")
+    assert growth(before, now) == ((1, 0, 0), (20, 0, 0), 10.0)
+
+
+def test_growth_ignores_bytes_that_went_down() -> None:
     """The kernel takes back what was written and cancelled; time still counts."""
-    assert gains((process(1, 10, 5, 5),), (process(1, 12, 4, 6),)) == (0.0, 2, 0, 1)
+    assert growth((process(9, 10, 5, 5),), (process(9, 12, 4, 6),)).lasting == (2, 0, 1)
 
 
-def test_rolled_up_processes_are_told_apart_by_parent_and_command() -> None:
-    """They all have the number 0; of two that agree in both each goes with the one in its place."""
+def test_growth_tells_rolled_up_processes_apart_by_parent_and_command() -> None:
+    """Of Sonar's some have the number 0, others a synthetic one; a third has its own meanwhile."""
     a, b = (SampleProcess(ppid=1, cmd=cmd, cpu_time=5) for cmd in "ab")
-    assert gains((a, b), (replace(b, cpu_time=7), replace(a, cpu_time=6)))[1] == 3
-    assert gains((a, replace(a, cpu_time=50)), (a, replace(a, cpu_time=51)))[1] == 1
+    assert growth((a, b), (replace(b, cpu_time=7), replace(a, cpu_time=6))).lasting[0] == 3
+    assert growth((a, replace(a, cpu_time=50)), (a, replace(a, cpu_time=51))).lasting[0] == 1
+    rolled = replace(a, pid=4194305, rolledup=2, cpu_time=15)
+    assert growth((a,), (rolled,)).lasting[0] == 10
+    assert growth((rolled,), (replace(a, pid=7, cpu_time=16),)).lasting[0] == 1
+    zombie = replace(a, pid=9, cmd="a <defunct>", cpu_time=5)
+    assert growth((rolled,), (replace(rolled, cpu_time=11), zombie)).lasting[0] == 1
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[tuple[SampleProcess, ...], int]]:
+    """Return samples of a job's processes, and the time that they really used until then."""
+    tree = {1: process(1, 0, cmd="sh", ppid=0)}
+    used, pids, samples = 0, 1, []
+    for step in draw(st.lists(st.sampled_from(("fork", "run", "exec", "end", "sample")))):
+        pid = draw(st.sampled_from(sorted(tree)))
+        it = tree[pid]
+        if step == "fork":
+            pids += 1
+            tree[pids] = process(pids, 0, cmd=draw(st.sampled_from("ab")), ppid=pid)
+        elif step == "run":
+            seconds = draw(st.integers(0, 50))
+            used += seconds
+            tree[pid] = replace(it, cpu_time=it.cpu_time + seconds)
+        elif step == "exec":
+            tree[pid] = replace(it, cmd=draw(st.sampled_from("abc")))
+        elif step == "end" and pid != 1 and pid not in {p.ppid for p in tree.values()}:
+            parent = tree[it.ppid]
+            tree[it.ppid] = replace(parent, cpu_time=parent.cpu_time + it.cpu_time)
+            del tree[pid]
+        elif step == "sample":
+            samples.append((tuple(tree.values()), used))
+    return samples
+
+
+@given(histories(), st.booleans())
+def test_growth_adds_up_to_what_was_used(
+    samples: list[tuple[tuple[SampleProcess, ...], int]], rollup: bool
+) -> None:
+    """However processes fork, run, call exec, and end, rolled up or not."""
+    before, total = sums.Seen(), 0
+    for sampled, used in samples:
+        job = SampleJob(job=7, user="ann", processes=sampled)
+        if rollup:
+            (job,) = roll_up(SampleAttributes(jobs=(job,))).jobs
+        now = sums.seen(job.processes)
+        part = sums.growth(before, now, job.processes)
+        total += part.lasting[0] + part.new[0]
+        assert total == used
+        before = now
+
+
+def test_inherited_ends_in_a_circle_of_parents() -> None:
+    """Numbers that are used again while they are read could lead in one."""
+    assert inherited({1: (5,)}, {1: 2, 2: 3, 3: 2}, {7}) == {}
 
 
 def test_a_card_is_summed_over_processes() -> None:
-    """By its UUID, whatever its index is."""
-    on = SampleProcessGpu(uuid="GPU-1", gpu_util=30.0, gpu_memory=512, gpu_memory_util=5.0)
+    """By its UUID, whatever its index is, and without the digits of binary fractions."""
+    on = SampleProcessGpu(uuid="GPU-1", gpu_util=2.3, gpu_memory=512, gpu_memory_util=5.0)
     other = replace(on, uuid="GPU-2", gpu_util=1.0)
-    _, _, cards, _ = add_up(
-        (SampleProcess(pid=1, gpus=(on, other)), SampleProcess(gpus=(on,))), None
+    cards = sums.card_sums(
+        (
+            SampleProcess(pid=1, gpus=(on, other)),
+            SampleProcess(gpus=(replace(on, gpu_util=4.6),)),
+        )
     )
     assert {uuid: list(card) for uuid, card in cards.items()} == {
-        "GPU-1": [60.0, 1024.0, 10.0],
+        "GPU-1": [6.9, 1024.0, 10.0],
         "GPU-2": [1.0, 512.0, 5.0],
     }
 
 
-def test_shares_are_gains_times_the_scale() -> None:
+def test_shares_are_gains_in_percent_of_the_time() -> None:
     """There are none where one went down, or where there are more or fewer."""
-    assert shares((10, 25), (0, 5), 2.0) == ([20.0, 40.0], 60.0)
-    assert shares((2**64 - 1,), (2**64 - 3,), 0.5) == ([1.0], 1.0)
-    assert shares((1, 1), (1, 2), 2.0) is None
-    assert shares((1, 1), (1,), 2.0) is None
-    assert shares((), (), 2.0) == ([], 0.0)
+    assert shares((10, 25), (0, 5), 50) == ([20.0, 40.0], 60.0)
+    assert shares((2**64 - 1,), (2**64 - 3,), 200) == ([1.0], 1.0)
+    assert shares((69,), (0,), 1000) == ([6.9], 6.9)
+    assert shares((1, 1), (1, 2), 50) is None
+    assert shares((1, 1), (1,), 50) is None
+    assert shares((), (), 50) == ([], 0.0)

@@ -170,14 +170,43 @@ def test_a_job_is_the_sum_of_its_processes() -> None:
     }
 
 
-def test_processor_time_of_a_job_is_reckoned_by_process() -> None:
-    """Of one that is new, or whose number was used again, ``cpu_avg`` counts."""
+def test_cpu_time_of_a_job_is_counted_by_process() -> None:
+    """A new one counts as a whole; where the node's use is unknown, with ``cpu_avg`` at most.
+
+    It may be one that a filter of Sonar's lets through only now.
+    """
     first = sample(0, jobs=(job(process(1, 100), process(2, 50)),))
     assert cpu_used(fed(first)) == 20
     assert cpu_used(fed(first, sample(60, jobs=(job(process(1, 130), process(2, 80)),)))) == 100
+    assert cpu_used(fed(first, sample(60, jobs=(job(process(1, 130), process(3, 3)),)))) == 55
     assert cpu_used(fed(first, sample(60, jobs=(job(process(1, 130), process(3, 80)),)))) == 60
     assert cpu_used(fed(first, sample(60, jobs=(job(process(1, 130), process(2, 10)),)))) == 60
     assert cpu_used(fed(first, sample(0, jobs=(job(process(1, 130)),)))) is None
+
+
+def test_cpu_time_of_children_is_counted_once() -> None:
+    """A shell that starts eight children of ten minutes, one after the other: a CPU's worth."""
+    translator, total = SonarToCc(envelopes=False), 0.0
+    for second in range(0, 4801, 60):
+        ended, running = divmod(second, 600)
+        child = SampleProcess(cmd="work", pid=100 + ended, ppid=1, cpu_time=running, cpu_avg=100)
+        shell = SampleProcess(cmd="sh", pid=1, cpu_time=600 * ended)
+        lines = translator.feed([sample(second, cpus=(second, 0), jobs=(job(shell, child),))])
+        if second:
+            used = cpu_used(lines)
+            assert used == 100
+            total += 60 * used / 100
+    assert total == 4800
+
+
+def test_a_job_uses_no_more_than_the_whole_node() -> None:
+    """Of which each CPU reports only whole seconds; whatever a number used again seems to say."""
+    first = sample(0, cpus=(0, 0), jobs=(job(process(1, 0)),))
+    other = replace(process(1, 600), cmd="other")
+    assert cpu_used(fed(first, sample(60, cpus=(10, 6), jobs=(job(other),)))) == 30
+    assert (
+        cpu_used(fed(sample(0, jobs=(job(process(1, 0)),)), sample(60, jobs=(job(other),)))) == 10
+    )
 
 
 def process(pid: int, seconds: int, **more: Any) -> SampleProcess:
@@ -185,7 +214,7 @@ def process(pid: int, seconds: int, **more: Any) -> SampleProcess:
     return SampleProcess(cmd="x", pid=pid, cpu_time=seconds, cpu_avg=10, **more)
 
 
-def cpu_used(lines: Lines) -> object:
+def cpu_used(lines: Lines) -> Any:
     """Return what the job used."""
     return values(lines, stype="job", stype_id="7").get("job_cpu_used")
 
@@ -205,14 +234,14 @@ def test_a_job_uses_no_more_than_the_node_has() -> None:
 
 
 def test_a_job_reads_and_writes_bytes_a_second() -> None:
-    """Counters are in kilobytes; a process that is new counts from its second sample on."""
+    """Counters are in kilobytes; a process that is new counts as a whole."""
     first = sample(0, jobs=(job(process(1, 0, data_read=100, data_written=7)),))
     second = sample(
         60,
-        jobs=(job(process(1, 0, data_read=160, data_written=7), process(2, 0, data_read=9)),),
+        jobs=(job(process(1, 0, data_read=160, data_written=7), process(2, 0, data_read=15)),),
     )
     reported = values(fed(first, second), stype="job", stype_id="7")
-    assert (reported["job_read_bw"], reported["job_write_bw"]) == (1024, 0)
+    assert (reported["job_read_bw"], reported["job_write_bw"]) == (1280, 0)
 
 
 def test_a_job_has_each_card_once() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ccpipe.errors import DataError
+from ccpipe.formats.sonar.sums import inherited
 from ccpipe.node.collectors.sonar.envelope import readable
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.process_table import Process, Walk, read
@@ -180,41 +181,29 @@ class CpuUse:
 
     def __init__(self) -> None:
         """Know of no process yet."""
-        self._before: dict[int, Process] = {}
+        self._before: dict[int, Process] | None = None
         self._at = 0.0
 
     def since(self, walk: Walk) -> dict[int, float]:
-        """Return percentages by process; those that were not in the last walk have none."""
+        """Return percentages by process; none for the first walk.
+
+        Of a process that is new all of its time counts, since it has used that after the last walk.
+        """
         now = {process.pid: process for process in walk.processes}
         before, self._before = self._before, now
         ticks, self._at = (walk.at - self._at) * TICKS, walk.at
-        if ticks <= 0:
+        if ticks <= 0 or before is None:
             return {}
         lasting = {
             pid: then for pid, then in before.items() if pid in now and now[pid].start == then.start
         }
-        counted = _time_of_children(before, lasting)
-        return {
-            pid: 100 * (_gain(then.own, now[pid].own)
-                        + max(0, _gain(then.reaped, now[pid].reaped) - counted.get(pid, 0))) / ticks
-            for pid, then in lasting.items()
-        }  # fmt: skip
-
-
-def _gain(before: int, now: int) -> int:
-    return max(0, now - before)
-
-
-def _time_of_children(before: dict[int, Process], lasting: dict[int, Process]) -> dict[int, int]:
-    """Add up the times of processes that ended since, by the nearest living ancestor."""
-    reported: dict[int, int] = {}
-    for process in before.values():
-        if process.pid not in lasting:
-            ancestor = process.ppid
-            # A walk takes its time: numbers that are used again could lead in a circle.
-            for _ in range(len(before)):
-                if ancestor in lasting or ancestor not in before:
-                    break
-                ancestor = before[ancestor].ppid
-            reported[ancestor] = reported.get(ancestor, 0) + process.own + process.reaped
-    return reported
+        ended = {pid: (p.own + p.reaped,) for pid, p in before.items() if pid not in lasting}
+        parents = {pid: process.ppid for pid, process in before.items()}
+        counted = inherited(ended, parents, lasting)
+        use = {}
+        for pid, process in now.items():
+            then = lasting.get(pid)
+            own, reaped = (then.own, then.reaped) if then else (0, 0)
+            of_children = process.reaped - reaped - counted.get(pid, (0,))[0]
+            use[pid] = 100 * (max(0, process.own - own) + max(0, of_children)) / ticks
+        return use

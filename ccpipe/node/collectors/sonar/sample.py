@@ -2,9 +2,9 @@
 
 Processes are reported by job: a Slurm job's number comes from its cgroup; any other job, and a
 Slurm job whose number cannot be found, is a process group, with the time of the node's boot as its
-epoch. ``cpu_util`` is over the time since the last sample; of a process that is new since, it is
-``cpu_avg``. What cannot be read costs itself only and is reported in ``errors``; without a process
-table there is an envelope of errors.
+epoch. ``cpu_util`` is over the time since the last sample, also of a process that is new since; in
+the first sample it is ``cpu_avg``. What cannot be read costs itself only and is reported in
+``errors``; without a process table there is an envelope of errors.
 
 Source: Sonar JSON format output specification, *SampleEnvelope* and the types below.
 """

@@ -141,17 +141,18 @@ def walk(seconds: float, *processes: Process) -> Walk:
 
 
 def test_use_is_over_the_time_between_two_walks() -> None:
-    """100 percent is one processor; there is no answer for what was not there before."""
+    """100 percent is one processor; a process that is new has used all of its time since."""
     use = CpuUse()
     assert use.since(walk(50, process(1, 0, own=5))) == {}
-    assert use.since(walk(60, process(1, 0, own=5 + 5 * TICKS), process(2, 1))) == {1: 50}
+    new = process(2, 1, own=TICKS, reaped=2 * TICKS)
+    assert use.since(walk(60, process(1, 0, own=5 + 5 * TICKS), new)) == {1: 50, 2: 30}
 
 
 def test_a_number_used_again_is_another_process() -> None:
     """It began at another time."""
     use = CpuUse()
     use.since(walk(0, process(1, 0, own=100)))
-    assert use.since(walk(10, process(1, 0, own=500, start=11))) == {}
+    assert use.since(walk(10, process(1, 0, own=5 * TICKS, start=11))) == {1: 50}
 
 
 def test_children_that_ended_count_less_what_was_told_of_them() -> None:
@@ -198,13 +199,21 @@ TABLES = st.lists(
 
 
 @given(st.lists(TABLES, max_size=5))
-def test_any_tables_give_use_of_processes_that_lasted(tables: list[list[Process]]) -> None:
+def test_use_is_known_of_each_process_of_any_tables(tables: list[list[Process]]) -> None:
     """However they hang together: no endless loop, nothing negative, nobody else."""
-    use, before = CpuUse(), dict[int, int]()
-    for number, table in enumerate(tables, 1):
+    use = CpuUse()
+    for number, table in enumerate(tables):
         reported = use.since(walk(number, *table))
-        now = {process.pid: process.start for process in table}
-        lasted = {pid for pid, start in now.items() if before.get(pid) == start}
-        assert set(reported) == lasted
+        assert set(reported) == {process.pid for process in table if number}
         assert all(percent >= 0 for percent in reported.values())
-        before = now
+
+
+def test_use_of_short_children_adds_up_to_their_time() -> None:
+    """A shell that starts one child after the other: each second of work counts once."""
+    use, total = CpuUse(), 0.0
+    use.since(walk(0, process(1, 0)))
+    for second in range(10, 101, 10):  # children of 4 s each: some are seen, some are not
+        child = process(second, 1, own=second % 4 * TICKS, start=second)
+        shell = process(1, 0, reaped=(second - second % 4) * TICKS)
+        total += sum(use.since(walk(second, shell, child)).values()) * 10 / 100
+    assert total == pytest.approx(100)

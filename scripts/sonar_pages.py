@@ -318,7 +318,9 @@ their table (`python scripts/sonar_pages.py docs/sonar`), and a test checks that
 
 Every metric carries the tags `cluster`, `hostname` and `type`, and the sample's time. A gain is the
 increase of a counter since the node's last sample. It is absent for the first sample, after a
-reboot, if a counter decreased, and for a late sample. A name that is invalid as a tag (for example,
+reboot, if a counter decreased, and for a late sample; also for a sample that is more than
+`max_future` (10 minutes) ahead of the bridge's clock, which is logged: later samples grow by the
+one before it. A name that is invalid as a tag (for example,
 because it contains a newline) is percent-encoded.
 """
 

@@ -35,6 +35,7 @@ from ccpipe.pipeline.state import StateStore
 from ccpipe.translate.sonar import cc_to_sonar_events as events
 from ccpipe.translate.sonar.cc_to_sonar_cpu_time import CpuTimes
 from ccpipe.translate.sonar.cc_to_sonar_sample import PartialSample, SampleField, field_of
+from ccpipe.translate.sonar.sonar_metrics import MAX_FUTURE
 
 SECOND = 10**9
 MAX_WINDOWS = 100_000
@@ -86,6 +87,7 @@ class CcToSonar(Translator):
         *,
         hold: Duration = Duration(5),
         window: Duration = Duration(1),
+        max_future: Duration = MAX_FUTURE,
         state: str = "",
     ) -> None:
         """Take the options.
@@ -96,6 +98,9 @@ class CcToSonar(Translator):
             How long a sample waits for more of its metrics.
         window
             How far apart the times of one sample's metrics may be.
+        max_future
+            How far ahead of this machine's clock a sample may be: one beyond adds nothing to the
+            processor time of jobs.
         state
             File on a local disk that keeps the starts of jobs and their processor time over a
             restart. Without it they are lost.
@@ -107,7 +112,7 @@ class CcToSonar(Translator):
         self._rejected: list[tuple[Message, str]] = []
         self._state = StateStore(state)
         self._is_open = False
-        self._cpu_times = CpuTimes(self._state)
+        self._cpu_times = CpuTimes(self._state, max_future=max_future)
         self._job_events = events.JobEvents(self._state)
         self._feeds = 0
         self._windows: OrderedDict[EnvelopeKey, _Window] = OrderedDict()

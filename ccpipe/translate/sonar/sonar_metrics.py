@@ -9,6 +9,12 @@ dashboard need not know who measured.
 from enum import StrEnum
 from typing import NamedTuple
 
+from ccpipe.config import Duration
+
+MAX_FUTURE = Duration(600)
+"""Default maximum by which a sample's time may be ahead of this machine's clock where counters or
+integrals continue from it."""
+
 
 class How(StrEnum):
     """How a metric is computed from a value, or from the sum over a job's processes."""

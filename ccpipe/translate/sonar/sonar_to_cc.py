@@ -1,7 +1,8 @@
 """Sonar's envelopes to ClusterCockpit's messages, as docs/sonar/metrics.md says."""
 
+import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -38,6 +39,7 @@ from ccpipe.jobs import message as job_message
 from ccpipe.message import Message
 from ccpipe.pipeline import Translator
 from ccpipe.pipeline.state import StateStore
+from ccpipe.translate.sonar.sonar_metrics import MAX_FUTURE
 from ccpipe.translate.sonar.sonar_to_cc_jobs import NodeUse, Shared, job_of, uses_of
 from ccpipe.translate.sonar.sonar_to_cc_sample import NodeSamples
 
@@ -69,6 +71,7 @@ class SonarToCc(Translator):
         gpu_ids: dict[str, list[str]] | None = None,
         hostname: str = "",
         stop_delay: Duration = Duration(2),
+        max_future: Duration = MAX_FUTURE,
         state: str = "",
     ) -> None:
         """Take the options.
@@ -92,6 +95,9 @@ class SonarToCc(Translator):
             The tag ``hostname`` of messages about the whole cluster; empty for its name.
         stop_delay
             Time between a start and a stop that are known at different times; see ``Lifecycle``.
+        max_future
+            How far ahead of this machine's clock a sample may be: one beyond has no gains, and
+            later ones grow by the samples before it.
         state
             A file, on a local disk, that keeps which starts and stops were sent. Without it a
             start is sent again after a restart.
@@ -106,6 +112,8 @@ class SonarToCc(Translator):
         """Envelopes that could not be turned, and why."""
         self.shared: Shared = shared
         self._gpu_ids = _by_node(gpu_ids or {})
+        self._max_future = round(max_future * SECOND)
+        self.clock: Callable[[], int] = time.time_ns
         self._state = StateStore(state)
         self._jobs = Lifecycle(self._state, delay=round(stop_delay * SECOND))
         self._outbox = Outbox(self._state)
@@ -199,7 +207,8 @@ class SonarToCc(Translator):
         if node is None or not node.fits(columns):
             node = NodeSamples(*key, columns, node.counters if node else None)
         self._nodes[key] = node
-        node.add(sample, time, columns, batch_only=not self.all_jobs)
+        newest = self.clock() + self._max_future
+        node.add(sample, time, columns, newest=newest, batch_only=not self.all_jobs)
         self._live += node.series
         if len(self._nodes) > MAX_NODES:
             _, gone = self._nodes.popitem(last=False)

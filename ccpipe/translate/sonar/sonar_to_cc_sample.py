@@ -1,5 +1,6 @@
 """Sonar's samples to metrics: counters become their growth since the node's previous sample."""
 
+import logging
 import math
 from array import array
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,8 @@ from ccpipe.translate.sonar.sonar_metrics import (
     SYSTEM,
     SonarMetric,
 )
+
+log = logging.getLogger(__name__)
 
 SECOND = 10**9
 JITTER = 60 * SECOND
@@ -102,6 +105,7 @@ class NodeSamples:
         self._gpus: dict[str, _GpuCodes] = {}
         self._disks: dict[str, Codes] = {}
         self._jobs: dict[JobKey, _JobCodes] = {}
+        self._is_early = False
 
     def fits(self, columns: LinesBuilder) -> bool:
         """Return whether the series codes are those of the table that is written to."""
@@ -124,12 +128,28 @@ class NodeSamples:
         time: int,
         columns: LinesBuilder,
         *,
+        newest: int,
         batch_only: bool,
     ) -> None:
-        """Write a sample's metrics; `batch_only` leaves out all but batch jobs."""
+        """Write a sample's metrics.
+
+        Parameters
+        ----------
+        sample, time
+            The sample, and its time in nanoseconds.
+        columns
+            What is written to.
+        newest
+            A sample after this time has no gains: one wrong clock would leave all later samples
+            without.
+        batch_only
+            Whether all jobs but batch jobs are left out.
+
+        """
+        self._check_clock(time, newest)
         booted = parse_time(sample.system.boot) if sample.system is not None else None
         last = self.counters
-        late = time <= last.time
+        late = time <= last.time or time > newest
         if not late and booted is not None and abs(booted - (last.booted or booted)) > JITTER:
             last = NodeCounters()
         seconds = (time - last.time) / SECOND if last.time and not late else 0.0
@@ -148,6 +168,17 @@ class NodeSamples:
         now["jobs"] = self._add_jobs(jobs, last.jobs, seconds, columns, capacity, late=late)
         if not late:
             self.counters = msgspec.structs.replace(last, **now)
+
+    def _check_clock(self, time: int, newest: int) -> None:
+        """Report samples of the future, and forget those that were remembered."""
+        where = f"{self._tags['cluster']}: {self._tags['hostname']}"
+        if self.counters.time > newest:
+            log.warning("%s: its counters are of the future: they begin anew", where)
+            self.counters = NodeCounters()
+        if time > newest and not self._is_early:
+            ahead = (time - newest) // SECOND
+            log.warning("%s: a sample is %d s beyond max_future: it has no gains", where, ahead)
+        self._is_early = time > newest
 
     def _add_system(
         self,

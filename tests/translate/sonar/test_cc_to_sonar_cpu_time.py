@@ -27,6 +27,29 @@ def test_a_late_or_repeated_sample_adds_nothing() -> None:
     assert used == CpuTime(20.0, 100.0)
 
 
+def test_a_sample_of_the_future_adds_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """One wrong clock would make all later samples late; it is logged once."""
+    times = CpuTimes(StateStore(), clock=lambda: 100 * SECOND)
+    times.add(BATCH, 80 * SECOND, 100.0)
+    for _ in range(2):
+        assert times.add(BATCH, 10**9 * SECOND, 100.0) == CpuTime(0.0, 100.0)
+    assert times.add(BATCH, 90 * SECOND, 100.0) == CpuTime(10.0, 100.0)
+    assert [r.getMessage() for r in caplog.records] == [
+        "fox: c1: a sample is beyond max_future: it is not counted"
+    ]
+
+
+def test_a_time_of_the_future_in_the_state_is_replaced() -> None:
+    """As after this machine's own clock was wrong."""
+    now = [10**9 * SECOND]
+    times = CpuTimes(StateStore(), clock=lambda: now[0])
+    times.add(BATCH, 0, 100.0)
+    times.add(BATCH, now[0], 0.0)
+    now[0] = 100 * SECOND
+    assert times.add(BATCH, 90 * SECOND, 100.0).seconds == 0
+    assert times.add(BATCH, 100 * SECOND, 100.0).seconds == 10
+
+
 def test_a_process_group_that_was_silent_for_long_is_another_job() -> None:
     """Numbers of process groups are used again; those of batch jobs are not."""
     times = CpuTimes(StateStore())

@@ -101,6 +101,36 @@ def test_a_late_sample_has_levels_only() -> None:
     assert values(fed(first, late, last))["cpu_used"] == 50
 
 
+def test_a_sample_of_the_future_leaves_gains_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """It has levels only, and later samples grow by the one before it; it is logged."""
+    future = sample(10**9, cpus=(900,), jobs=(job(process(1, 900)),))
+    samples = (
+        sample(60 * n, cpus=(100 + 30 * n,), jobs=(job(process(1, 30 * n)),)) for n in range(3)
+    )
+    translator = SonarToCc(envelopes=False)
+    for number, good in enumerate(samples):
+        lines = translator.feed([good])
+        if number:
+            assert (values(lines)["cpu_used"], cpu_used(lines)) == (50, 50)
+        early = translator.feed([future])
+        assert values(early)["cpu_load"] == 1.5
+        assert "cpu_used" not in values(early)
+        assert cpu_used(early) is None
+    (record, *_) = caplog.records
+    assert "fox: c1: a sample is" in record.getMessage()
+
+
+def test_counters_of_the_future_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    """As after this machine's own clock was wrong: the next sample is the first; it is logged."""
+    translator = SonarToCc(envelopes=False)
+    translator.clock = lambda: (START + 10**9) * 10**9
+    translator.feed([sample(10**9, cpus=(100,))])
+    translator.clock = lambda: (START + 60) * 10**9
+    assert "cpu_used" not in values(translator.feed([sample(0, cpus=(100,))]))
+    assert values(translator.feed([sample(60, cpus=(130,))]))["cpu_used"] == 50
+    assert "begin anew" in caplog.text
+
+
 def test_nodes_and_clusters_have_counters_of_their_own() -> None:
     """A node of the same name in another cluster is another node."""
     others = [sample(0, cpus=(0,), node="c2"), sample(0, cpus=(50,), cluster="wolf")]

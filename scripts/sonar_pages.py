@@ -284,7 +284,10 @@ SECTIONS: tuple[tuple[str, type[Record], tuple[SonarMetric, ...], str], ...] = (
         "Disks",
         SampleDisk,
         DISK,
-        "Tagged `stype=device`, with the device in `stype-id`. Gains are since the last sample.",
+        (
+            "Tagged `stype=device`, with the device in `stype-id`. Gains are since the last "
+            "sample, also of a counter that wrapped around at 32 bits."
+        ),
     ),
     (
         "Jobs",

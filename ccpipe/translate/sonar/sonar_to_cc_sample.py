@@ -4,7 +4,7 @@ import logging
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from operator import attrgetter, sub
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -246,7 +246,7 @@ class NodeSamples:
             last = before.get(disk.name)
             if not seconds or last is None or len(last) != len(disk.stats):
                 continue
-            gains = list(map(sub, disk.stats, last))[: len(DISK)]
+            gains = list(map(_disk_gain, disk.stats, last))[: len(DISK)]
             if len(gains) > IN_PROGRESS:
                 gains[IN_PROGRESS] = disk.stats[IN_PROGRESS]
             if gains and min(gains) >= 0:
@@ -339,6 +339,15 @@ def _capacity(cpus: int, used: float | None, seconds: float) -> _Capacity:
     if used is None or not seconds:
         return _Capacity(maximum)
     return _Capacity(min(used + maximum / seconds, maximum), is_measured=True)
+
+
+def _disk_gain(now: int, before: int) -> int:
+    """Return a gain; milliseconds wrap around at 32 bits, after 49 days of work."""
+    wrapped = now < before and _WRAP // 2 <= before < _WRAP
+    return now - before + (_WRAP if wrapped else 0)
+
+
+_WRAP = 2**32
 
 
 def _merged(jobs: Sequence[SampleJob]) -> Sequence[SampleJob]:

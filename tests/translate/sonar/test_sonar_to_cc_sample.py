@@ -165,6 +165,17 @@ def replace_time(envelope: SampleEnvelope, second: int) -> SampleEnvelope:
     return replace(envelope, data=replace(envelope.data, attributes=attributes))
 
 
+def test_disk_counters_of_32_bits_wrap_around() -> None:
+    """The kernel prints milliseconds in 32 bits; of a disk that was reset nothing is known."""
+    before = (*range(100, 110), 2**32 - 10)
+    after = (*range(101, 111), 5)
+    first, second = (
+        sample(t, disks=(SampleDisk("sda", 8, 0, s),)) for t, s in ((0, before), (60, after))
+    )
+    reported = values(fed(first, second), stype="device", stype_id="sda")
+    assert (reported["io_reads"], reported["io_ioops_weighted_ms"]) == (1, 15)
+
+
 def test_cards_go_by_their_uuid() -> None:
     """Memory is in MByte of 2²⁰ bytes, as collectors of cards have it."""
     gpu = SampleGpu(

@@ -340,6 +340,11 @@ _EVENTS = """\
 | any envelope, whole | event `sonar`; its function is `sample`, `sysinfo`, `job`, `cluster` or \
 `error` |
 
+What cannot be translated becomes a dead letter with its reason: an envelope without a time or with
+one outside of 1678 to 2262; job records without a number or cluster, with nodes that cannot be
+read, or of jobs that ended and whose user is unknown; lines with a field in Sonar but without
+`hostname`, a job's number, a time or a value that the field can hold. Other lines are ignored.
+
 The event `sonar` contains the complete envelope as specified, so nothing is lost: `cc_to_sonar`
 restores the same envelope from it, and ignores other messages for that node and time. With
 `envelopes = false` it is not sent, and the rest of this page applies.

@@ -27,6 +27,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from ccpipe.errors import DataError
 from ccpipe.jobs.job import PENDING, REQUEUED, RUNNING, Job
 from ccpipe.pipeline.state import StateStore, StateTable
 
@@ -167,6 +168,12 @@ class Lifecycle:
         for (name, _), known in self._running.items():
             if name == cluster and known.job.state == RUNNING:
                 yield known.job
+
+    def check_reported(self, job: Job) -> None:
+        """Raise DataError if a job has run and ended, but its start cannot be emitted."""
+        known = self._pending.get(job.key)
+        if known is not None and known.job.has_ended and known.job.start and known.job.nodes:
+            raise DataError("it has ended, but its user is unknown")
 
     def take(self) -> list[JobEvent]:
         """Return the events since the last call; those of one job are adjacent."""

@@ -26,6 +26,7 @@ from ccpipe.formats.sonar import (
     SysinfoData,
     SysinfoEnvelope,
     decode,
+    encode,
     timestamp,
 )
 from ccpipe.formats.sonar.envelopes import Envelopes
@@ -53,8 +54,10 @@ META = MetadataObject(producer="ccpipe", version=__version__)
 EnvelopeKey = tuple[str, str, str, int]
 """Kind of envelope, cluster, node, and time: the identity of an envelope."""
 
-Plan = tuple[str, str, SampleField | None] | None
-"""Cluster, node and field of a metric; no field for an event or a log line; None for the rest."""
+Limits = tuple[float, float]
+Plan = tuple[str, str, SampleField | None, Limits] | str | None
+"""Cluster, node, field and its limits; no field for an event or a log line. The reason, where a
+metric cannot be used; None for what Sonar has no field for."""
 
 
 class _Window(PartialSample):
@@ -143,11 +146,16 @@ class CcToSonar(Translator):
             plan = plans[cell] if cell in plans else self._plan(lines, *cell)
             if plan is None:
                 continue
-            cluster, node, slot = plan
+            if isinstance(plan, str):
+                self._rejected.append((lines[row], plan))
+                continue
+            cluster, node, slot, (minimum, maximum) = plan
             if slot is None:
                 self._take(lines[row], ready)
-            elif (at := lines.times[row]) == NO_TIME:
-                self._rejected.append((lines[row], "the timestamp is missing"))
+            elif (at := lines.times[row]) == NO_TIME or not (
+                minimum <= lines.numbers[row] < maximum  # strings are NaN
+            ):
+                self._reject(lines[row], slot)
             elif (window := self._window(cluster, node, at, now)) is not None:
                 window.values[slot] = lines.numbers[row]
                 touched[cluster, node] = None
@@ -157,6 +165,12 @@ class CcToSonar(Translator):
         self._close_held(now, ready)
         self._state.commit(is_durable=False)
         return ready
+
+    def _reject(self, message: Message, slot: SampleField) -> None:
+        reason = f"{message.value!r:.40} is not a value for Sonar's {slot.field}"
+        self._rejected.append(
+            (message, "the timestamp is missing" if message.time is None else reason)
+        )
 
     def take_rejected(self) -> list[tuple[Any, str]]:
         """Return what could not be translated since the last call, with reasons."""
@@ -189,10 +203,13 @@ class CcToSonar(Translator):
         key = lines.table.fields[field]
         about = tags.get("cluster", ""), tags.get("hostname", "")
         plan: Plan = None
-        if name in _TEXTS.get(Kind.of(key), ()):
-            plan = *about, None
-        elif about[1] and (slot := field_of(name, key, tags)) is not None:
-            plan = *about, slot
+        try:
+            if name in _TEXTS.get(Kind.of(key), ()):
+                plan = *about, None, (0, 0)
+            elif (slot := field_of(name, key, tags)) is not None:
+                plan = *about, slot, slot.limits
+        except DataError as error:
+            plan = str(error)
         self._plans[series, field] = plan
         return plan
 
@@ -279,6 +296,7 @@ class CcToSonar(Translator):
         if kind == "job":
             function = message.tags.get("function", "")
             cluster, job = self._job_events.record(function, payload, cluster)
+            encode(_job_envelope(timestamp.write(at), cluster, [job]))  # raises, for it alone
             self._jobs.setdefault((cluster, timestamp.write(at)), []).append(job)
         elif kind == "cluster":
             ready.append(ClusterEnvelope(META, ClusterData(events.cluster(payload, at))))
@@ -300,7 +318,8 @@ class CcToSonar(Translator):
 
     def _job_envelopes(self) -> list[Envelope]:
         jobs, self._jobs = self._jobs, {}
-        return [
-            JobsEnvelope(META, JobsData(JobsAttributes(at, cluster, tuple(members))))
-            for (cluster, at), members in jobs.items()
-        ]
+        return [_job_envelope(at, cluster, members) for (cluster, at), members in jobs.items()]
+
+
+def _job_envelope(at: str, cluster: str, jobs: Sequence[SlurmJob]) -> JobsEnvelope:
+    return JobsEnvelope(META, JobsData(JobsAttributes(at, cluster, tuple(jobs))))

@@ -1,12 +1,15 @@
 """Metrics of one node and time to a Sonar sample."""
 
 import math
+import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from ccpipe.errors import DataError
 from ccpipe.formats.sonar import (
     ErrorObject,
     ExtendedUint,
@@ -63,6 +66,9 @@ _OF_JOBS_ON_GPUS = {row.name for row in JOB_GPU}
 _OF_GPUS = {row.name for row in (*GPU, PERFORMANCE_STATE)}
 
 
+_JOB = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,19}))?")
+
+
 class JobKey(NamedTuple):
     """Identity of a job on a node."""
 
@@ -84,35 +90,63 @@ class SampleField(NamedTuple):
     part: str = ""
     """Name of the metric, where the field is the sum of several."""
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The least value that fits, and the first that is too large; finite."""
+        cls: type[Record] = SampleSystem if self.job is None else SampleProcess
+        if self.gpu:
+            cls = SampleGpu if self.job is None else SampleProcessGpu
+        field = fields(cls)[self.field]
+        if self.field == "boot":
+            minimum, maximum = 0, _YEAR_9999
+        elif self.field == "performance_state":
+            minimum, maximum = 0, 2**32
+        elif field.span is not None:
+            minimum, maximum = field.span
+        else:
+            return -sys.float_info.max, math.inf
+        return minimum * self.scale, maximum * self.scale
+
 
 def field_of(name: str, field: str, tags: Mapping[str, str]) -> SampleField | None:
-    """Return the field for a series; None where Sonar has none."""
+    """Return the field for a series; None where Sonar has none.
+
+    Raises
+    ------
+    DataError
+        if it has one, but the tags do not identify the node or the job.
+
+    """
     name = _SAME.get(name, name)
     row = _ROWS.get(name)
     if row is None or Kind.of(field) is not Kind.METRIC:
         return None
     gpu = tags.get("type-id", "") if tags.get("type") == "accelerator" else ""
     if tags.get("stype") == "job":
-        job = _job_of(tags)
-        if job is None or name not in (_OF_JOBS_ON_GPUS if gpu else _OF_JOBS):
+        if name not in (_OF_JOBS_ON_GPUS if gpu else _OF_JOBS):
             return None
+        _check_node(tags)
+        job = _job_of(tags)
         part = name if name in _CPU_USED_IN_PARTS else ""
         return SampleField(row.field, row.scale, job, gpu, part)
     if "stype" in tags or name in _OF_JOBS or name in _OF_JOBS_ON_GPUS:
         return None
-    if gpu or tags.get("type") == "node":
-        return (
-            SampleField(row.field, row.scale, None, gpu)
-            if (name in _OF_GPUS) == bool(gpu)
-            else None
-        )
+    if (gpu or tags.get("type") == "node") and (name in _OF_GPUS) == bool(gpu):
+        _check_node(tags)
+        return SampleField(row.field, row.scale, None, gpu)
     return None
 
 
-def _job_of(tags: Mapping[str, str]) -> JobKey | None:
-    job, dot, epoch = tags.get("stype-id", "").partition(".")
-    if not (job.isascii() and job.isdecimal()) or (dot and not epoch.isdecimal()):
-        return None
+def _check_node(tags: Mapping[str, str]) -> None:
+    if not tags.get("hostname"):
+        raise DataError("the tag hostname is missing")
+
+
+def _job_of(tags: Mapping[str, str]) -> JobKey:
+    found = _JOB.fullmatch(tags.get("stype-id", ""))
+    if found is None:
+        raise DataError(f"stype-id {tags.get('stype-id', '')!r:.60} is not the number of a job")
+    job, epoch = found.groups()
     return JobKey(int(job), int(epoch or 0), tags.get("user", "_user_unknown"))
 
 
@@ -179,7 +213,7 @@ class PartialSample:
 
 
 def _summed(values: Mapping[SampleField, float]) -> dict[SampleField, float]:
-    """Add up the parts of a field; a value of the whole counts more than they do."""
+    """Add up the parts of a field, in percent; a value of the whole counts more than they do."""
     whole = {slot: value for slot, value in values.items() if not slot.part}
     parts: defaultdict[SampleField, float] = defaultdict(float)
     for slot, value in values.items():
@@ -189,20 +223,15 @@ def _summed(values: Mapping[SampleField, float]) -> dict[SampleField, float]:
 
 
 def _set(cls: type[Record], known: dict[str, Any], slot: SampleField, value: float) -> None:
-    """Set a field to a value in its type; one that does not fit is left out."""
+    """Set a field to a value within its limits, in its type."""
     value /= slot.scale
-    field = fields(cls)[slot.field]
     if slot.field == "boot":
-        if 0 <= value < _YEAR_9999:
-            known["boot"] = timestamp.write(int(value) * SECOND)
-    elif field.span is not None:
-        minimum, maximum = field.span
-        if minimum <= value < maximum:
-            known[slot.field] = round(value)
+        known["boot"] = timestamp.write(int(value) * SECOND)
     elif slot.field == "performance_state":
-        if 0 <= value < 2**32:
-            known[slot.field] = ExtendedUint(round(value))
-    elif math.isfinite(value):  # strings are NaN
+        known[slot.field] = ExtendedUint(round(value))
+    elif fields(cls)[slot.field].span is not None:
+        known[slot.field] = round(value)
+    else:
         known[slot.field] = value
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError, DataError
@@ -25,9 +26,11 @@ from ccpipe.formats.sonar import (
     ClusterData,
     Envelope,
     ErrorObject,
+    JobsAttributes,
     JobsData,
     SampleAttributes,
     SampleData,
+    SlurmJob,
     SysinfoAttributes,
     SysinfoData,
     encode,
@@ -174,8 +177,9 @@ class SonarToCc(Translator):
         if self.envelopes:
             payload = encode(envelope).rstrip(b"\n").decode()
             _event(columns, "sonar", kind, payload, tags)
-        if time != NO_TIME:
-            self._add_data(envelope, time, columns, tags)
+        if time == NO_TIME:
+            raise DataError(_reason_of_no_time(envelope))
+        self._add_data(envelope, time, columns, tags)
 
     def _add_data(
         self, envelope: Envelope, time: int, columns: LinesBuilder, tags: dict[str, str]
@@ -186,16 +190,28 @@ class SonarToCc(Translator):
             case SysinfoData(attributes=node):
                 _event(columns, "topology", "sysinfo", topology_payload(node), tags)
             case JobsData(attributes=jobs) if self.jobs:
-                for record in jobs.slurm_jobs:
-                    job = job_of(jobs.cluster, record, self.shared, self._gpu_ids)
-                    if job is not None:
-                        self._jobs.add(job, time)
+                self._add_jobs(envelope, jobs, time)
             case ClusterData(attributes=cluster):
                 uses = uses_of(self._jobs.running(cluster.cluster))
                 for payload in node_state_payloads(cluster, uses):
                     _event(columns, "nodestate", "nodestate", payload, tags)
             case None:
                 _log(columns, "error", envelope.errors, tags)
+
+    def _add_jobs(self, envelope: Envelope, jobs: JobsAttributes, time: int) -> None:
+        """Add the records; those that cannot be used are rejected in an envelope of their own."""
+        wrong: dict[SlurmJob, str] = {}
+        for record in jobs.slurm_jobs:
+            try:
+                job = job_of(jobs.cluster, record, self.shared, self._gpu_ids)
+                if job is not None:
+                    self._jobs.add(job, time)
+                    self._jobs.check_reported(job)
+            except DataError as error:
+                wrong[record] = f"job {record.job_id}: {error}"
+        if wrong:
+            rest = JobsData(replace(jobs, slurm_jobs=tuple(wrong)))
+            self._rejected.append((replace(envelope, data=rest), "; ".join(wrong.values())))
 
     def _add_sample(
         self, sample: SampleAttributes, time: int, columns: LinesBuilder, tags: dict[str, str]
@@ -249,6 +265,13 @@ def about(envelope: Envelope) -> About:
 def _time(text: str) -> int:
     time = parse_time(text)
     return time if time is not None and INT64_MIN < time <= INT64_MAX else NO_TIME
+
+
+def _reason_of_no_time(envelope: Envelope) -> str:
+    text = (envelope.errors[0] if envelope.data is None else envelope.data.attributes).time
+    if not text:
+        return "the time is missing"
+    return f"the time {text} is outside of 1678 to 2262, which line protocol can hold"
 
 
 def _event(

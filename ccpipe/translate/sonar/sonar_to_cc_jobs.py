@@ -15,6 +15,8 @@ from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode, is_final
 
 Shared = Literal["none", "single_user", "multi_user"]
 
+_NO_NODES = frozenset({(), ("None assigned",)})
+"""Of a job that never ran: Slurm's text."""
 _NEVER_STARTED = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REVOKED"})
 
 
@@ -29,9 +31,17 @@ def job_of(
     `shared` is for jobs of which the record does not say whether their nodes are shared. `gpu_ids`
     has the accelerators' ids of a node in the order of Slurm's indices, which stand where a node
     is not in it.
+
+    Raises
+    ------
+    DataError
+        if the record does not identify a job, or its nodes cannot be read.
+
     """
-    if record.job_step or not record.job_id:
+    if record.job_step:
         return None
+    if not record.job_id or not cluster:
+        raise DataError(f"the {'cluster' if record.job_id else 'job_id'} is missing")
     number = JobId.of(record)
     allocated = _resources(record)
     nodes = _nodes(record, gpu_ids or {})
@@ -84,10 +94,9 @@ def _shared(record: SlurmJob, default: Shared) -> str:
 
 
 def _nodes(record: SlurmJob, gpu_ids: Mapping[str, Sequence[str]]) -> tuple[JobNode, ...]:
-    try:
-        names = expand(",".join(record.nodes))
-    except DataError:  # as "None assigned", which is no list of nodes
+    if record.nodes in _NO_NODES:
         return ()
+    names = expand(",".join(record.nodes))
     known: dict[str, JobNode] = {}
     for text in record.gres_detail:
         if text.startswith("Nodes="):

@@ -1,5 +1,9 @@
 """Metrics of one node and time to a sample."""
 
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ccpipe.formats.sonar import (
@@ -7,29 +11,53 @@ from ccpipe.formats.sonar import (
     SampleGpu,
     SampleProcess,
     SampleSystem,
+    encode,
 )
 from ccpipe.message import Message, metric
+from ccpipe.translate.sonar.sonar_metrics import (
+    BOOT,
+    GPU,
+    JOB_FLOATS,
+    JOB_GPU,
+    JOB_INTS,
+    PERFORMANCE_STATE,
+    SYSTEM,
+)
 from tests.translate.sonar.sonar_samples import START
 from tests.translate.sonar.test_cc_to_sonar import load, samples, translator
 
 
 def test_metrics_that_sonar_has_no_place_for_are_left_out() -> None:
-    """Unknown ones, texts, those of sockets and devices, and those without a node."""
+    """Unknown ones, and those of sockets and devices."""
     node = {"cluster": "fox", "hostname": "c1", "type": "node"}
     others = [
         load(0, name="no_such_metric"),
         metric("cpu_load", 1, time=START * 10**9, tags={**node, "type": "socket", "type-id": "0"}),
         metric("mem_used", 1, time=START * 10**9, tags={**node, "stype": "x", "stype-id": "y"}),
         metric("job_mem_used", 1, time=START * 10**9, tags=node),
-        metric("cpu_load", 1, time=START * 10**9, tags={"type": "node"}),
-        metric("job_mem_used", 1, time=5, tags={**node, "stype": "job", "stype-id": "x"}),
     ]  # fmt: skip
     there = translator()
     assert there.feed(others) + there.flush() == []
     assert not there.take_rejected()
 
 
-def test_values_that_a_field_cannot_hold_are_left_out() -> None:
+def test_metrics_without_a_node_or_job_are_rejected() -> None:
+    """Sonar has a field for them, so the reason is reported."""
+    node = {"cluster": "fox", "hostname": "c1", "type": "node"}
+    there = translator()
+    there.feed(
+        [
+            metric("cpu_load", 1, time=START * 10**9, tags={"type": "node"}),
+            metric("job_mem_used", 1, time=5, tags={**node, "stype": "job", "stype-id": "x"}),
+        ]
+    )
+    assert [reason for _, reason in there.take_rejected()] == [
+        "the tag hostname is missing",
+        "stype-id 'x' is not the number of a job",
+    ]
+
+
+def test_values_that_a_field_cannot_hold_are_rejected() -> None:
     """Negative memory, a text for a load: the rest of the sample stands."""
     rows = [load(0, -5, name="mem_used"), load(0, 2.0), load(0, 2.6, name="proc_run")]
     text = replace(load(0, name="load_five"), value="high")
@@ -37,6 +65,10 @@ def test_values_that_a_field_cannot_hold_are_left_out() -> None:
     there.feed([*rows, text])
     (only,) = samples(there.flush())
     assert only.system == SampleSystem(load1=2.0, runnable_entities=3)
+    assert [reason for _, reason in there.take_rejected()] == [
+        "-5 is not a value for Sonar's used_memory",
+        "'high' is not a value for Sonar's load5",
+    ]
 
 
 def test_a_collectors_names_are_known() -> None:
@@ -53,6 +85,38 @@ def test_a_collectors_names_are_known() -> None:
     (only,) = samples(there.flush())
     card = SampleGpu(uuid="0000:C1:00.0", memory=2560, ce_util=80)
     assert only.system == SampleSystem(load1=3.0, gpus=(card,))
+
+
+VALUES = st.one_of(st.integers(-(2**63), 2**64), st.floats(), st.text(max_size=3), st.booleans())
+WHERE: dict[str, dict[str, str]] = {
+    **{row.name: {"type": "node"} for row in (*SYSTEM, BOOT)},
+    **{row.name: {"type": "accelerator", "type-id": "G"} for row in (*GPU, PERFORMANCE_STATE)},
+    **{row.name: {"type": "node", "stype": "job"} for row in (*JOB_INTS, JOB_FLOATS[0])},
+    **{row.name: {"type": "accelerator", "type-id": "G", "stype": "job"} for row in JOB_GPU},
+}
+"""Metrics that Sonar has fields for, with the tags that they have."""
+ROWS = st.tuples(
+    st.sampled_from(sorted(WHERE)),
+    VALUES,
+    st.sampled_from((None, 0, START * 10**9)),
+    st.sampled_from(("", "7", "7.9", "x", "7.", "7_1", "9" * 30)),
+    st.booleans(),
+)
+
+
+@given(st.lists(ROWS, max_size=20))
+def test_metrics_in_are_metrics_out_and_rejected(rows: list[tuple[Any, ...]]) -> None:
+    """None is dropped without a reason, whatever it holds; here each is of a node of its own."""
+    there = translator()
+    messages = []
+    for number, (name, value, time, job, is_named) in enumerate(rows):
+        tags = {"cluster": "fox", "hostname": f"c{number}" if is_named else "", **WHERE[name]}
+        if "stype" in tags:
+            tags["stype-id"] = job
+        messages.append(Message(name, {k: v for k, v in tags.items() if v}, value, time))
+    envelopes = there.feed(messages) + there.flush()
+    assert len(envelopes) + len(there.take_rejected()) == len(rows)
+    assert all(encode(envelope) for envelope in envelopes)
 
 
 def cpu_used(second: int, percent: float, node: str = "c1", stype_id: str = "7") -> Message:

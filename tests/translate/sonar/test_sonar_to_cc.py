@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ccpipe.config import Duration
 from ccpipe.formats import clustercockpit
+from ccpipe.formats.nodelist import expand
 from ccpipe.formats.sonar import (
     ClusterAttributes,
     ClusterData,
@@ -17,12 +20,16 @@ from ccpipe.formats.sonar import (
     ClusterNodes,
     Envelope,
     ErrorObject,
+    JobsData,
+    SampleData,
+    SlurmJob,
     SysinfoAttributes,
     SysinfoData,
     SysinfoEnvelope,
     SysinfoGpuCard,
 )
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+from tests.formats.sonar import strategies
 from tests.translate.sonar.sonar_samples import META, at
 from tests.translate.sonar.test_sonar_to_cc_jobs import COMPLETED, PENDING, RUNNING, envelope
 
@@ -133,6 +140,139 @@ def test_what_cannot_be_encoded_is_refused() -> None:
     lines = translator.feed([bad, envelope(0, PENDING)])
     assert len(lines) == 1
     assert translator.take_rejected()[0][0] is bad
+
+
+@pytest.mark.parametrize(
+    ("time", "reason"),
+    [
+        ("", "the time is missing"),
+        ("2300-01-01T00:00:00Z", "the time 2300-01-01T00:00:00Z is outside of 1678 to 2262, whi"),
+        ("1600-01-01T00:00:00Z", "the time 1600-01-01T00:00:00Z is outside of 1678 to 2262, whi"),
+    ],
+)
+def test_envelopes_without_a_usable_time_are_rejected(
+    translator: SonarToCc, time: str, reason: str
+) -> None:
+    """Also an envelope of errors; the reason says why."""
+    good = SysinfoEnvelope(META, SysinfoData(SysinfoAttributes(time=time, cluster="f", node="c")))
+    bad = Envelope(META, errors=(ErrorObject(time, "no sacct", "fox"),))
+    assert len(translator.feed([good, bad])) == 0
+    assert [envelope for envelope, _ in translator.take_rejected()] == [good, bad]
+    assert len(translator.feed([good])) == 0
+    assert translator.take_rejected()[0][1].startswith(reason)
+
+
+def test_jobs_that_cannot_be_used_are_rejected_alone(translator: SonarToCc) -> None:
+    """In an envelope of their own; the other records of theirs are sent."""
+    good = replace(COMPLETED, user_name="ann")
+    bad = (
+        replace(good, job_id=8, nodes=("c[1-",)),
+        replace(good, job_id=0),
+        replace(good, job_id=9, user_name=""),
+    )
+    lines = translator.feed([envelope(600, bad[0], good, *bad[1:])])
+    assert functions(lines) == ["start_job", "stop_job"]
+    ((rejected, reason),) = translator.take_rejected()
+    assert rejected == envelope(600, *bad)
+    assert [part.partition(": ")[0] for part in reason.split("; ")] == ["job 8", "job 0", "job 9"]
+
+
+UNREADABLE = (("c[", "d1"), ("a b",))
+JOBS = st.lists(
+    st.builds(
+        SlurmJob,
+        job_id=st.integers(0, 5),
+        job_step=st.sampled_from(("", "", "batch")),
+        job_state=st.sampled_from(("PENDING", "RUNNING", "COMPLETED", "CANCELLED by 1")),
+        user_name=st.sampled_from(("ann", "")),
+        nodes=st.sampled_from(((), ("None assigned",), ("c[1-2]", "d1"), *UNREADABLE)),
+        start_time=st.sampled_from(("", at(0))),
+        end_time=st.sampled_from(("", at(9))),
+    ),
+    unique_by=lambda job: job.job_id,
+)
+
+
+@given(JOBS, st.sampled_from(("fox", "")))
+def test_jobs_in_are_jobs_out_and_rejected(jobs: list[SlurmJob], cluster: str) -> None:
+    """Each that has run is a start, each that cannot be used is rejected.
+
+    Neither are steps, those that never ran, and those of which more is to come.
+    """
+    translator = SonarToCc(envelopes=False)
+    lines = translator.feed([envelope(60, *jobs, cluster=cluster)])
+    out = {
+        json.loads(str(line.value))["jobId"]
+        for line in lines
+        if line.tags["function"] == "start_job"
+    }
+    rejected = {
+        job.job_id
+        for bad, _ in translator.take_rejected()
+        if isinstance(bad.data, JobsData)
+        for job in bad.data.attributes.slurm_jobs
+    }
+    whole = [job for job in jobs if not job.job_step]
+    bad = {job.job_id for job in whole if not (job.job_id and cluster) or job.nodes in UNREADABLE}
+    ran = [
+        job
+        for job in whole
+        if job.job_id not in bad
+        and job.job_state != "PENDING"
+        and job.start_time
+        and "c[1-2]" in job.nodes
+    ]
+    of_nobody = {
+        job.job_id
+        for job in ran
+        if not job.user_name and job.end_time and job.job_state != "RUNNING"
+    }
+    assert out == {job.job_id for job in ran if job.user_name}
+    assert rejected == bad | of_nobody
+
+
+def records_in(envelope: Envelope) -> list[Any]:
+    """Return what is to be found again: jobs and errors of a sample, nodes, errors."""
+    match envelope.data:
+        case SampleData(attributes=sample):
+            jobs = {(job.job, job.epoch, job.user) for job in sample.jobs}
+            return [*jobs, *(error.detail for error in sample.errors)]
+        case SysinfoData(attributes=node):
+            return [node.node]
+        case ClusterData(attributes=cluster):
+            return sorted({n for nodes in cluster.nodes for t in nodes.names for n in expand(t)})
+        case None:
+            return [error.detail for error in envelope.errors]
+    return []
+
+
+@given(strategies.envelopes, st.sampled_from((None, "", "1500-01-01T00:00:00Z")))
+def test_envelopes_in_are_lines_out_and_rejected(whole: Envelope, time: str | None) -> None:
+    """Nothing is dropped without a reason, whatever the envelope holds."""
+    if time is not None:
+        whole = with_time(whole, time)
+    translator = SonarToCc(envelopes=False, all_jobs=True)
+    lines = list(translator.feed([whole]))
+    rejected = [bad for bad, _ in translator.take_rejected()]
+    if isinstance(whole.data, JobsData) and time is None:
+        return  # see above
+    out: list[Any] = [line.value for line in lines if line.field == "log"]
+    out += [line.tags for line in lines if line.name == "job_processes"]
+    out += [line.hostname for line in lines if line.name == "topology"]
+    for line in lines:
+        if line.name == "nodestate":
+            out += [node["hostname"] for node in json.loads(str(line.value))["nodes"]]
+    assert rejected == ([] if time is None else [whole])
+    assert len(out) == (len(records_in(whole)) if time is None else 0)
+
+
+def with_time(envelope: Envelope, time: str) -> Envelope:
+    """Return an envelope of another time."""
+    if envelope.data is None:
+        errors = tuple(replace(error, time=time) for error in envelope.errors)
+        return replace(envelope, errors=errors)
+    attributes = replace(envelope.data.attributes, time=time)
+    return replace(envelope, data=replace(envelope.data, attributes=attributes))
 
 
 RAN = replace(COMPLETED, user_name="ann")

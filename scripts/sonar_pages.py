@@ -323,8 +323,8 @@ Every metric carries the tags `cluster`, `hostname` and `type`, and the sample's
 increase of a counter since the node's last sample. It is absent for the first sample, after a
 reboot, if a counter decreased, and for a late sample; also for a sample that is more than
 `max_future` (10 minutes) ahead of the bridge's clock, which is logged: later samples grow by the
-one before it. A name that is invalid as a tag (for example,
-because it contains a newline) is percent-encoded.
+one before it. With `state`, gains continue after a restart of the bridge. A name that is invalid as
+a tag (for example, because it contains a newline) is percent-encoded.
 """
 
 _EVENTS = """\

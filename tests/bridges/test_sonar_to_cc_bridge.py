@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import functools
+import itertools
 import json
 import random
 import signal
@@ -22,6 +24,13 @@ from ccpipe.formats.sonar import (
     JobsData,
     JobsEnvelope,
     MetadataObject,
+    SampleAttributes,
+    SampleData,
+    SampleDisk,
+    SampleEnvelope,
+    SampleJob,
+    SampleProcess,
+    SampleSystem,
     SlurmJob,
 )
 from ccpipe.process.die_with_parent import die_with_parent
@@ -176,3 +185,91 @@ async def test_each_run_starts_once_and_stops_once_however_the_bridge_is_killed(
     collecting.cancel()
     await asyncio.wait({collecting})
     assert Counter(found) == expected
+
+
+SAMPLES = 60
+CADENCE = 10
+
+
+def sample(number: int, node: str) -> SampleEnvelope:
+    """Return a sample of a node, of which one job uses one of two processors."""
+    worker = SampleProcess(cmd="work", pid=7, cpu_time=CADENCE * number)
+    attributes = SampleAttributes(
+        at(CADENCE * number),
+        "fox.test",
+        node,
+        SampleSystem(
+            cpus=(CADENCE * number, 0),
+            disks=(SampleDisk("sda", 8, 0, (3 * number,) * 11),),
+        ),
+        (SampleJob(job=9, user="ann", processes=(worker,)),),
+    )
+    return SampleEnvelope(META, SampleData(attributes))
+
+
+async def collect_gains(site: Site, found: dict[tuple[str, str, int], Any]) -> None:
+    """Gather gains by metric, node and time: what is sent again must be the same."""
+    source = NatsSource(site=site, telemetry=Telemetry(), subjects=["metrics"], durable="test")
+    async with source:
+        async for batch in source:
+            for message in batch.records:
+                if message.name in ("io_reads", "job_cpu_used", "cpu_used"):
+                    if message.tags["type"] == "hwthread":
+                        continue
+                    key = message.name, message.hostname, message.time
+                    assert found.setdefault(key, message.value) == message.value
+            await batch.ack()
+
+
+def has(found: dict[tuple[str, str, int], Any], number: int) -> bool:
+    """Say whether a sample of both nodes was translated."""
+    time = (BASE + CADENCE * number) * 10**9
+    return all(("job_cpu_used", node, time) in found for node in ("c1", "c2"))
+
+
+async def test_gains_add_up_however_the_bridge_is_killed(
+    tmp_path: Path, nats_server: NatsServer, site: Site
+) -> None:
+    """SIGKILL at random while samples come: the first one after a restart has gains too."""
+    arguments = command("bridge", recipe(tmp_path))
+    env = environment(CCPIPE_BUS__SERVERS=nats_server.url, CCPIPE_CLUSTER=site.cluster)
+    found: dict[tuple[str, str, int], Any] = {}
+    nodes = ("c1", "c2")
+    collecting = asyncio.create_task(collect_gains(site, found))
+    async with NatsSink(site=site, telemetry=Telemetry(), codec=SonarCodec()) as sink:
+        while not sink.bus.is_connected:
+            await asyncio.sleep(0.01)
+        numbers = iter(range(SAMPLES + 1))
+        for _ in range(KILLS):
+            bridge = await asyncio.create_subprocess_exec(
+                *arguments, env=env, preexec_fn=die_with_parent
+            )
+            for number in itertools.islice(numbers, SAMPLES // KILLS):
+                await sink.write([sample(number, node) for node in nodes])
+                if number % 5 == 0:  # some are translated before the next kill, some are not
+                    await eventually(functools.partial(has, found, number))
+            bridge.send_signal(signal.SIGKILL)
+            await bridge.wait()
+        for number in numbers:
+            await sink.write([sample(number, node) for node in nodes])
+        bridge = await asyncio.create_subprocess_exec(
+            *arguments, env=env, preexec_fn=die_with_parent
+        )
+        await eventually(functools.partial(has, found, SAMPLES))
+    bridge.terminate()
+    assert await asyncio.wait_for(bridge.wait(), 60) == 0
+    collecting.cancel()
+    await asyncio.wait({collecting})
+    for node in nodes:
+        reads = [
+            value for (name, of, _), value in found.items() if (name, of) == ("io_reads", node)
+        ]
+        assert sum(reads) == 3 * SAMPLES
+        for metric in ("job_cpu_used", "cpu_used"):
+            used = {
+                time: v for (name, of, time), v in found.items() if (name, of) == (metric, node)
+            }
+            assert sorted(used) == [
+                (BASE + CADENCE * n) * 10**9 for n in range(metric == "cpu_used", SAMPLES + 1)
+            ]
+            assert all(value == 100 for time, value in used.items() if time > BASE * 10**9)

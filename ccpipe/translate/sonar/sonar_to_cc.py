@@ -1,7 +1,7 @@
 """Sonar's envelopes to ClusterCockpit's messages, as docs/sonar/metrics.md says."""
 
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ from ccpipe.pipeline import Translator
 from ccpipe.pipeline.state import StateStore
 from ccpipe.translate.sonar.sonar_metrics import MAX_FUTURE
 from ccpipe.translate.sonar.sonar_to_cc_jobs import NodeUse, Shared, job_of, uses_of
-from ccpipe.translate.sonar.sonar_to_cc_sample import NodeSamples
+from ccpipe.translate.sonar.sonar_to_cc_sample import NodeCounters, NodeSamples
 
 MAX_NODES = 50_000
 """Nodes whose last counters are remembered; the one that was silent longest is forgotten first."""
@@ -52,12 +52,17 @@ SPARE_SERIES = 20_000
 """Series beyond twice those in use at which their table is made anew, since jobs come and go."""
 SECOND = 10**9
 
+NodeKey = tuple[str, str]
+"""Cluster and node."""
+_PACKER = msgspec.msgpack.Encoder(enc_hook=list)
+"""Writes arrays as lists."""
+
 
 class SonarToCc(Translator):
     """Turns envelopes into lines: metrics, events and log lines.
 
     Counters become their increase, so it remembers each node's last sample. Of jobs it sends each
-    start and each stop once; with a `state` file also after a restart or SIGKILL.
+    start and each stop once. With a `state` file, both go on after a restart or SIGKILL.
     """
 
     takes = Envelopes
@@ -102,8 +107,9 @@ class SonarToCc(Translator):
             How far ahead of this machine's clock a sample may be: one beyond has no gains, and
             later ones grow by the samples before it.
         state
-            A file, on a local disk, that keeps which starts and stops were sent. Without it a
-            start is sent again after a restart.
+            A file, on a local disk, that keeps the nodes' counters, and which starts and stops
+            were sent. Without it, after a restart the first sample of each node has no gains, and
+            starts are sent again.
 
         """
         self.envelopes = envelopes
@@ -120,8 +126,13 @@ class SonarToCc(Translator):
         self._state = StateStore(state)
         self._jobs = Lifecycle(self._state, delay=round(stop_delay * SECOND))
         self._outbox = Outbox(self._state)
+        self._stored = self._state.table(
+            "node", tuple[str, str], NodeCounters, maximum=MAX_NODES, encode=_PACKER.encode
+        )
+        self._unstored: deque[tuple[int, NodeKey, NodeCounters]] = deque()
+        """Counters by the feed that they came with, until that is committed."""
         self._table = SeriesTable()
-        self._nodes: OrderedDict[tuple[str, str], NodeSamples] = OrderedDict()
+        self._nodes: OrderedDict[NodeKey, NodeSamples] = OrderedDict()
         self._live = 0  # series of these nodes
 
     @property
@@ -130,7 +141,13 @@ class SonarToCc(Translator):
         return self._outbox.oldest_held
 
     def commit(self, feed: int) -> None:
-        """Forget what was returned up to a feed: it is safe downstream; see ``Translator``."""
+        """Forget what was returned up to a feed: it is safe downstream; see ``Translator``.
+
+        Only now counters are stored: a sample that is delivered again has its gains again.
+        """
+        while self._unstored and self._unstored[0][0] <= feed:
+            _, key, counters = self._unstored.popleft()
+            self._stored.put(key, counters)
         self._outbox.commit(feed)
 
     def feed(self, records: Sequence[Envelope]) -> Lines:
@@ -220,11 +237,14 @@ class SonarToCc(Translator):
         node = self._nodes.pop(key, None)
         if node is not None:
             self._live -= node.series
+        before = node.counters if node else self._stored.get(key) or NodeCounters()
         if node is None or not node.fits(columns):
-            node = NodeSamples(*key, columns, node.counters if node else None)
+            node = NodeSamples(*key, columns, before)
         self._nodes[key] = node
         newest = self.clock() + self._max_future
         node.add(sample, time, columns, newest=newest, batch_only=not self.all_jobs)
+        if self._state.is_persistent and node.counters is not before:
+            self._unstored.append((self._outbox.feed + 1, key, node.counters))
         self._live += node.series
         if len(self._nodes) > MAX_NODES:
             _, gone = self._nodes.popitem(last=False)

@@ -90,11 +90,11 @@ class NodeSamples:
     """The state of one node: its last counters, and its series codes."""
 
     def __init__(
-        self, cluster: str, name: str, columns: LinesBuilder, counters: NodeCounters | None = None
+        self, cluster: str, name: str, columns: LinesBuilder, counters: NodeCounters
     ) -> None:
-        """Continue from `counters`; without, begin without a sample."""
+        """Continue from `counters`."""
         tags = {"cluster": cluster, "hostname": name, "type": "node"}
-        self.counters = counters or NodeCounters()
+        self.counters = counters
         self._tags = tags
         self._table = columns.table
         self._system_floats = _codes(columns, _SYSTEM_FLOATS, tags)

@@ -22,6 +22,7 @@ from ccpipe.formats.sonar import (
     ErrorObject,
     JobsData,
     SampleData,
+    SampleProcess,
     SlurmJob,
     SysinfoAttributes,
     SysinfoData,
@@ -30,7 +31,7 @@ from ccpipe.formats.sonar import (
 )
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.formats.sonar import strategies
-from tests.translate.sonar.sonar_samples import META, at
+from tests.translate.sonar.sonar_samples import META, at, job, sample, values
 from tests.translate.sonar.test_sonar_to_cc_jobs import COMPLETED, PENDING, RUNNING, envelope
 
 NOTHING = {"cpusAllocated": 0, "memoryAllocated": 0, "gpusAllocated": 0, "jobsRunning": 0}
@@ -298,6 +299,26 @@ def test_a_restart_sends_no_start_again(tmp_path: Path) -> None:
     third = SonarToCc(envelopes=False, state=state, stop_delay=Duration(0))
     assert functions(third.feed([running])) == []
     assert functions(third.feed([envelope(600, RAN)])) == ["stop_job"]
+
+
+def test_counters_grow_on_after_a_restart(tmp_path: Path) -> None:
+    """With a state; a sample whose output was not committed has its gains again."""
+    state = str(tmp_path / "state")
+    samples = [
+        sample(60 * n, cpus=(30 * n,), jobs=(job(SampleProcess(pid=1, cpu_time=30 * n)),))
+        for n in range(4)
+    ]
+    first = SonarToCc(envelopes=False, state=state)
+    first.feed([samples[0]])
+    first.feed([samples[1]])
+    first.commit(1)
+    del first  # killed before the second feed was written
+    for number in (1, 2, 3):
+        translator = SonarToCc(envelopes=False, state=state)
+        lines = translator.feed([samples[number]])
+        assert values(lines)["cpu_used"] == 50
+        assert values(lines, stype="job", stype_id="7")["job_cpu_used"] == 50
+        translator.commit(1)
 
 
 def test_without_a_state_a_restart_sends_a_start_again() -> None:

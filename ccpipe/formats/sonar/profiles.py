@@ -11,8 +11,9 @@ are this one with what their readers need: both read ``time_limit`` as Sonar wri
 
 `jobanalyzer` is for Jobanalyzer. It recomputes ``cpu_util`` only for a ``meta.version`` of three
 parts from 0.7.0 on: any other version is appended to one, as ``0.7.0+0-1-0`` for 0.1.0. Its HTTP
-interface refuses records without the fields that Sonar leaves out where they are zero, and samples
-without ``system`` and ``boot``. It drops envelopes of errors.
+interface refuses records without the fields that Sonar leaves out where they are zero, samples
+without ``system`` and ``boot``, and fields that Sonar removed: ``gres_detail`` and
+``minimum_cpus_per_node`` of a job. It drops envelopes of errors.
 
 `slurm-monitor` is for slurm-monitor. It refuses a message with anything but ``producer`` and
 ``version`` in ``meta``, and fails on an envelope of errors, which is therefore an error here. Of
@@ -40,7 +41,7 @@ from ccpipe.formats.sonar.types.cluster import ClusterAttributes, ClusterNodes, 
 from ccpipe.formats.sonar.types.envelope import ClusterData, Envelope, JobsData, SampleData
 from ccpipe.formats.sonar.types.extended import UINT64_MAX, UNSET, ExtendedUint
 from ccpipe.formats.sonar.types.job import JobsAttributes, SlurmJob
-from ccpipe.formats.sonar.types.meta import MetadataObject
+from ccpipe.formats.sonar.types.meta import ErrorObject, MetadataObject
 from ccpipe.formats.sonar.types.primitives import Record
 from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
@@ -97,11 +98,21 @@ _SONAR: Always = {
 }
 
 _JOBANALYZER: Always = _SONAR | {
+    MetadataObject: _fields("producer version"),
+    ErrorObject: _fields("time detail cluster node"),
+    SysinfoAttributes: _SONAR[SysinfoAttributes]
+    | _fields(
+        "time cluster node os_name os_release sockets cores_per_socket threads_per_core memory"
+    ),
+    SampleAttributes: _fields("time cluster node jobs"),
     SampleSystem: _SONAR[SampleSystem] | {"boot"},
     SampleGpu: _fields("index uuid"),
     SampleJob: _fields("job user epoch processes"),
+    JobsAttributes: _fields("time cluster slurm_jobs"),
     SlurmJob: _fields("job_id job_step job_name job_state submit_time start_time end_time"),
+    ClusterAttributes: _SONAR[ClusterAttributes] | _fields("time cluster"),
 }
+"""What its HTTP interface requires; see `_for_jobanalyzer` for what it refuses."""
 
 _SLURM_MONITOR: Always = _SONAR | {
     SampleGpu: _fields("index uuid"),
@@ -136,12 +147,21 @@ def _for_jobanalyzer(envelope: Envelope) -> Envelope:
     if isinstance(data, SampleData) and data.attributes.system is None:
         attributes = replace(data.attributes, system=SampleSystem())
         bare = replace(bare, data=replace(data, attributes=attributes))
+    if isinstance(data, JobsData):
+        jobs = tuple(map(_without_removed_fields, data.attributes.slurm_jobs))
+        bare = replace(bare, data=JobsData(replace(data.attributes, slurm_jobs=jobs)))
     version = bare.meta.version
     found = _OF_THREE_PARTS.match(version)
     if found and (int(found[1]), int(found[2])) >= _NEW_ENOUGH:
         return bare
     kept = re.sub(r"[^0-9A-Za-z-]", "-", version)
     return replace(bare, meta=replace(bare.meta, version=f"0.7.0+{kept}"))
+
+
+def _without_removed_fields(job: SlurmJob) -> SlurmJob:
+    if not job.gres_detail and not job.minimum_cpus_per_node:
+        return job
+    return replace(job, gres_detail=(), minimum_cpus_per_node=0)
 
 
 def _for_slurm_monitor(envelope: Envelope) -> Envelope:

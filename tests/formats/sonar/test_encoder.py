@@ -1,6 +1,7 @@
 """Envelopes to bytes: one line, deterministic, as each profile's reader takes it."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -170,6 +171,52 @@ def test_jobanalyzer_gets_a_samples_system_and_boot() -> None:
     attributes = tree(one(without), "jobanalyzer")["data"]["attributes"]
     assert (attributes["system"]["boot"], attributes["system"]["cpus"]) == ("", [])
     assert "system" not in tree(one(without), "sonar")["data"]["attributes"]
+
+
+REQUIRED_BY_JOBANALYZER = {
+    ".meta": "producer version",
+    ".sysinfo": "architecture cluster cores_per_socket cpu_model memory node numa_nodes os_name"
+    " os_release sockets threads_per_core time",
+    ".sysinfo.cards": "index uuid",
+    ".sample": "cluster node system time",
+    ".sample.errors": "cluster detail node time",
+    ".sample.system": "boot",
+    ".sample.system.gpus": "index uuid",
+    ".sample.system.disks": "major minor name stats",
+    ".sample.jobs": "epoch job user",
+    ".sample.jobs.processes.gpus": "index uuid",
+    ".job": "cluster time",
+    ".job.slurm_jobs": "end_time job_id job_state start_time submit_time",
+    ".cluster": "cluster time",
+    ".cluster.partitions": "name",
+}
+"""Keys of the structs in Sonar's ``newfmt/types.go``, version 0.18.3, that are not "omitempty"."""
+
+
+def objects(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the objects in a JSON value with their paths, as in the table above."""
+    if isinstance(value, list):
+        for item in value:
+            yield from objects(item, path)
+    elif isinstance(value, dict):
+        yield path, value
+        for key, item in value.items():
+            yield from objects(item, f"{path}.{key}")
+
+
+@given(envelopes)
+def test_jobanalyzer_gets_what_its_http_interface_requires(envelope: Envelope) -> None:
+    """No key is missing, and none is there that Sonar removed; otherwise it answers 422."""
+    try:
+        whole = tree(envelope, "jobanalyzer")
+    except EncodeError:
+        return  # an infinite performance_state
+    parts = list(objects(whole["meta"], ".meta"))
+    if "data" in whole:
+        parts += objects(whole["data"]["attributes"], "." + whole["data"]["type"])
+    for path, keys in parts:
+        assert set(REQUIRED_BY_JOBANALYZER.get(path, "").split()) <= set(keys), path
+        assert not {"gres_detail", "minimum_cpus_per_node"} & set(keys)
 
 
 def test_slurm_monitor_gets_a_partition_in_one_range() -> None:

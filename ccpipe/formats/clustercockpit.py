@@ -24,6 +24,15 @@ class Resource(msgspec.Struct, omit_defaults=True):
     configuration: str = ""
 
 
+class JobTag(msgspec.Struct, omit_defaults=True):
+    """A tag of a job: cc-backend's ``schema.Tag``."""
+
+    type: str = ""
+    name: str = ""
+    scope: str = ""
+    """Who sees it: ``admin``, or everybody."""
+
+
 class StartJob(msgspec.Struct, omit_defaults=True):
     """The event ``start_job``: cc-backend's ``schema.Job`` without what it computes itself."""
 
@@ -52,6 +61,7 @@ class StartJob(msgspec.Struct, omit_defaults=True):
     """MByte."""
     jobState: str = ""  # noqa: N815
     metaData: dict[str, str] = {}  # noqa: N815
+    tags: list[JobTag] | None = None
 
 
 class StopJob(msgspec.Struct, omit_defaults=True):

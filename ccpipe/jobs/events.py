@@ -8,13 +8,21 @@ import re
 
 import msgspec
 
-from ccpipe.formats.clustercockpit import Resource, StartJob, StopJob
+from ccpipe.formats.clustercockpit import JobTag, Resource, StartJob, StopJob
 from ccpipe.formats.lineprotocol.builder import valid_tag
 from ccpipe.jobs.job import Job
 from ccpipe.jobs.lifecycle import Function
 from ccpipe.message import Message, event
 
 SECOND = 10**9
+
+TAG = JobTag("source", "ccpipe", "admin")
+"""The tag of every start.
+
+cc-backend inserts a job with a tag into its table of jobs at once, and any other into a cache that
+it moves there every two minutes. A stop that meets this move leaves its job running for ever, and
+changes another job instead (1.5.4).
+"""
 
 
 def is_complete(job: Job) -> bool:
@@ -76,6 +84,7 @@ def start_job(job: Job) -> StartJob:
         requestedMemory=job.memory,
         jobState=job.state if job.has_ended else "",
         metaData={key: text for key, text in job.metadata.items() if text} | metadata,
+        tags=[TAG],
     )
 
 

@@ -51,6 +51,7 @@ def test_a_start_has_every_key() -> None:
             "jobName": "burn", "arrayTaskId": "0", "hetJobId": "6", "hetJobOffset": "0",
             "exitStatus": "137",
         },
+        "tags": [{"type": "source", "name": "ccpipe", "scope": "admin"}],
     }  # fmt: skip
     assert (start.time, start.tags["hostname"]) == ((BASE + 100) * SECOND, "n1")
 

@@ -33,6 +33,7 @@ START_KEYS = {
     "project": str, "startTime": int, "submitTime": int, "walltime": int, "numNodes": int,
     "numHwthreads": int, "numAcc": int, "smt": int, "shared": str, "monitoringStatus": int,
     "resources": list, "metaData": dict, "arrayJobId": int, "requestedMemory": int, "jobState": str,
+    "tags": list,
 }  # fmt: skip
 """What ``schema.Job`` of cc-lib knows, as Go decodes it with DisallowUnknownFields."""
 STOP_KEYS = {"jobId": int, "cluster": str, "startTime": int, "stopTime": int, "jobState": str}
@@ -110,6 +111,7 @@ def test_a_start_says_what_is_known() -> None:
         "partition": "all.q", "project": "astro", "walltime": 3600, "numHwthreads": 4,
         "numAcc": 4, "shared": "none", "arrayJobId": 77, "submitTime": NOW // SECOND,
         "requestedMemory": 8589, "jobState": "completed",
+        "tags": [{"type": "source", "name": "ccpipe", "scope": "admin"}],
         "metaData": {
             "jobName": "burn", "account": "sge", "category": master.category,
             "submitTime": str(NOW // SECOND), "pe": "mpi", "exitStatus": "0",

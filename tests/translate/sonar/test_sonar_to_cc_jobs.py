@@ -101,6 +101,7 @@ def test_a_job_starts_and_stops_once(translator: SonarToCc) -> None:
                 "walltime": 5400,
                 "submitTime": START - 50,
                 "requestedMemory": 4,
+                "tags": [{"type": "source", "name": "ccpipe", "scope": "admin"}],
                 "metaData": {
                     "jobName": "ångström",
                     "arrayTaskId": "1",

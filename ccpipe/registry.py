@@ -21,7 +21,7 @@ from ccpipe.errors import ConfigError, UsageError
 GROUPS = ("collectors", "sources", "codecs", "translators", "sinks")
 """Entry-point groups, without the prefix ``ccpipe.``."""
 
-NESTED = {"codec": "codecs"}
+NESTED = {"codec": "codecs", "publish": "sinks"}
 """Options that are themselves parts, with the group of each."""
 
 

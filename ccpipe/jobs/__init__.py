@@ -9,6 +9,7 @@ from ccpipe.jobs.events import is_complete, is_stop_of, message
 from ccpipe.jobs.job import PENDING, REQUEUED, RUNNING, Job, JobNode, is_final
 from ccpipe.jobs.lifecycle import REUSED, JobEvent, Lifecycle
 from ccpipe.jobs.outbox import Outbox
+from ccpipe.jobs.reported import JobReport, ReportedJobs, RunKey
 
 __all__ = [
     "PENDING",
@@ -18,8 +19,11 @@ __all__ = [
     "Job",
     "JobEvent",
     "JobNode",
+    "JobReport",
     "Lifecycle",
     "Outbox",
+    "ReportedJobs",
+    "RunKey",
     "is_complete",
     "is_final",
     "is_stop_of",

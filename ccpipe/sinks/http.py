@@ -67,7 +67,7 @@ class Response(NamedTuple):
     """Beginning of the body."""
 
     def __str__(self) -> str:
-        return f"{self.status} {self.reason}: {self.text}"
+        return f"{self.status} {self.reason}: {self.text[:EXCERPT]}"
 
 
 class HttpSink(Sink):
@@ -223,9 +223,10 @@ class HttpSink(Sink):
         body: bytes = b"",
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        excerpt: int = EXCERPT,
+        *,
+        max_bytes: int = EXCERPT,
     ) -> Response:
-        """Send one request; the response has up to `excerpt` bytes of the body.
+        """Send one request; of its response at most `max_bytes` are read.
 
         Raises
         ------
@@ -246,7 +247,7 @@ class HttpSink(Sink):
                 timeout=self._timeout(),
                 allow_redirects=False,  # a redirected POST would become a GET
             ) as answer:
-                text = (await _read(answer.content, excerpt)).decode(errors="replace").strip()
+                text = (await _read(answer.content, max_bytes)).decode(errors="replace").strip()
         except aiohttp.ConnectionTimeoutError:
             raise UnavailableError(f"{self._shown}{path}: the server does not respond") from None
         except TimeoutError:
@@ -292,10 +293,10 @@ class HttpSink(Sink):
         return context
 
 
-async def _read(content: aiohttp.StreamReader, limit: int) -> bytes:
+async def _read(content: aiohttp.StreamReader, max_bytes: int) -> bytes:
     """Read a body up to a limit."""
     body = b""
-    while len(body) < limit and (part := await content.read(limit - len(body))):
+    while len(body) < max_bytes and (part := await content.read(max_bytes - len(body))):
         body += part
     return body
 

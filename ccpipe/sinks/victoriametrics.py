@@ -117,7 +117,7 @@ class VictoriaMetricsSink(HttpSink):
             if the metrics are not those of a single-node store, which alone knows its disk.
 
         """
-        answer = await self.request("GET", "/metrics", excerpt=METRICS_BYTES)
+        answer = await self.request("GET", "/metrics", max_bytes=METRICS_BYTES)
         place = f"{self._shown}/metrics"
         if answer.status in ABOUT_US:
             raise DeniedError(f"{place}: {answer.status} {answer.reason} (needed by durable)")

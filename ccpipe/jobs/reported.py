@@ -1,0 +1,89 @@
+"""What a store of jobs should show: the jobs whose starts and stops it has confirmed.
+
+A store that loses some of them, such as one restored from a backup, shows other jobs as running
+than those that run. ``ReportedJobs`` keeps what was reported, and returns what must be reported
+again.
+"""
+
+from collections.abc import Container, Iterator
+
+import msgspec
+
+from ccpipe.errors import DataError
+from ccpipe.jobs.lifecycle import MAX_JOBS, Function
+from ccpipe.message import Kind, Message
+from ccpipe.pipeline.state import StateStore
+
+MAX_ENDED = 10_000
+"""Maximum number of jobs that ended of which the stop is kept; the oldest are dropped."""
+
+_FUNCTIONS: dict[str, Function] = {"start_job": "start_job", "stop_job": "stop_job"}
+
+
+class RunKey(msgspec.Struct, frozen=True):
+    """What identifies a run of a job."""
+
+    jobId: int  # noqa: N815 - cc-backend's keys
+    cluster: str = ""
+    startTime: int = 0  # noqa: N815
+    """Seconds since the epoch; 0 if a stop does not contain it."""
+
+
+class JobReport(msgspec.Struct, frozen=True):
+    """A start or a stop of a job as it was sent."""
+
+    function: Function
+    key: RunKey
+    payload: str
+    """JSON, as cc-backend reads it."""
+
+    @classmethod
+    def of(cls, message: Message) -> "JobReport":
+        """Return an event as a report; raises DataError if it is not a start or a stop."""
+        function = _FUNCTIONS.get(message.tags.get("function", ""))
+        if function is None:
+            raise DataError("expected function start_job or stop_job")
+        if message.name != "job" or message.kind is not Kind.EVENT:
+            raise DataError(f"expected an event job, got {message.name!r}")
+        try:
+            key = msgspec.json.decode(str(message.value), type=RunKey)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise DataError(f"not the payload of a {function}: {error}") from None
+        return cls(function, key, str(message.value))
+
+
+class ReportedJobs:
+    """The latest reported run of each job."""
+
+    def __init__(self, path: str = "") -> None:
+        """Keep them in a state file, which ``open()`` opens, or else in memory."""
+        self.state = StateStore(path)
+        self._running = self.state.table("running", tuple[str, int], JobReport, maximum=MAX_JOBS)
+        self._ended = self.state.table("ended", tuple[str, int], JobReport, maximum=MAX_ENDED)
+
+    def add(self, report: JobReport) -> None:
+        """Record what the store has confirmed."""
+        key = _job(report.key)
+        if report.function == "stop_job":
+            started = self._running.get(key)
+            if started and report.key.startTime in (0, started.key.startTime):
+                self._running.pop(key)
+                # with the start that the stop may lack
+                report = msgspec.structs.replace(report, key=started.key)
+            self._ended.put(key, report)
+        elif not ((ended := self._ended.get(key)) and ended.key == report.key):
+            self._running.put(key, report)  # not a start that is repeated after its stop
+
+    def start_of(self, key: RunKey) -> JobReport | None:
+        """Return the start of a job of which no stop was reported."""
+        started = self._running.get(_job(key))
+        return started if started and key.startTime in (0, started.key.startTime) else None
+
+    def differences(self, running: Container[RunKey]) -> Iterator[JobReport]:
+        """Yield what must be reported again to a store that shows these jobs as running."""
+        yield from [start for _, start in self._running.items() if start.key not in running]
+        yield from [stop for _, stop in self._ended.items() if stop.key in running]
+
+
+def _job(key: RunKey) -> tuple[str, int]:
+    return key.cluster, key.jobId

@@ -1,0 +1,248 @@
+"""Jobs at the real cc-backend, killed twice: each starts once and ends once, at its end."""
+
+import asyncio
+import contextlib
+import functools
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ccpipe.bus.codecs.sonar import SonarCodec
+from ccpipe.bus.nats.server import NatsServer
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.config import Bus, Site
+from ccpipe.formats.sonar import (
+    JobsAttributes,
+    JobsData,
+    JobsEnvelope,
+    MetadataObject,
+    SlurmJob,
+)
+from ccpipe.process.die_with_parent import die_with_parent
+from ccpipe.telemetry import Telemetry
+from tests.bridges.clustercockpit import CLUSTER, peer
+from tests.cli.command import command, environment
+from tests.conftest import eventually
+from tests.paths import ROOT, TEST_DATA
+from tests.sinks.test_cc_backend import RestBackend
+
+META = MetadataObject(producer="sonar", version="0.19.0")
+BASE = 1_795_170_000
+PARTS = 4
+"""Parts in which the jobs end: cc-backend is killed during the second and the third."""
+FIRST_OF_SLURM = 1_000_000_000
+
+STATES = {
+    "COMPLETED": "completed", "FAILED": "failed", "CANCELLED by 1000": "cancelled",
+    "TIMEOUT": "timeout", "OUT_OF_MEMORY": "out_of_memory", "NODE_FAIL": "node_fail",
+    "DEADLINE": "deadline", "PREEMPTED": "preempted", "BOOT_FAIL": "boot_fail",
+}  # fmt: skip
+
+
+class Run(NamedTuple):
+    """What cc-backend should show of a job."""
+
+    id: int
+    start: int
+    state: str
+    seconds: int
+
+
+class GridEngine:
+    """A job, every third a task of an array; every seventh is put back into the queue once."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.task = number // 3, number % 3
+        self.start, self.seconds = BASE + number, number % 5
+        self.is_failed = number % 11 == 0
+        self.again = 300 if number % 7 == 0 else 0
+
+    def record(self, start: int, end: int, failed: int, status: int) -> str:
+        """Return a line of the accounting file."""
+        job = f"all.q:node01:grp:ann:job:{self.number}:sge:0:{BASE}:{start}:{end}:{failed}:{status}"
+        rest = "0:0.004422:0.000000:4696.000000:0:0:0:0:539:1:0:16.000000:8:0:0:0:4:2:NONE"
+        return (
+            f"{job}:{rest}:defaultdepartment:NONE:1:{self.task}:0.0:0.0:0.0:NONE:0.0:NONE:0:0:0\n"
+        )
+
+    def records(self) -> str:
+        """Return all its lines."""
+        start, end = self.start + self.again, self.start + self.again + self.seconds
+        first = self.record(self.start, self.start + 120, 25, 0) if self.again else ""
+        return first + self.record(start, end, 0, int(self.is_failed))
+
+    def run(self) -> Run:
+        """Return it from its first start to its last end."""
+        id_ = self.number * 1_000_000 + self.task if self.task else self.number
+        state = "failed" if self.is_failed else "completed"
+        return Run(id_, self.start, state, self.again + self.seconds)
+
+
+class Slurm:
+    """A job of one of several nodes; two of three are seen running before they have ended."""
+
+    def __init__(self, number: int) -> None:
+        self.id = FIRST_OF_SLURM + number
+        self.start, self.seconds = BASE + number, number % 4
+        self.state = list(STATES)[number % len(STATES)]
+        self.is_seen_running = number % 3 != 0
+
+    def record(self, *, has_ended: bool) -> SlurmJob:
+        """Return what Slurm reports while it runs, or at its end."""
+        return SlurmJob(
+            job_id=self.id,
+            array_job_id=FIRST_OF_SLURM if self.id % 5 == 0 else 0,
+            user_name="ann",
+            partition="main",
+            submit_time=_time(self.start - 20),
+            start_time=_time(self.start),
+            nodes=("c[1-3]",) if self.id % 2 else ("c1",),
+            job_state=self.state if has_ended else "RUNNING",
+            end_time=_time(self.start + self.seconds) if has_ended else "",
+        )
+
+    def run(self) -> Run:
+        """Return its only run."""
+        return Run(self.id, self.start, STATES[self.state], self.seconds)
+
+
+def _time(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+class KilledBackend(RestBackend):
+    """cc-backend, which moves jobs out of its cache every second, so that stops meet that."""
+
+    def __init__(self, folder: Path, nats: str) -> None:
+        super().__init__(folder, nats)
+        path = folder / "config.json"
+        config = json.loads(path.read_text()) | {"cron": {"commit-job-worker": "1s"}}
+        path.write_text(json.dumps(config))
+
+    def runs(self) -> list[Run]:
+        """Return all jobs, those in the cache too."""
+        rows = self._query(
+            "SELECT job_id, start_time, job_state, duration FROM job"
+            " UNION ALL SELECT job_id, start_time, job_state, duration FROM job_cache"
+        )
+        return [Run(*row) for row in rows]
+
+    def has_more_than(self, jobs: int) -> bool:
+        """Return whether it has more than so many jobs."""
+        return len(self.runs()) > jobs
+
+    async def killed(self, seconds: float) -> None:
+        """Kill it, and start it again after a while."""
+        await self.__aexit__(None, None, None)
+        await asyncio.sleep(seconds)
+        await self.__aenter__()
+
+
+class Bridges(contextlib.AsyncExitStack):
+    """Bridges of one site, from shipped recipes; none of them ends by itself."""
+
+    def __init__(self, folder: Path, server: NatsServer) -> None:
+        super().__init__()
+        self.folder = folder
+        self.server = server
+        self.running: list[asyncio.subprocess.Process] = []
+        (folder / "ccpipe.toml").write_text(f'cluster = "{CLUSTER}"\n')
+
+    async def start(self, name: str, text: str, changes: dict[str, str]) -> None:
+        """Run a recipe after changes for this machine."""
+        for old, new in changes.items():
+            assert old in text
+            text = text.replace(old, new)
+        (self.folder / name).write_text(text)
+        bridge = await asyncio.create_subprocess_exec(
+            *command("bridge", self.folder / name, "--config", self.folder / "ccpipe.toml"),
+            env=environment(CCPIPE_BUS__SERVERS=self.server.url), preexec_fn=die_with_parent,
+        )  # fmt: skip
+        self.running.append(bridge)
+        self.push_async_callback(bridge.wait)
+        self.callback(self._end, bridge)
+
+    @staticmethod
+    def _end(bridge: asyncio.subprocess.Process) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            bridge.terminate()
+
+    async def start_all(self, url: str, *, over_nats: bool) -> None:
+        """Run Grid Engine's, Sonar's and cc-backend's, and one of node states from ``qhost``."""
+        own = {'"/var/lib/ccpipe/': f'"{self.folder}/'}
+        accounting = {
+            '"/opt/sge/default/common/': f'"{self.folder}/',
+            '# poll = "5s"': 'poll = "1s"',
+        }
+        jobs = {"http://127.0.0.1:8080": url, "/etc/ccpipe/cc-backend.jwt": f"{self.folder}/token"}
+        if over_nats:
+            jobs["# publish"] = "publish"
+        for name, changes in [
+            ("gridengine.toml", own | accounting), ("sonar-to-cc.toml", own),
+            ("cc-backend.toml", own | jobs),
+        ]:  # fmt: skip
+            await self.start(name, (ROOT / "bridges" / name).read_text(), changes)
+        await self.start("nodes.toml", NODES, {})
+
+
+NODES = f"""
+[source]
+use = "qstat"
+command = ["cat", "{TEST_DATA}/gridengine/qhost-j-q-F.xml"]
+poll = "2s"
+[[translate]]
+use = "select"
+names = ["nodestate"]
+[sink]
+use = "nats"
+"""
+
+
+async def publish(sink: NatsSink, jobs: list[Slurm], *, has_ended: bool) -> None:
+    """Publish what Slurm reports of some jobs."""
+    for start in range(0, len(jobs), 50):
+        records = tuple(job.record(has_ended=has_ended) for job in jobs[start : start + 50])
+        latest = max(job.start for job in jobs) + (10 if has_ended else 0)
+        await sink.write(
+            [JobsEnvelope(META, JobsData(JobsAttributes(_time(latest), CLUSTER, records)))]
+        )
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("way", ["rest", "nats"])
+@pytest.mark.parametrize("jobs", [200, pytest.param(2000, marks=pytest.mark.long)])
+async def test_every_job_starts_once_and_ends_once_while_cc_backend_is_killed(
+    tmp_path: Path, nats_server: NatsServer, jobs: int, way: str
+) -> None:
+    """Jobs of two schedulers, by the recipes as they stand, over REST and over its NATS API."""
+    peer("cc-backend")
+    of_grid_engine = [GridEngine(number) for number in range(3, jobs // 2 + 3)]
+    of_slurm = [Slurm(number) for number in range(jobs // 2)]
+    expected = {each.run() for each in of_grid_engine} | {each.run() for each in of_slurm}
+    assert len(expected) == jobs
+    site = Site(cluster=CLUSTER, bus=Bus(servers=[nats_server.url]))
+    sink = NatsSink(site=site, telemetry=Telemetry(), codec=SonarCodec())
+    backend = KilledBackend(tmp_path, nats_server.url if way == "nats" else "")
+    async with backend, Bridges(tmp_path, nats_server) as bridges, sink:
+        (tmp_path / "token").write_text(await backend.token())
+        await bridges.start_all(backend.url, over_nats=way == "nats")
+        await eventually(lambda: sink.bus.is_connected)
+        for part in range(PARTS):
+            ended = of_slurm[part::PARTS]
+            await publish(sink, [job for job in ended if job.is_seen_running], has_ended=False)
+            enough = len(backend.runs()) + jobs // 20
+            killing = asyncio.create_task(backend.killed(3)) if part in (1, 2) else None
+            with (tmp_path / "accounting").open("a") as accounting:
+                accounting.writelines(job.records() for job in of_grid_engine[part::PARTS])
+            await publish(sink, ended, has_ended=True)
+            if killing is not None:
+                await killing
+            await eventually(functools.partial(backend.has_more_than, enough), 300)
+        await eventually(lambda: set(backend.runs()) >= expected, 600)
+        assert sorted(backend.runs()) == sorted(expected)
+        expected_nodes = {("node01", "allocated", 3, 3), ("node02", "allocated", 4, 4)}
+        await eventually(lambda: backend.nodes() >= expected_nodes)
+        assert [bridge.returncode for bridge in bridges.running] == [None] * 4

@@ -131,7 +131,7 @@ class CcBackendSink(HttpSink):
         self._reported.state.close()
 
     async def write(self, records: Sequence[Message]) -> None:
-        """JobReport starts and stops of jobs, and the latest state of each node.
+        """Report starts and stops of jobs, and the latest state of each node.
 
         Raises
         ------

@@ -4,6 +4,8 @@ import bz2
 import gzip
 import io
 import lzma
+import os
+import stat
 import sys
 import zlib
 from bisect import bisect_left
@@ -88,7 +90,7 @@ def open_stream(path: Path) -> Iterator[ReadableStream]:
     Raises
     ------
     MissingInputError
-        if the file cannot be opened.
+        if the file cannot be opened, or need not end: a named pipe or a device.
     UsageError
         if the path looks like an option.
     MissingExtra
@@ -103,11 +105,30 @@ def open_stream(path: Path) -> Iterator[ReadableStream]:
     if str(path).startswith("-"):
         raise UsageError(f"unknown option {path}; a file of that name is ./{path}")
     try:
+        _require_end(path)
         file = open_file(path)
     except OSError as error:
         raise MissingInputError(f"{path}: {error.strerror}") from None
     with file:
         yield cast("io.BufferedReader", file)
+
+
+def _require_end(path: Path) -> None:
+    """Refuse a named pipe, which nobody may write to, and a device such as ``/dev/zero``.
+
+    Pipes that are open already, such as ``/dev/fd/63`` of a shell's ``<(command)``, end with their
+    writer.
+    """
+    if str(path).startswith(_OPEN_ALREADY) or str(path) == os.devnull or not path.exists():
+        return
+    mode = path.stat().st_mode
+    if stat.S_ISFIFO(mode):
+        raise MissingInputError(f"{path}: a named pipe; give it as standard input: - < {path}")
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise MissingInputError(f"{path}: a device, not a file")
+
+
+_OPEN_ALREADY = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 
 
 def open_file(path: Path) -> BinaryIO:

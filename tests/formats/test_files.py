@@ -1,6 +1,7 @@
 """``ccpipe.formats.files``: block by block gives what decoding at once gives."""
 
 import functools
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -194,3 +195,23 @@ def test_what_cannot_be_opened_is_refused_by_name(name: str, tmp_path: Path) -> 
         open_stream(path),
     ):
         pytest.fail("it was opened")
+
+
+def test_an_input_without_an_end_is_refused(tmp_path: Path) -> None:
+    """Nobody may write to a named pipe, and a device may go on for ever; an open pipe ends."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path, text in ((pipe, "a named pipe; give it as standard input"), (ZERO, "a device")):
+        with pytest.raises(MissingInputError, match=text), open_stream(path):
+            pass
+    reading, writing = os.pipe()
+    os.write(writing, b"m value=1 5\n")
+    os.close(writing)
+    with open_stream(Path(f"/dev/fd/{reading}")) as stream:
+        assert read_full(stream, 100) == b"m value=1 5\n"
+    os.close(reading)
+    with open_stream(Path(os.devnull)) as stream:
+        assert read_piece(stream) == b""
+
+
+ZERO = Path("/dev/zero")

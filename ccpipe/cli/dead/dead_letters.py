@@ -2,6 +2,7 @@
 
 import contextlib
 import fnmatch
+import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,11 +75,13 @@ class FileDeadLetters:
     """Dead letters in a file; replayed ones are recorded in a file beside it."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file at `path`; raises MissingInputError if it cannot be opened."""
+        """Read the file at `path`; raises MissingInputError if it is not a file to be opened."""
         self.path = path
         self.journal = path.with_name(f"{path.name}.replayed")
         self.damaged = self.replayed = 0
         try:
+            if not stat.S_ISREG(path.stat().st_mode):  # positions in it are the letters' IDs
+                raise MissingInputError(f"{path}: not a regular file")
             self._file = path.open("rb")
         except OSError as error:
             raise MissingInputError(f"{path}: {error.strerror}") from None

@@ -1,5 +1,6 @@
 """The dead letters that a command is about: filters, and those of a file."""
 
+import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -109,3 +110,11 @@ async def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path) -> None
     with pytest.raises(CreateError, match="replayed: Is a directory"):
         await kept.remove([letter])
     kept.close()
+
+
+def test_only_a_regular_file_holds_dead_letters(tmp_path: Path) -> None:
+    """Positions in it are their IDs; a pipe or a device would never end."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(MissingInputError, match="not a regular file"):
+            FileDeadLetters(path)

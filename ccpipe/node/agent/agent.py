@@ -31,6 +31,7 @@ from ccpipe.node.agent.parts import AgentParts
 from ccpipe.node.agent.profiles import with_profile
 from ccpipe.node.agent.responder import Responder
 from ccpipe.node.agent.spooling import SpoolReplay, open_replay, spooling
+from ccpipe.node.linux.nvml import RELEASE
 from ccpipe.node.sampling.sampler import Sampler
 from ccpipe.pipeline import Limits, Sink, Stages, run
 from ccpipe.process.background import background
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from ccpipe.formats.sonar import Envelope
 
 log = logging.getLogger(__name__)
+
+RELEASE_SECONDS = 120
+"""Time for which NVML is not used after SIGUSR1."""
 
 LOG = Limits(age=1.0, memory=4 * 2**20, grace=0.5)
 
@@ -126,6 +130,8 @@ class Agent:
                 loop = asyncio.get_running_loop()
                 loop.add_signal_handler(signal.SIGHUP, self._reload_asked.set)
                 stack.callback(loop.remove_signal_handler, signal.SIGHUP)
+                loop.add_signal_handler(signal.SIGUSR1, _release_nvml)
+                stack.callback(loop.remove_signal_handler, signal.SIGUSR1)
                 await stack.enter_async_context(self._logging(bus))
                 await bus.connect_in_background()
                 await self._begin_service(stack, bus, stop)
@@ -435,3 +441,9 @@ async def _until_one_fails(
 async def _end(task: "asyncio.Task[None]") -> None:
     task.cancel()
     await asyncio.wait({task})
+
+
+def _release_nvml() -> None:
+    """Let go of NVIDIA's cards for a while, on SIGUSR1."""
+    log.info("SIGUSR1: NVML is released for %d s, from the next sample on", RELEASE_SECONDS)
+    RELEASE.begin(RELEASE_SECONDS)

@@ -14,11 +14,14 @@ from typing import Any
 
 from ccpipe.errors import DataError
 from ccpipe.node.controls.control import Control, ControlChange, Tags, device, joined, quantity
-from ccpipe.node.linux.nvml import Driver
+from ccpipe.node.linux.nvml import RELEASE, Driver
 
 _CARD = "accelerator"
 _LIKWID_CARD = "nvidia_gpu"
 _MILLI = 1000.0
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0}
+MAX_RELEASE = 3600
+"""Maximum time for which NVML is released by a request, in seconds."""
 _WATTS = {"": 1.0, "W": 1.0, "mW": 1e-3, "kW": 1e3}
 
 _LIMIT = "power_limit"
@@ -76,6 +79,11 @@ class NvmlLimits:
         for name, (about, _) in _READERS.items():
             put = self.put if name == _LIMIT else None
             found[f"nvml.{name}"] = Control(about, functools.partial(self.get, name), put, _CARD)
+        found["nvml.release"] = Control(
+            "seconds for which this program does not use NVML, so that cards can be reset",
+            lambda _: f"{RELEASE.seconds_left:.0f}",
+            _put_release,
+        )
         return found
 
     def report(self, tags: Tags) -> str:
@@ -161,6 +169,19 @@ class NvmlLimits:
         except nvml.NVMLError as error:
             code = _ERRNO.get(error.value, errno.EIO)
             raise OSError(code, f"NVML: {error}") from error
+        finally:
+            self._driver.reset()  # between requests, others may reset the cards
+
+
+def _put_release(value: str, tags: Tags) -> ControlChange:
+    """Release NVML for a time, or use it again."""
+    device(tags, "node", {})
+    seconds = quantity(value, _SECONDS)
+    if seconds > MAX_RELEASE:
+        raise DataError(f"{seconds:g} s is more than {MAX_RELEASE} s")
+    before = f"{RELEASE.seconds_left:.0f}"
+    RELEASE.begin(seconds)
+    return ControlChange(before, f"{seconds:g}")
 
 
 _ERRNO = {3: errno.EOPNOTSUPP, 4: errno.EPERM}

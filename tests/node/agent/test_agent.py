@@ -206,6 +206,18 @@ async def test_a_reload_loses_no_slot_and_changes_what_is_published(node: Node) 
     assert set(slots[1:-1]) <= rates  # the first has none, and the last may have come too late
 
 
+async def test_sigusr1_releases_the_gpus_and_loses_no_slot(node: Node) -> None:
+    """It is logged, and the other metrics go on."""
+    await node.start()
+    await node.samples(1)
+    assert node.process is not None
+    node.process.send_signal(signal.SIGUSR1)
+    await eventually(lambda: bool(node.log("SIGUSR1: NVML is released for 120 s")))
+    await node.samples(2)
+    assert await node.stop() == 0
+    assert node.missing(node.slots()) == 0
+
+
 async def test_a_wrong_configuration_changes_nothing(node: Node) -> None:
     """It is reported with its key path, on the bus too, and the current one is kept."""
     await node.start()

@@ -9,6 +9,7 @@ import pytest
 from ccpipe.errors import DataError, UsageError
 from ccpipe.node.controls.control import Control, ControlChange
 from ccpipe.node.controls.nvml import NvmlLimits
+from ccpipe.node.linux.nvml import RELEASE
 from tests.node.fake_nvml import GPU_IS_LOST, NO_PERMISSION, Card, Fails, install
 
 FIRST, SECOND = "00000000:17:00.0", "00000000:65:00.0"
@@ -127,3 +128,27 @@ def test_a_lost_card_is_an_error_of_the_system(
     cards[0].answers["GetPowerManagementLimit"] = Fails(GPU_IS_LOST)
     with pytest.raises(OSError, match="NVML"):
         controls["nvml.power_limit"].get(of(FIRST))
+
+
+def test_release_is_set_and_read_in_seconds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cards: list[Card]
+) -> None:
+    """Meanwhile nothing asks the cards; 0 ends it. Between requests NVML is not in use."""
+    library = install(monkeypatch, tmp_path, *cards)
+    controls = NvmlLimits(root=str(tmp_path)).controls()
+    release = controls["nvml.release"]
+    assert release.put is not None
+    assert controls["nvml.power_limit"].get(of(FIRST)) == "500"
+    assert library.begun == library.ended == 1
+    try:
+        assert release.put("2m", {}) == ControlChange("0", "120")
+        assert release.get({}) in {"119", "120"}
+        with pytest.raises(OSError, match="NVML is released"):
+            controls["nvml.power_limit"].get(of(FIRST))
+        assert library.begun == 1
+        with pytest.raises(DataError, match="more than 3600 s"):
+            release.put("2000m", {})
+    finally:
+        RELEASE.begin(0)
+    assert release.get({}) == "0"
+    assert controls["nvml.power_limit"].get(of(FIRST)) == "500"

@@ -119,13 +119,19 @@ class Nvidia:
     ----------
     exclude
         Cards to exclude, as shell patterns for the PCI address or the UUID.
+    release_when_idle
+        Let go of the driver after each sample in which no process used a card, so that cards can be
+        reset or partitioned at any time. Enable the driver's persistence mode with it.
     root
         Root of the file system in which the driver is searched.
 
     """
 
-    def __init__(self, *, exclude: Sequence[str] = (), root: str = "/") -> None:
+    def __init__(
+        self, *, exclude: Sequence[str] = (), release_when_idle: bool = False, root: str = "/"
+    ) -> None:
         self._exclude = exclude
+        self._release_when_idle = release_when_idle
         self._driver = Driver(root)
         self._energy: dict[str, tuple[float, float]] = {}  # joules and time, by card
         self.soft = SoftErrors("nvidia")
@@ -142,7 +148,7 @@ class Nvidia:
 
         """
         nvml, count = self._driver.cards()
-        is_lost = False
+        is_lost, processes = False, 0.0
         for index in range(count):
             try:
                 card = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -151,6 +157,7 @@ class Nvidia:
                 if any(proc.matches(name, self._exclude) for name in (address, uuid)):
                     continue
                 for name, tags, value in self._card(nvml, card, address):
+                    processes += value if name.endswith("_processes") else 0
                     complete = {"type": "accelerator", "type-id": address, **tags}
                     yield metric(name, _as_declared(name, value), time=time, tags=complete)
             except nvml.NVMLError as error:
@@ -158,6 +165,8 @@ class Nvidia:
                 is_lost = is_lost or error.value in _codes(nvml, FATAL)
         if is_lost:
             self._driver.renew()  # a card that was reset answers to a new handle only
+        elif self._release_when_idle and not processes:
+            self._driver.reset()
 
     def _card(
         self, nvml: Any, card: Any, address: str

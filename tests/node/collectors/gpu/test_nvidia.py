@@ -230,6 +230,20 @@ def test_card_that_needs_the_driver_anew_gets_it(
     assert len(caplog.records) == collector.soft.count == 1
 
 
+def test_idle_cards_are_let_go_when_it_is_asked_for(load: Load, tmp_path: Path) -> None:
+    """So that somebody can reset them; not while a process uses one."""
+    library = load(full(), full(SECOND))
+    collector = Nvidia(root=str(tmp_path), release_when_idle=True)
+    whole = list(collector.collect(0))
+    assert (library.begun, library.ended) == (1, 0)
+    for card in library.cards:
+        for kind in ("Compute", "MPSCompute"):
+            card.answers[f"Get{kind}RunningProcesses_v3"] = []
+    for number in range(1, 3):
+        assert len(list(collector.collect(number))) >= len(whole)
+        assert (library.begun, library.ended) == (number, number)
+
+
 def test_link_counter_that_is_not_supported_hides_no_other(load: Load, tmp_path: Path) -> None:
     """Each counter is read by itself; a sum over some links only would be wrong."""
     card = full()

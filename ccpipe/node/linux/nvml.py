@@ -2,14 +2,19 @@
 
 import contextlib
 import errno
+import functools
 import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from ccpipe.errors import MissingExtra
 from ccpipe.node.linux import proc
 
+T = TypeVar("T")
+Note = Callable[[str], None]
+"""Takes what went wrong."""
 RENEW_SECONDS = 60.0
 """Minimum time between two initialisations because of a lost card."""
 
@@ -112,3 +117,52 @@ class Driver:
                 raise OSError(errno.ENODEV, f"NVML: {error}") from error
             self._nvml = pynvml
         return self._nvml
+
+
+def supported(
+    nvml: Any,
+    reading: Callable[[Any, Any], Iterator[T]],
+    card: Any,
+    note: Note = lambda _: None,
+) -> Iterator[T]:
+    """Yield the values of a reading; stops if the card does not support it, or it fails.
+
+    Failures other than a lack of support are passed to `note`.
+
+    Raises
+    ------
+    NVMLError
+        if the card or the driver is lost: nothing more needs to be asked of it.
+
+    """
+    try:
+        yield from reading(nvml, card)
+    except nvml.NVMLError as error:
+        if error.value in codes(nvml, FATAL):
+            raise
+        if error.value not in codes(nvml, UNSUPPORTED):
+            note(f"{_name(reading)}: {error}")
+
+
+def _name(reading: Any) -> str:
+    """Return the name of a reading for the log."""
+    return str(getattr(reading, "func", reading).__name__).strip("_").replace("_", " ")
+
+
+FATAL = (
+    "GPU_IS_LOST", "RESET_REQUIRED", "UNINITIALIZED", "DRIVER_NOT_LOADED",
+    "LIB_RM_VERSION_MISMATCH",
+)  # fmt: skip
+"""Errors after which a card or the driver answers nothing more until it is initialised again."""
+UNSUPPORTED = (
+    "NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "INVALID_ARGUMENT", "NOT_FOUND", "NO_DATA",
+    "ARGUMENT_VERSION_MISMATCH", "DEPRECATED",
+)  # fmt: skip
+"""Errors by which a card, or an older driver, says that it does not have what was asked for."""
+
+
+@functools.cache
+def codes(nvml: Any, names: tuple[str, ...]) -> frozenset[int]:
+    """Return the codes of errors; an older nvidia-ml-py knows fewer."""
+    found = (getattr(nvml, f"NVML_ERROR_{name}", None) for name in names)
+    return frozenset(code for code in found if code is not None)

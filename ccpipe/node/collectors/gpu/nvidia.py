@@ -4,17 +4,18 @@ A card is identified by its PCI address, ``00000000:C1:00.0``, which does not ch
 card fails. Metric names follow cc-metric-collector, and so does the unit of memory, 2²⁰ bytes. If a
 card is partitioned (MIG), each instance is also reported, with ``stype=mig`` and its UUID. Values
 that a card does not support are omitted; a lost card does not affect the others. Performance state
-and ECC mode, which cc-metric-collector sends as text, are numbers.
+and ECC mode, which cc-metric-collector sends as text, are numbers. Limits, highest clocks, modes
+and error counters are read once a minute; samples in between repeat them.
 """
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from ccpipe.message import Message, Uint, metric
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.nvml import Driver
+from ccpipe.node.linux.nvml import FATAL, UNSUPPORTED, Driver, Note, codes, supported
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.soft_errors import SoftErrors
 
@@ -108,8 +109,9 @@ METRICS = (
 _MBYTE = 2**20
 _KINDS = {row.name: row.kind for row in METRICS}
 _Values = Iterator[tuple[str, float]]
-Note = Callable[[str], None]
-"""Takes what went wrong."""
+_Tagged = Iterator[tuple[str, dict[str, str], float]]
+SLOW_SECONDS = 60
+"""Time between two readings of what changes rarely; samples in between repeat it."""
 
 
 class Nvidia:
@@ -134,6 +136,7 @@ class Nvidia:
         self._release_when_idle = release_when_idle
         self._driver = Driver(root)
         self._energy: dict[str, tuple[float, float]] = {}  # joules and time, by card
+        self._slow: dict[str, _Slow] = {}  # by card
         self.soft = SoftErrors("nvidia")
 
     def collect(self, time: int) -> Iterator[Message]:
@@ -156,37 +159,67 @@ class Nvidia:
                 uuid = nvml.nvmlDeviceGetUUID(card)
                 if any(proc.matches(name, self._exclude) for name in (address, uuid)):
                     continue
-                for name, tags, value in self._card(nvml, card, address):
+                for name, tags, value in self._card(nvml, card, address, time):
                     processes += value if name.endswith("_processes") else 0
                     complete = {"type": "accelerator", "type-id": address, **tags}
                     yield metric(name, _as_declared(name, value), time=time, tags=complete)
             except nvml.NVMLError as error:
                 self.soft.note(f"card {index}: {error}")
-                is_lost = is_lost or error.value in _codes(nvml, FATAL)
+                is_lost = is_lost or error.value in codes(nvml, FATAL)
         if is_lost:
+            self._slow.clear()
             self._driver.renew()  # a card that was reset answers to a new handle only
         elif self._release_when_idle and not processes:
             self._driver.reset()
 
-    def _card(
-        self, nvml: Any, card: Any, address: str
-    ) -> Iterator[tuple[str, dict[str, str], float]]:
+    def _card(self, nvml: Any, card: Any, address: str, time: int) -> _Tagged:
         def note(text: str) -> None:
             self.soft.note(f"card {address}: {text}")
 
-        for reading in (*_READINGS, self._energy_of(address)):
+        for reading in _READINGS:
             for name, value in supported(nvml, reading, card, note):
                 yield name, {}, value
-        yield from _links(nvml, card, note)
+        slow = self._slow.get(address)
+        if slow is None or not 0 <= time - slow.time < SLOW_SECONDS * 10**9:
+            links = list(_active_links(nvml, card, note))
+            slow = _Slow(time, links, [*_slow_values(nvml, card, links, note)])
+            self._slow[address] = slow
+        yield from slow.values
+        yield from self._counters(nvml, card, address, slow.links, note)
         for part in parts(nvml, card, note):
             tags = {"stype": "mig", "stype-id": nvml.nvmlDeviceGetUUID(part)}
             for reading in _READINGS_OF_PARTS:
                 for name, value in supported(nvml, reading, part, note):
                     yield name, tags, value
 
-    def _energy_of(self, address: str) -> Callable[[Any, Any], _Values]:
+    def _counters(
+        self, nvml: Any, card: Any, address: str, links: Sequence[int], note: Note
+    ) -> _Tagged:
+        """Yield what one call gives, and by calls of their own what it does not give."""
+        answers = dict(supported(nvml, functools.partial(_fields, links), card, note))
+        energy = answers.get((nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0))
+        for name, value in supported(nvml, self._energy_of(address, energy), card, note):
+            yield name, {}, value
+        for name, (policy, _) in _VIOLATIONS.items():
+            nanoseconds = answers.get((getattr(nvml, f"NVML_FI_DEV_PERF_POLICY_{policy}"), 0))
+            if nanoseconds is not None:
+                yield name, {}, nanoseconds / 1e9
+            else:
+                for _, value in supported(nvml, _violation(name, policy), card, note):
+                    yield name, {}, value
+        for link in links:
+            tags = {"stype": "nvlink", "stype-id": str(link)}
+            for name, (way, _) in _NVLINK_TRAFFIC.items():
+                field = getattr(nvml, f"NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_{way}")
+                if (field, link) in answers:
+                    yield name, tags, answers[field, link] * 1024
+
+    def _energy_of(self, address: str, known: int | None) -> Callable[[Any, Any], _Values]:
         def energy(nvml: Any, card: Any) -> _Values:
-            joules, now = nvml.nvmlDeviceGetTotalEnergyConsumption(card) / 1000, monotonic()
+            millijoules = known
+            if millijoules is None:
+                millijoules = nvml.nvmlDeviceGetTotalEnergyConsumption(card)
+            joules, now = millijoules / 1000, monotonic()
             last = self._energy.get(address)
             self._energy[address] = joules, now
             yield "nv_energy_abs", joules
@@ -197,65 +230,49 @@ class Nvidia:
         return energy
 
 
-def _links(nvml: Any, card: Any, note: Note) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yield the errors and traffic of each link, and the sums of errors over all links."""
+class _Slow(NamedTuple):
+    """What changes rarely of a card, and takes long to read."""
+
+    time: int
+    """The slot of the reading."""
+    links: list[int]
+    values: list[tuple[str, dict[str, str], float]]
+
+
+def _slow_values(nvml: Any, card: Any, links: Sequence[int], note: Note) -> _Tagged:
+    """Yield limits, modes and error counters, and the sums of errors over all links."""
+    for reading in _SLOW_READINGS:
+        for name, value in supported(nvml, reading, card, note):
+            yield name, {}, value
     counted: dict[str, list[float]] = {name: [] for name in _NVLINK_ERRORS}
-    links = list(_active_links(nvml, card, note))
     for link in links:
         tags = {"stype": "nvlink", "stype-id": str(link)}
-        for reading in (*map(_nvlink_error, _NVLINK_ERRORS), _nvlink_traffic):
-            for name, value in supported(nvml, functools.partial(reading, link), card, note):
-                counted.get(name, []).append(value)
+        for of_link in map(_nvlink_error, _NVLINK_ERRORS):
+            for name, value in supported(nvml, functools.partial(of_link, link), card, note):
+                counted[name].append(value)
                 yield name, tags, value
     for name, values in counted.items():
         if links and len(values) == len(links):  # a sum over some of them would be wrong
             yield f"{name}_sum", {}, sum(values)
 
 
-def supported(
-    nvml: Any, reading: Callable[[Any, Any], _Values], card: Any, note: Note = lambda _: None
-) -> _Values:
-    """Yield the values of a reading; stops if the card does not support it, or it fails.
-
-    Failures other than a lack of support are passed to `note`.
-
-    Raises
-    ------
-    NVMLError
-        if the card or the driver is lost: nothing more needs to be asked of it.
-
-    """
-    try:
-        yield from reading(nvml, card)
-    except nvml.NVMLError as error:
-        if error.value in _codes(nvml, FATAL):
-            raise
-        if error.value not in _codes(nvml, _UNSUPPORTED):
-            note(f"{_name(reading)}: {error}")
-
-
-def _name(reading: Any) -> str:
-    """Return the name of a reading for the log."""
-    return str(getattr(reading, "func", reading).__name__).strip("_").replace("_", " ")
-
-
-FATAL = (
-    "GPU_IS_LOST", "RESET_REQUIRED", "UNINITIALIZED", "DRIVER_NOT_LOADED",
-    "LIB_RM_VERSION_MISMATCH",
-)  # fmt: skip
-"""Errors after which a card or the driver answers nothing more until it is initialised again."""
-_UNSUPPORTED = (
-    "NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "INVALID_ARGUMENT", "NOT_FOUND", "NO_DATA",
-    "ARGUMENT_VERSION_MISMATCH", "DEPRECATED",
-)  # fmt: skip
-"""Errors by which a card, or an older driver, says that it does not have what was asked for."""
-
-
-@functools.cache
-def _codes(nvml: Any, names: tuple[str, ...]) -> frozenset[int]:
-    """Return the codes of errors; an older nvidia-ml-py knows fewer."""
-    found = (getattr(nvml, f"NVML_ERROR_{name}", None) for name in names)
-    return frozenset(code for code in found if code is not None)
+def _fields(links: Sequence[int], nvml: Any, card: Any) -> Iterator[tuple[tuple[int, int], int]]:
+    """Yield the values of many fields, by field and link, that one call gives."""
+    wanted = [(nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0)]
+    wanted += [
+        (getattr(nvml, f"NVML_FI_DEV_PERF_POLICY_{policy}"), 0)
+        for policy, _ in _VIOLATIONS.values()
+    ]
+    wanted += [
+        (getattr(nvml, f"NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_{way}"), link)
+        for link in links
+        for way, _ in _NVLINK_TRAFFIC.values()
+    ]
+    for (field, scope), found in zip(
+        wanted, nvml.nvmlDeviceGetFieldValues(card, wanted), strict=True
+    ):
+        if found.nvmlReturn == nvml.NVML_SUCCESS:
+            yield (field, scope), found.value.ullVal
 
 
 def _as_declared(name: str, value: float) -> float:
@@ -284,7 +301,7 @@ def _memory(nvml: Any, card: Any) -> _Values:
         memory = nvml.nvmlDeviceGetMemoryInfo(card, version=nvml.nvmlMemory_v2)
         yield "nv_fb_mem_reserved", memory.reserved / _MBYTE
     except nvml.NVMLError as error:
-        if error.value in _codes(nvml, FATAL):
+        if error.value in codes(nvml, FATAL):
             raise
         memory = nvml.nvmlDeviceGetMemoryInfo(card)
     yield "nv_fb_mem_total", memory.total / _MBYTE
@@ -388,25 +405,15 @@ def _nvlink_error(name: str) -> Callable[[int, Any, Any], _Values]:
     return errors
 
 
-def _nvlink_traffic(link: int, nvml: Any, card: Any) -> _Values:
-    names = {
-        getattr(nvml, f"NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_{way}"): name
-        for name, (way, _) in _NVLINK_TRAFFIC.items()
-    }
-    for found in nvml.nvmlDeviceGetFieldValues(card, [(field, link) for field in names]):
-        if found.nvmlReturn == nvml.NVML_SUCCESS:
-            yield names[found.fieldId], found.value.ullVal * 1024
-
-
 def _active_links(nvml: Any, card: Any, note: Note) -> Iterator[int]:
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
             if nvml.nvmlDeviceGetNvLinkState(card, link):
                 yield link
         except nvml.NVMLError as error:
-            if error.value in _codes(nvml, FATAL):
+            if error.value in codes(nvml, FATAL):
                 raise
-            if error.value in _codes(nvml, _UNSUPPORTED):
+            if error.value in codes(nvml, UNSUPPORTED):
                 return  # the card has no such link, nor any after it
             note(f"link {link}: {error}")
 
@@ -428,12 +435,14 @@ def parts(nvml: Any, card: Any, note: Note = lambda _: None) -> Iterator[Any]:
 
 
 _READINGS = (
-    _utilisation, _encoder, _decoder, _memory, _bar1, _temperature, _fan, _power, _power_limit,
-    *(_clock(name, domain, which) for which in ("", "max_") for name, domain in _CLOCKS.items()),
-    _perf_state, _ecc_mode, *(_ecc_errors(name, *which) for name, which in _ECC_ERRORS.items()),
-    _throttle_reasons, _remapped_rows, _compute_processes, _graphics_processes,
-    _mps_processes,
-    *(_violation(name, policy) for name, (policy, _) in _VIOLATIONS.items()),
+    _utilisation, _encoder, _decoder, _memory, _bar1, _temperature, _fan, _power,
+    *(_clock(name, domain, "") for name, domain in _CLOCKS.items()),
+    _perf_state, _throttle_reasons, _compute_processes, _graphics_processes, _mps_processes,
+)  # fmt: skip
+_SLOW_READINGS = (
+    _power_limit, *(_clock(name, domain, "max_") for name, domain in _CLOCKS.items()),
+    _ecc_mode, *(_ecc_errors(name, *which) for name, which in _ECC_ERRORS.items()),
+    _remapped_rows,
 )  # fmt: skip
 _READINGS_OF_PARTS = (_memory, _bar1, _compute_processes)
 

@@ -15,9 +15,9 @@ from ccpipe.formats.sonar import (
     SampleProcessGpu,
     SysinfoGpuCard,
 )
-from ccpipe.node.collectors.gpu.nvidia import LIMITS, STATE, parts, supported
+from ccpipe.node.collectors.gpu.nvidia import LIMITS, STATE, parts
 from ccpipe.node.collectors.sonar.envelope import Errors
-from ccpipe.node.linux.nvml import Driver
+from ccpipe.node.linux.nvml import Driver, supported
 
 _MODES = ("Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process")
 _ARCHITECTURES = {

@@ -210,7 +210,7 @@ def test_failed_reading_costs_itself_and_is_logged_once(
         assert collector.soft.count > 0, key
         lines, count = len(caplog.records), collector.soft.count
         assert lines > 0, key
-        list(collector.collect(1))
+        list(collector.collect(61 * 10**9))
         assert collector.soft.count == 2 * count
         assert len(caplog.records) == lines
 
@@ -228,6 +228,31 @@ def test_card_that_needs_the_driver_anew_gets_it(
     assert of(reported(collector.collect(1)), FIRST)["nv_util"] == 5
     assert (library.begun, library.ended) == (2, 1)
     assert len(caplog.records) == collector.soft.count == 1
+
+
+def test_eight_cards_cost_few_calls(load: Load, tmp_path: Path) -> None:
+    """One for all counters that are fields, and what changes rarely once a minute."""
+    fields = {
+        ("Field", getattr(pynvml, f"NVML_FI_DEV_PERF_POLICY_{policy}"), 0): 2_500_000_000
+        for policy in ("POWER", "THERMAL", "SYNC_BOOST", "BOARD_LIMIT", "LOW_UTILIZATION",
+                       "RELIABILITY", "TOTAL_APP_CLOCKS", "TOTAL_BASE_CLOCKS")
+    } | {("Field", pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0): 1_000_000}  # fmt: skip
+    cards = [full(f"00000000:0{number}:00.0") for number in range(8)]
+    for card in cards:
+        card.answers.update(fields)
+        card.answers.update({("GetNvLinkState", link): 1 for link in range(18)})
+        card.answers["GetNvLinkErrorCounter"] = 0
+    library = load(*cards)
+    collector = Nvidia(root=str(tmp_path))
+    first = reported(collector.collect(0))
+    library.calls = 0
+    second = reported(collector.collect(10 * 10**9))
+    assert library.calls <= 8 * 30
+    assert first.keys() <= second.keys()
+    assert second["nv_violation_power", cards[7].address] == 2.5
+    library.calls = 0
+    list(collector.collect(61 * 10**9))
+    assert library.calls > 8 * 100
 
 
 def test_idle_cards_are_let_go_when_it_is_asked_for(load: Load, tmp_path: Path) -> None:

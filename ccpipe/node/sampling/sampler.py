@@ -358,10 +358,11 @@ class Sampler(Source):
         name = turn.reader.name
         self._telemetry.count(self._telemetry.missed, name)
         self._drop([answer for answer, asked in self._pending.items() if asked.turn is turn])
-        self._report(slot, f"collector {name} still hangs: it has no sample of this slot")
+        what = "still hangs" if turn.reader.is_running else "still waits to be read"
+        self._report(slot, f"collector {name} {what}: it has no sample of this slot")
         if not turn.is_late:
             turn.is_late = True
-            log.warning("collector %s still hangs at its next slot: cut off", name)
+            log.warning("collector %s %s at its next slot: cut off", name, what)
 
     def _forget_removed(self) -> None:
         """Stop waiting for collectors that a reload removed a slot ago."""

@@ -71,6 +71,11 @@ class CollectorReader:
             reading.answer is not None and not reading.is_done for reading in self._readings.copy()
         )
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a thread is reading it now, and it does not wait for one."""
+        return any(reading.has_begun and not reading.is_done for reading in self._readings.copy())
+
     def add(self, reading: "_Reading") -> bool:
         """Add a reading; return whether ``run`` must be called for it."""
         with self._lock:
@@ -81,6 +86,7 @@ class CollectorReader:
         """Do all readings, in their order; called in a thread."""
         while True:
             reading, began = self._readings[0], monotonic()
+            reading.has_begun = True
             try:
                 reading.records = list(self.collector.collect(reading.time))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the others go on
@@ -96,7 +102,7 @@ class CollectorReader:
 class _Reading:
     """One reading of a collector, and what came of it."""
 
-    __slots__ = ("answer", "error", "is_done", "reader", "records", "time")
+    __slots__ = ("answer", "error", "has_begun", "is_done", "reader", "records", "time")
 
     def __init__(self, reader: CollectorReader, time: int, answer: Answer | None = None) -> None:
         self.reader = reader
@@ -104,6 +110,7 @@ class _Reading:
         self.answer = answer  # None if the records are dropped
         self.records: list[Any] = []
         self.error: BaseException | None = None
+        self.has_begun = False
         self.is_done = False
 
     def deliver(self) -> None:

@@ -68,6 +68,22 @@ async def test_what_waits_behind_one_that_hangs_goes_on_elsewhere(threads: Reade
         assert [len(await answer) for answer in answers] == [1] * 4
 
 
+async def test_reading_that_waits_for_its_thread_is_not_running(threads: ReaderThreads) -> None:
+    """So that the log says which collector hangs, and which one only waits behind it."""
+    hanging, counting = Waiting(), Counting()
+    first, second = CollectorReader("first", hanging), CollectorReader("second", counting)
+    answers = threads.ask([first, second], 5)
+    assert hanging.begun.wait(DEADLINE)  # the loop, which would start another thread, waits too
+    assert second.is_busy
+    assert not second.is_running
+    assert first.is_busy
+    assert first.is_running
+    hanging.go_on.set()
+    async with asyncio.timeout(DEADLINE):
+        await asyncio.gather(*answers)
+    assert not any(reader.is_running for reader in (first, second))
+
+
 async def test_one_that_was_slow_begins_in_a_thread_of_its_own(threads: ReaderThreads) -> None:
     """The others do not wait for it then; once it is fast it is read with them again."""
     slow, fast = Waiting(), Waiting(go_on=True)

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from ccpipe.formats.sonar.sums import rounded
 from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
     SampleJob,
@@ -114,4 +115,7 @@ _Measures = TypeVar("_Measures", SampleProcess, SampleProcessGpu)
 
 def _added(group: list[_Measures], names: tuple[str, ...]) -> _Measures:
     """Return the first of a group with the sums of the named fields."""
-    return replace(group[0], **{name: sum(getattr(m, name) for m in group) for name in names})
+    sums = {name: sum(getattr(m, name) for m in group) for name in names}
+    return replace(
+        group[0], **{n: rounded(v) if isinstance(v, float) else v for n, v in sums.items()}
+    )

@@ -23,6 +23,7 @@ from ccpipe.formats.sonar import (
 )
 from ccpipe.formats.sonar.layout import fields
 from ccpipe.formats.sonar.rollup import synthetic_pid
+from ccpipe.formats.sonar.sums import rounded
 from ccpipe.formats.sonar.types.primitives import Record
 from ccpipe.message import Kind
 from ccpipe.translate.sonar.cc_to_sonar_cpu_time import CpuTimes, NodeJob
@@ -219,7 +220,7 @@ def _summed(values: Mapping[SampleField, float]) -> dict[SampleField, float]:
     for slot, value in values.items():
         if slot.part:
             parts[slot._replace(part="")] += value
-    return {**parts, **whole}
+    return {**{slot: rounded(value) for slot, value in parts.items()}, **whole}
 
 
 def _set(cls: type[Record], known: dict[str, Any], slot: SampleField, value: float) -> None:

@@ -37,6 +37,12 @@ def test_processes_that_are_the_same_become_their_sum() -> None:
     ]  # fmt: skip
 
 
+def test_sums_of_decimal_fractions_are_decimal_fractions() -> None:
+    """2.3 and 4.6 are 6.9, not 6.8999999999999995."""
+    (only,) = rolled(rank(11, cpu_util=2.3, cpu_avg=2.3), rank(12, cpu_util=4.6, cpu_avg=4.6))
+    assert (only.cpu_util, only.cpu_avg) == (6.9, 6.9)
+
+
 def test_a_synthetic_pid_is_beyond_pid_max_and_the_same_in_every_sample() -> None:
     """Job, epoch, user, parent and command each make another one; it fits 31 bits."""
     base = (7, "ann", 0, 1, "solver")

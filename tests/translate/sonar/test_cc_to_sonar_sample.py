@@ -153,6 +153,10 @@ def test_user_and_system_time_of_a_job_are_added_up() -> None:
     ]
     made = processes_of(there.feed([*rows, cpu_used(60, 50.0, "c2")]) + there.flush())
     assert [(p.cpu_util, p.cpu_time) for p in made] == [(400, 0), (400, 240), (50, 0)]
+    there = translator()
+    parts = (("job_user_cpu", 2.3), ("job_sys_cpu", 4.6))
+    rows_of_parts = [replace(cpu_used(0, percent), name=name) for name, percent in parts]
+    assert [p.cpu_util for p in processes_of(there.feed(rows_of_parts) + there.flush())] == [6.9]
     both = [*rows[:2], cpu_used(0, 70.0)]
     there = translator()
     assert [p.cpu_util for p in processes_of(there.feed(both) + there.flush())] == [70]

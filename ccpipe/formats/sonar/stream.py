@@ -8,6 +8,7 @@ Source: Sonar's ``util/formats/newfmt/decode_*.go`` and ``doc/HOWTO-DAEMON.md``.
 """
 
 import re
+from codecs import BOM_UTF8
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,6 +29,8 @@ _MAX_TOKEN = 32
 """Bytes at the end of the buffer that may look bad only because the rest is missing."""
 _BRACE = ord("{")
 _LAST = b"}\r"
+_NO_BRACE = "expected '{', the start of an envelope"
+_MARK = "a byte order mark, which JSON must not begin with"
 _SKIP = msgspec.json.Decoder(msgspec.Raw)
 
 
@@ -172,7 +175,8 @@ class Decoder:
     def _take(self, start: int, *, fresh: bool, final: bool) -> int | None:
         """Decode the value at `start`; return its end, or None where more bytes are needed."""
         if self._bad is None and self._buffer[start] != _BRACE:
-            self._bad = Malformed(0, "expected '{', the start of an envelope")
+            has_mark = self._buffer.startswith(BOM_UTF8, start)
+            self._bad = Malformed(0, _MARK if has_mark else _NO_BRACE)
         if self._bad is not None:
             return self._skip(start, self._bad, final=final)
         if fresh and (end := self._take_line(start)):

@@ -85,7 +85,7 @@ BROKEN = [
     (b"null", "expected '{'"),
     (b'["a"]', "expected '{'"),
     (b"\x1e", "expected '{'"),
-    (b"\xef\xbb\xbf", "expected '{'"),
+    (b"\xef\xbb\xbf", "a byte order mark"),
     (b"\x00\x00", "expected '{'"),
     (b"#comment", "expected '{'"),
 ]
@@ -105,6 +105,16 @@ def test_a_bad_value_costs_itself(bad: bytes, rule: str, pretty: bool) -> None:
     assert rejected.start == len(GOOD[0]) + 1
     assert rejected.line in (2, 3)  # what does not end is an offence where the next line begins
     assert str(rejected).startswith(f"line {rejected.line}, byte {rejected.offset}: $: ")
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_byte_order_mark_costs_only_itself(strict: bool) -> None:
+    """Go's reader refuses the whole file; the envelope behind the mark is read here."""
+    decoded = decode(b"\xef\xbb\xbf" + GOOD[0] + b"\n" + GOOD[1], strict=strict)
+    assert decoded.envelopes == ENVELOPES[:2]
+    ((rejected),) = decoded.rejected
+    assert (rejected.original, rejected.offset) == (b"\xef\xbb\xbf", 0)
+    assert rejected.rule == "a byte order mark, which JSON must not begin with"
 
 
 def test_an_array_is_no_stream_but_its_envelopes_are_read() -> None:

@@ -74,7 +74,9 @@ An omitted field has the default value of its type: zero, the empty string, fals
 array. Memory and volumes are in kilobytes of 1024 bytes, clocks in megahertz, power in watts,
 utilization in percent, unless a field says otherwise.
 
-A **strict** decoder enforces all rules below. A **tolerant** one, the default, also accepts
+A **strict** decoder enforces all rules below, that no key of an object is repeated, that
+`meta.version` is a semantic version and `meta.format` is 0, and that an array's task or a
+heterogeneous job's part names its job. A **tolerant** one, the default, also accepts
 deviations found in real archives: the tags `jobs` and `slurm_jobs` for `job`; values
 that are missing, empty or `null` although required; times with a fraction of a second or with
 `+00:00`; `"errors":[]` alongside data; `os`, `os-version`, `resident`, `virtual`, `slurm-jobs`

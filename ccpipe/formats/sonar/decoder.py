@@ -5,7 +5,9 @@ the value is decoded without types first: to find what is wrong and where, to ke
 and to change older variants into today's layout.
 """
 
+import json
 import re
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
@@ -76,6 +78,28 @@ def _may_exceed_64_bits(raw: bytes | bytearray) -> bool:
     return _TWENTY_DIGITS in raw.translate(_TO_ZEROES)
 
 
+class _Pairs(list[tuple[str, Any]]):
+    """An object with all of its keys."""
+
+
+def repeated_keys(raw: bytes | bytearray) -> Iterator[Problem]:
+    """Yield the keys that an object has twice in JSON that is otherwise valid.
+
+    JSON leaves open which value counts; Go's reader and this one take the last.
+    """
+    tree = json.loads(raw, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
+    left: deque[tuple[Path, Any]] = deque([((), tree)])
+    while left:
+        path, value = left.popleft()
+        if isinstance(value, _Pairs):
+            counted = Counter(key for key, _ in value)
+            for key in (key for key, count in counted.items() if count > 1):
+                yield Problem(written((*path, key)), "key must not be repeated")
+            left += [((*path, key), item) for key, item in value]
+        elif isinstance(value, list):
+            left += [((*path, index), item) for index, item in enumerate(value)]
+
+
 _TO_ZEROES = bytes.maketrans(b"123456789", b"000000000")
 _TWENTY_DIGITS = b"0" * 20
 
@@ -84,6 +108,15 @@ def decode_value(
     raw: bytes | bytearray, *, strict: bool, profile: ReadProfile
 ) -> Envelope | list[Problem] | Malformed:
     """Decode one JSON value: to an envelope, the rules that it breaks, or a syntax error."""
+    decoded = _decode(raw, strict=strict, profile=profile)
+    if strict and not isinstance(decoded, Malformed) and (found := list(repeated_keys(raw))):
+        return found + (decoded if isinstance(decoded, list) else [])
+    return decoded
+
+
+def _decode(
+    raw: bytes | bytearray, *, strict: bool, profile: ReadProfile
+) -> Envelope | list[Problem] | Malformed:
     try:
         wire = _DECODER.decode(raw)
     except ValidationError as error:

@@ -6,6 +6,7 @@ requires readable times and integers of 64 bits.
 
 import binascii
 import functools
+import re
 from collections.abc import Callable, Iterator
 from itertools import chain
 from operator import attrgetter
@@ -18,7 +19,7 @@ from ccpipe.formats.sonar.types.envelope import Envelope, Path
 from ccpipe.formats.sonar.types.extended import UINT64_MAX
 from ccpipe.formats.sonar.types.job import SlurmJob
 from ccpipe.formats.sonar.types.meta import MetadataObject
-from ccpipe.formats.sonar.types.primitives import Primitive, Record
+from ccpipe.formats.sonar.types.primitives import Primitive, Record, is_node_range
 from ccpipe.formats.sonar.types.sample import SampleJob
 from ccpipe.formats.sonar.types.sysinfo import SysinfoAttributes
 
@@ -184,7 +185,20 @@ def _prose_of(cls: type[Record], level: Level) -> Callable[[Any], Iterator[Broke
     return _sonars_slurm_job if level == "sonar" and cls is SlurmJob else _PROSE.get(cls)
 
 
+_SEMVER = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
+    r"(-(0|[1-9]\d*|\d*[A-Za-z-][\dA-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][\dA-Za-z-]*))*)?"
+    r"(\+[\dA-Za-z-]+(\.[\dA-Za-z-]+)*)?",
+    re.ASCII,
+)
+"""Semantic Versioning 2.0.0."""
+
+
 def _meta(meta: MetadataObject) -> Iterator[Broken]:
+    if meta.format:
+        yield ("format",), "must be 0", meta.format
+    if meta.version and not _SEMVER.fullmatch(meta.version):
+        yield ("version",), "must be a semantic version, as 0.19.0-devel", meta.version
     seen: set[str] = set()
     for index, pair in enumerate(meta.attrs):
         if pair.key in seen:
@@ -210,10 +224,22 @@ def _sample_job(job: SampleJob) -> Iterator[Broken]:
 def _slurm_job(job: SlurmJob) -> Iterator[Broken]:
     if job.job_state and job.job_state not in JOB_STATES:
         yield ("job_state",), f"must be one of {', '.join(JOB_STATES)}", job.job_state
+    yield from _slurm_job_numbers_and_nodes(job)
+
+
+def _slurm_job_numbers_and_nodes(job: SlurmJob) -> Iterator[Broken]:
+    for whole, part in (("array_job_id", "array_task_id"), ("het_job_id", "het_job_offset")):
+        if getattr(job, part) and not getattr(job, whole):
+            yield (part,), f"must be zero where {whole} is zero", getattr(job, part)
+    for index, names in enumerate(job.nodes):
+        if not is_node_range(names):
+            yield ("nodes", index), "must be a list of nodes", names
 
 
 def _sonars_slurm_job(job: SlurmJob) -> Iterator[Broken]:
-    if not job.job_state.startswith("CANCELLED by "):
+    if job.job_state.startswith("CANCELLED by "):
+        yield from _slurm_job_numbers_and_nodes(job)
+    else:
         yield from _slurm_job(job)
 
 

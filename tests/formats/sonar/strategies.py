@@ -55,6 +55,13 @@ _VALUES: dict[Any, st.SearchStrategy[Any]] = {
 }
 _PROSE: dict[tuple[str, str], st.SearchStrategy[Any]] = {
     ("MetadataObject", "attrs"): st.just(()),
+    ("MetadataObject", "format"): st.just(0),
+    ("MetadataObject", "version"): st.from_regex(
+        r"(0|[1-9][0-9]?)\.[0-9]\.[0-9](-[a-z]{1,5})?(\+[a-z0-9-]{1,5})?", fullmatch=True
+    ),
+    ("SlurmJob", "array_job_id"): st.integers(1, 2**64 - 1),
+    ("SlurmJob", "het_job_id"): st.integers(1, 2**64 - 1),
+    ("SlurmJob", "nodes"): st.lists(node_ranges, max_size=2).map(tuple),
     ("SysinfoAttributes", "topo_svg"): base64s,
     ("SysinfoAttributes", "topo_text"): base64s,
     ("SysinfoAttributes", "distances"): st.sampled_from([(), ((10,),), ((10, 21), (21, 10))]),

@@ -44,10 +44,18 @@ RULES = [
     (examples.SYSINFO, "data.attributes.distances", [[10], [10, 11]], "square"),
     (examples.SYSINFO, "data.attributes.topo_svg", "<svg>", "base64"),
     (examples.JOBS, "data.attributes.slurm_jobs.0.job_id", 0, "NonzeroUint"),
+    (examples.SAMPLE, "meta.format", 1, "must be 0"),
+    (examples.SAMPLE, "meta.version", "0.19", "semantic version"),
+    (examples.SAMPLE, "meta.version", "1.02.3", "semantic version"),
+    (examples.JOBS, "data.attributes.slurm_jobs.1.array_task_id", 3, "zero where array_job_id is"),
+    (examples.JOBS, "data.attributes.slurm_jobs.0.het_job_offset", 3, "zero where het_job_id is"),
+    (examples.JOBS, "data.attributes.slurm_jobs.0.nodes", ["c1", "None assigned"], "of nodes"),
     (examples.JOBS, "data.attributes.slurm_jobs.0.end_time", "soon", "OptionalTimestamp"),
     (examples.JOBS, "data.attributes.slurm_jobs.0.job_state", "CANCELED by 3", "one of PENDING"),
     (examples.CLUSTER, "data.attributes.partitions.0.name", "", "NonemptyString"),
     (examples.CLUSTER, "data.attributes.partitions.0.nodes.0", "c[3-1]", "NodeRange"),
+    (examples.CLUSTER, "data.attributes.partitions.0.nodes.0", "c_1", "NodeRange"),
+    (examples.CLUSTER, "data.attributes.partitions.0.nodes.0", "cö[1-2]", "NodeRange"),
     (examples.CLUSTER, "data.attributes.nodes.1.names", [], "must not be empty"),
     (examples.CLUSTER, "data.attributes.nodes.1.states", ["idle"], "upper case"),
     (examples.ERROR, "errors.0.detail", "", "NonemptyString"),
@@ -97,6 +105,22 @@ def test_a_strict_decoder_tells_all_problems_of_an_envelope() -> None:
         "$.data.attributes.time",
         "$.data.attributes.slurm_jobs[0].job_id",
     ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        ('"producer":', '"producer":"x","producer":', "$.meta.producer"),
+        ('"user":', '"user":"x","user":', "$.data.attributes.jobs[0].user"),
+        ('{"meta":', '{"meta":{},"meta":', "$.meta"),
+    ],
+)
+def test_keys_of_an_object_are_unique(old: str, new: str, path: str) -> None:
+    """Of two values JSON says nothing; a tolerant decoder takes the last, as Go's does."""
+    text = examples.SAMPLE.replace(old, new, 1)
+    problem = bad(text, strict=True).problems[0]
+    assert (problem.path, problem.rule) == (path, "key must not be repeated")
+    assert one(text) == one(examples.SAMPLE)
 
 
 def test_keys_of_attributes_are_unique() -> None:

@@ -68,7 +68,13 @@ def _is_hostname(text: str) -> bool:
     return _HOSTNAME.match(text) is not None
 
 
-def _is_node_range(text: str) -> bool:
+_NODE_RANGE = re.compile(r"[-A-Za-z0-9.,\[\]]+")
+
+
+def is_node_range(text: str) -> bool:
+    """Return whether a text is a list of nodes of which the names are host names."""
+    if not _NODE_RANGE.fullmatch(text):
+        return False
     try:
         parse(text)
     except DataError:
@@ -156,7 +162,7 @@ NodeRange = Annotated[
     Primitive(
         "NodeRange",
         "must be a list of nodes",
-        _is_node_range,
+        is_node_range,
         None,
         required=True,
         schema={"minLength": 1},

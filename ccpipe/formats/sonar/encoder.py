@@ -44,7 +44,8 @@ def encode(envelope: Envelope, *, profile: WriteProfile = "spec") -> bytes:
     envelope = style.prepare(envelope)
     if style.numbers == "sonar":
         envelope = to_sonar(envelope)
-    meta = mark(envelope.meta, style.numbers, needed=depends_on_numbers(envelope))
+    needed = style.numbers == "sonar" or depends_on_numbers(envelope)
+    meta = mark(envelope.meta, style.numbers, needed=needed)
     tree: dict[str, Any] = {"meta": _object(meta, profile)}
     if envelope.data is not None:
         tag = style.jobs_tag if isinstance(envelope.data, JobsData) else envelope.data.type

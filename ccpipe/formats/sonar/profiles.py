@@ -24,7 +24,7 @@ For reading, `sonar` and `spec` say how ``time_limit`` and ``performance_state``
 all versions of Sonar write, else as `spec`. An envelope that is written against this rule has a
 mark at the end of its version, ``0.19.0+spec`` or ``1.0.0+sonar``, which a decoder follows and
 removes. A strict decoder allows what Sonar itself writes where it reads `sonar`: ``+00:00`` for
-``Z``, and "CANCELLED by 1000".
+``Z``, and "CANCELLED by 1000"; so it accepts what any profile writes.
 
 Source: Sonar's ``src/output.rs``, ``src/ps_newfmt.rs``, ``src/slurmjobs.rs``; Jobanalyzer's
 ``code/sonalyze``; slurm-monitor's ``db/v2/importer.py``.

@@ -274,13 +274,21 @@ SECTIONS: tuple[tuple[str, type[Record], tuple[SonarMetric, ...], str], ...] = (
         "Node",
         SampleSystem,
         (CPU_USED, *SYSTEM, BOOT),
-        "100 percent is one hardware thread. `boot_time` is in seconds since 1970.",
+        (
+            "100 percent is one hardware thread. `boot_time` is in seconds since 1970. Sonar "
+            "writes 0 for what it does not know: `mem_used`, `proc_run` and `proc_total` are "
+            "omitted where they are 0, and the loads where all of them and `proc_total` are."
+        ),
     ),
     (
         "Accelerators",
         SampleGpu,
         (*GPU, PERFORMANCE_STATE),
-        "`type-id` is the card's UUID. `acc_perf_state` is omitted if unset or infinite.",
+        (
+            "`type-id` is the card's UUID. `acc_perf_state` is omitted if unset or infinite; fan, "
+            "temperature, power, its limit and clocks, which are 0 where they are unknown, if they "
+            "are 0; and of a failing card all that is 0."
+        ),
     ),
     (
         "Disks",
@@ -304,14 +312,20 @@ SECTIONS: tuple[tuple[str, type[Record], tuple[SonarMetric, ...], str], ...] = (
             "last sample counts with all of its `cpu_time`, `data_read` and `data_written`; in the "
             "node's first sample there is only `job_cpu_used`, from `cpu_avg`. A job's usage is "
             "capped at what the whole node used, plus a second for each of its `cpus`; where that "
-            "is unknown, what is new counts with `cpu_avg` at most."
+            "is unknown, what is new counts with `cpu_avg` at most. `job_read_bw` and "
+            "`job_write_bw` are omitted while no process has read or written anything, as where "
+            "Sonar may not see it."
         ),
     ),
     (
         "Jobs on accelerators",
         SampleProcessGpu,
         JOB_GPU,
-        "As for jobs, with the card's UUID as `type-id`.",
+        (
+            "As for jobs, with the card's UUID as `type-id`. 0 may stand for unknown: memory is "
+            "omitted if it is 0, its share if both are, and utilization of 0 unless the whole card "
+            "was not utilized."
+        ),
     ),
 )
 

@@ -35,6 +35,11 @@ class Seen(NamedTuple):
     counters: Sequence[int] = ()
     """``COUNTERS`` for each."""
 
+    @property
+    def has_data(self) -> bool:
+        """Whether it is known what any of them read or wrote."""
+        return any(self.counters[1::COUNTERS]) or any(self.counters[2::COUNTERS])
+
     def rows(self) -> Iterator[tuple[int, int, str, Counts]]:
         """Yield number, parent, command and counters of each process."""
         counts = zip(*(self.counters[i::COUNTERS] for i in range(COUNTERS)), strict=True)

@@ -40,6 +40,9 @@ class SonarMetric(NamedTuple):
     """Factor to the field: Sonar's kilobytes have 2¹⁰ bytes."""
     types: str = "node"
     """Value of the tag ``type``."""
+    zero: bool = True
+    """Whether 0 is a value: Sonar writes nothing else where it does not know one, so where none is
+    0 in practice it is left out."""
     survives: bool = True
     """Whether ``cc_to_sonar`` restores the field from it; only for levels."""
 
@@ -52,23 +55,23 @@ SYSTEM = (
     SonarMetric("cpu_load", "", float, "load1"),
     SonarMetric("load_five", "", float, "load5"),
     SonarMetric("load_fifteen", "", float, "load15"),
-    SonarMetric("mem_used", "kB", int, "used_memory"),
-    SonarMetric("proc_run", "", int, "runnable_entities"),
-    SonarMetric("proc_total", "", int, "existing_entities"),
+    SonarMetric("mem_used", "kB", int, "used_memory", zero=False),
+    SonarMetric("proc_run", "", int, "runnable_entities", zero=False),
+    SonarMetric("proc_total", "", int, "existing_entities", zero=False),
 )
 BOOT = SonarMetric("boot_time", "s", int, "boot")
 
 GPU = (
     SonarMetric("acc_failing", "", int, "failing", types="accelerator"),
-    SonarMetric("acc_fan", "percent", int, "fan", types="accelerator"),
+    SonarMetric("acc_fan", "percent", int, "fan", types="accelerator", zero=False),
     SonarMetric("acc_mem_used", "MByte", float, "memory", scale=1 / 1024, types="accelerator"),
     SonarMetric("acc_utilization", "percent", int, "ce_util", types="accelerator"),
     SonarMetric("acc_mem_util", "percent", int, "memory_util", types="accelerator"),
-    SonarMetric("acc_temp", "degC", int, "temperature", types="accelerator"),
-    SonarMetric("acc_power", "W", int, "power", types="accelerator"),
-    SonarMetric("acc_power_limit", "W", int, "power_limit", types="accelerator"),
-    SonarMetric("acc_clock", "MHz", int, "ce_clock", types="accelerator"),
-    SonarMetric("acc_mem_clock", "MHz", int, "memory_clock", types="accelerator"),
+    SonarMetric("acc_temp", "degC", int, "temperature", types="accelerator", zero=False),
+    SonarMetric("acc_power", "W", int, "power", types="accelerator", zero=False),
+    SonarMetric("acc_power_limit", "W", int, "power_limit", types="accelerator", zero=False),
+    SonarMetric("acc_clock", "MHz", int, "ce_clock", types="accelerator", zero=False),
+    SonarMetric("acc_mem_clock", "MHz", int, "memory_clock", types="accelerator", zero=False),
 )
 PERFORMANCE_STATE = SonarMetric("acc_perf_state", "", int, "performance_state", types="accelerator")
 

@@ -3,13 +3,14 @@
 import logging
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from itertools import compress
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ccpipe.formats.lineprotocol.builder import Codes, LinesBuilder
+from ccpipe.formats.lineprotocol.builder import Codes, LinesBuilder, NumberRows
 from ccpipe.formats.sonar import (
     SampleAttributes,
     SampleDisk,
@@ -155,8 +156,10 @@ class NodeSamples:
         seconds = (time - last.time) / SECOND if last.time and not late else 0.0
         now: dict[str, Any] = {"time": time}
         capacity = _Capacity(100.0 * len(last.cpus) or math.inf)
+        idle: set[str] = set()
         if sample.system is not None:
             system = sample.system
+            idle = {gpu.uuid for gpu in system.gpus if not (gpu.ce_util or gpu.failing)}
             is_counted = bool(last.system_time) and not late
             of_system = (time - last.system_time) / SECOND if is_counted else 0.0
             used = self._add_system(system, booted, last.cpus, of_system, columns)
@@ -165,7 +168,9 @@ class NodeSamples:
             now |= {"system_time": time, "booted": booted or last.booted, "cpus": system.cpus}
             now["disks"] = {disk.name: disk.stats for disk in system.disks}
         jobs = [job for job in _merged(sample.jobs) if not (batch_only and job.epoch)]
-        now["jobs"] = self._add_jobs(jobs, last.jobs, seconds, columns, capacity, late=late)
+        now["jobs"] = self._add_jobs(
+            jobs, last.jobs, seconds, columns, capacity, idle=idle, late=late
+        )
         if not late:
             self.counters = msgspec.structs.replace(last, **now)
 
@@ -190,10 +195,11 @@ class NodeSamples:
     ) -> float | None:
         """Write the metrics of the node as a whole; return what its processors were used."""
         floats, ints = columns.floats, columns.ints
-        floats.codes += self._system_floats
-        floats.values += _system_floats(system)
-        ints.codes += self._system_ints
-        ints.values += _system_ints(system)
+        loads = _system_floats(system)
+        if system.existing_entities or any(loads):  # from one file, with one process at least
+            floats.codes += self._system_floats
+            floats.values += loads
+        _add_known(ints, self._system_ints, _system_ints(system), _SYSTEM_INTS)
         if booted is not None:
             ints.codes += self._boot_time
             ints.values.append(booted // SECOND)
@@ -217,10 +223,11 @@ class NodeSamples:
     def _add_gpu(self, gpu: SampleGpu, columns: LinesBuilder) -> None:
         codes = self._gpus.get(gpu.uuid) or self._codes_of_gpu(gpu, columns)
         ints, floats = columns.ints, columns.floats
-        ints.codes += codes.ints
-        ints.values += _gpu_ints(gpu)
-        floats.codes += codes.memory
-        floats.values.append(gpu.memory * _GPU_MEMORY.scale)
+        is_failing = gpu.failing != 0  # so that nothing may be known of it
+        _add_known(ints, codes.ints, _gpu_ints(gpu), _GPU_INTS, no_zeroes=is_failing)
+        if gpu.memory or not is_failing:
+            floats.codes += codes.memory
+            floats.values.append(gpu.memory * _GPU_MEMORY.scale)
         state = gpu.performance_state.value
         if state is not None:
             ints.codes += codes.state
@@ -269,12 +276,14 @@ class NodeSamples:
         columns: LinesBuilder,
         capacity: "_Capacity",
         *,
+        idle: Container[str],
         late: bool,
     ) -> dict[JobKey, sums.Seen]:
         """Write the jobs' metrics; return their counters, which grow by the next sample.
 
         Without `seconds` it is the first sample of the node, where only ``cpu_avg`` is known; one
-        that is `late` has only levels.
+        that is `late` has only levels. Of a job's use of a card, 0 stands for unknown too: only on
+        the `idle` cards it is known to be 0.
         """
         known, codes, now = self._jobs, {}, {}
         int_codes, ints = columns.ints.codes, columns.ints.values
@@ -288,19 +297,20 @@ class NodeSamples:
                 seen = now[key] = sums.seen(job.processes)
                 growth = sums.growth(before.get(key, _NOTHING), seen, job.processes)
                 _, read, written = map(sum, zip(growth.lasting, growth.new, strict=True))
-                float_codes += of_job.floats
-                floats += (
-                    capacity.used(growth, seconds),
-                    1024 * read / seconds,
-                    1024 * written / seconds,
-                )
+                float_codes += of_job.floats[:1]
+                floats.append(capacity.used(growth, seconds))
+                if seen.has_data:  # else Sonar was not permitted to read it
+                    float_codes += of_job.floats[1:]
+                    floats += (1024 * read / seconds, 1024 * written / seconds)
             elif not late:
                 now[key] = sums.seen(job.processes)
                 float_codes += of_job.floats[:1]
                 floats.append(min(sums.average(job.processes), capacity.maximum))
-            for uuid, (util, memory, memory_util) in sums.card_sums(job.processes).items():
-                float_codes += of_job.cards.get(uuid) or _codes_of_card(of_job, uuid, columns)
-                floats += (util, memory * _JOB_GPU_MEMORY.scale, memory_util)
+            for uuid, (util, memory, share) in sums.card_sums(job.processes).items():
+                card = of_job.cards.get(uuid) or _codes_of_card(of_job, uuid, columns)
+                is_known = (util or uuid in idle, memory, share or memory)
+                float_codes += array("i", compress(card, is_known))
+                floats += compress((util, memory * _JOB_GPU_MEMORY.scale, share), is_known)
         if not late:
             self._jobs = codes
         return now
@@ -367,6 +377,22 @@ def _codes_of_card(job: _JobCodes, uuid: str, columns: LinesBuilder) -> Codes:
     tags = {**job.tags, "type": "accelerator", "type-id": uuid}
     codes = job.cards[uuid] = _codes(columns, JOB_GPU, tags)
     return codes
+
+
+def _add_known(
+    column: NumberRows,
+    codes: Codes,
+    values: Sequence[int],
+    rows: Sequence[SonarMetric],
+    *,
+    no_zeroes: bool = False,
+) -> None:
+    """Add values but for zeroes that stand for unknown ones."""
+    known = [
+        value != 0 or (row.zero and not no_zeroes) for row, value in zip(rows, values, strict=True)
+    ]
+    column.codes += array("i", compress(codes, known))
+    column.values += compress(values, known)
 
 
 def _codes(columns: LinesBuilder, rows: Sequence[SonarMetric], tags: Mapping[str, str]) -> Codes:

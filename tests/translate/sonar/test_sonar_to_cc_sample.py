@@ -302,6 +302,36 @@ def test_jobs_that_are_no_batch_jobs_are_left_out_unless_asked_for() -> None:
     assert values(fed(envelope, all_jobs=True), stype="job", stype_id="7.99")
 
 
+def test_zero_never_stands_for_unknown() -> None:
+    """Sonar writes 0, or nothing, for what it could not read."""
+    idle = SampleGpu(uuid="GPU-1")
+    failing = SampleGpu(uuid="GPU-2", failing=1)
+    busy = SampleGpu(uuid="GPU-3", ce_util=40)
+    cards = tuple(SampleProcessGpu(uuid=gpu.uuid) for gpu in (idle, failing, busy))
+    own = job(SampleProcess(pid=1, gpus=cards))
+    bare: dict[str, Any] = {"load1": 0.0, "gpus": (idle, failing, busy)}
+    lines = fed(sample(0, jobs=(own,), **bare), sample(60, jobs=(own,), **bare))
+    assert values(lines) == {}
+    assert "job_read_bw" not in values(lines, stype="job", stype_id="7")
+    of_cards = [values(lines, type="accelerator", type_id=g.uuid) for g in (idle, failing, busy)]
+    assert of_cards == [
+        {"acc_failing": 0, "acc_utilization": 0, "acc_mem_util": 0, "acc_mem_used": 0},
+        {"acc_failing": 1},
+        {"acc_failing": 0, "acc_utilization": 40, "acc_mem_util": 0, "acc_mem_used": 0},
+    ]
+    of_job = [
+        values(lines, type="accelerator", type_id=gpu.uuid, stype="job", stype_id="7")
+        for gpu in (idle, failing, busy)
+    ]
+    assert of_job == [{"job_acc_utilization": 0}, {}, {}]
+
+
+def test_zero_is_a_load_where_there_are_processes() -> None:
+    """All loads and the number of processes are from one file."""
+    reported = values(fed(sample(load1=0.0, existing_entities=90)))
+    assert reported == {"cpu_load": 0, "load_five": 0, "load_fifteen": 0, "proc_total": 90}
+
+
 def test_soft_errors_become_log_lines() -> None:
     """At the sample's time, as warnings."""
     error = ErrorObject(time=at(-5), detail="nvml: ö", cluster="fox", node="c1")

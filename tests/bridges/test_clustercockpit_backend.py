@@ -57,7 +57,7 @@ class Backend:
         archive = folder / "var/job-archive"
         (archive / CLUSTER).mkdir(parents=True)
         (archive / "version.txt").write_text("3\n")
-        metrics = json.loads(ccpipe("config", "clustercockpit").out)["metricConfig"]
+        metrics = json.loads(ccpipe("config", "clustercockpit", "--all").out)["metricConfig"]
         cluster = {"name": CLUSTER, "metricConfig": metrics, "subClusters": [MACHINE, NAMED]}
         (archive / CLUSTER / "cluster.json").write_text(json.dumps(cluster))
         (folder / ".env").write_text(SECRETS)

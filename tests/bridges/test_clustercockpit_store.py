@@ -127,7 +127,8 @@ async def test_every_series_of_a_node_is_read_back(
     """Each value of each series: with the profile on the node, and with the recipe on the bus."""
     path = tmp_path / "ccpipe.toml"
     path.write_text(CONFIGURATION)
-    metrics = json.loads(ccpipe("config", "clustercockpit", "--config", path).out)["metrics"]
+    printed = ccpipe("config", "clustercockpit", "--all", "--config", path).out
+    metrics = json.loads(printed)["metrics"]
     env = environment(CCPIPE_BUS__SERVERS=nats_server.url, XDG_STATE_HOME=str(tmp_path))
     if by_bridge:
         path.write_text(CONFIGURATION.replace("clustercockpit", "none"))

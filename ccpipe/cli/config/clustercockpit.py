@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from ccpipe.cli.console.options import Where
+from cyclopts import Parameter
+
+from ccpipe.cli.console.options import Where, seconds
 from ccpipe.cli.console.output import print_json
 from ccpipe.config import Site
 from ccpipe.entry_points import entry_points
@@ -51,30 +53,41 @@ class Sampled(NamedTuple):
     """Time between two samples, rounded up."""
 
 
-def clustercockpit(
+async def clustercockpit(
     *patterns: str,
+    since: str | None = None,
+    all_: Annotated[bool, Parameter(name="--all", negative=())] = False,
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Print the collectors' metrics as configuration for ClusterCockpit programs.
+    """Print the metrics that are sent as configuration for ClusterCockpit programs.
 
     Prints one JSON object: metricConfig is for cc-backend's cluster.json, metrics
-    for cc-metric-store's configuration. Scopes and time steps follow the
-    collectors' settings in ccpipe.toml. Thresholds (peak, normal, caution, alert)
-    that depend on the hardware are 0 and must be filled in.
+    for cc-metric-store's configuration. Units come from the collectors, time steps
+    from ccpipe.toml. Thresholds (peak, normal, caution, alert) that depend on the
+    hardware are 0 and must be filled in.
 
-    Without patterns, device metrics (tag stype) are left out: the store would
-    write all devices of a node into one series. With [publish]
-    profile = "clustercockpit", which sums them, they are printed too.
+    A metric that is printed but not sent makes cc-backend show every node as
+    partially monitored. Hence only what this node sends is printed, after its
+    rules, or with --since what any node of the cluster sent.
+
+    Device metrics (tag stype) are left out: the store would write all devices of a
+    node into one series. [publish] profile = "clustercockpit" sums them.
 
     Examples: ccpipe config clustercockpit | jq .metricConfig
-              ccpipe config clustercockpit 'cpu_*' mem_used | jq .metrics
-              ccpipe config clustercockpit --config site.toml > metrics.json
+              ccpipe config clustercockpit --since 1h
+              ccpipe config clustercockpit 'cpu_*' mem_used --config site.toml
 
     Parameters
     ----------
     patterns
-        Metric names, with wildcards * ? [abc]; default: all that the store can distinguish.
+        Names of metrics to print, sent or not, with wildcards * ? [abc].
+    since
+        Print what the broker has stored of this cluster in this time, such as 1h.
+    all_
+        Print all metrics that the enabled collectors can send.
     """
+    if since is not None and (all_ or patterns):
+        raise UsageError("--since excludes --all and names of metrics")
     site = with_profile(where.site())
     found = list(sampled(site))
     is_summed = site.publish.profile == "clustercockpit"
@@ -82,24 +95,42 @@ def clustercockpit(
     def is_mixed(row: Metric) -> bool:
         return row.stype == "job" if is_summed else bool(row.stype)
 
-    chosen = [
-        each
-        for each in found
-        if any(fnmatchcase(each.row.name, p) for p in patterns)
-        or not (patterns or is_mixed(each.row))
-    ]
-    if not chosen:
-        raise UsageError(f"no metric matches {listed(patterns)}; see docs/collectors/")
+    if patterns:
+        chosen = [x for x in found if any(fnmatchcase(x.row.name, p) for p in patterns)]
+        if not chosen:
+            raise UsageError(f"no metric matches {listed(patterns)}; see docs/collectors/")
+    elif all_:
+        chosen = [each for each in found if not is_mixed(each.row)]
+    else:
+        sent = await _sent(where, site, since)
+        chosen = [_as_sent(x, sent[x.row.name]) for x in found if x.row.name in sent]
+        if unknown := sorted(sent.keys() - {each.row.name for each in found}):
+            note(f"left out, because no enabled collector declares them: {listed(unknown)}")
     print_json(
         {
             "metricConfig": [metric_config(each) for each in chosen],
             "metrics": {each.row.name: store_config(each) for each in chosen},
         }
     )
-    if left_out := [each.row.name for each in found if is_mixed(each.row) and not patterns]:
-        note(f"left out, because the store would mix their devices: {listed(left_out)}")
+    if all_ and (mixed := [each.row.name for each in found if is_mixed(each.row)]):
+        note(f"left out, because the store would mix their devices: {listed(mixed)}")
     if unset := [each.row.name for each in chosen if _measure(each.row) != "percent"]:
         note(f"thresholds are 0 and must be filled in: {listed(unset)}")
+
+
+async def _sent(where: Where, site: Site, since: str | None) -> Mapping[str, set[str]]:
+    """Return the types of each metric that is sent."""
+    from ccpipe.cli.config.sent import of_bus, of_node
+
+    if since is None:
+        return await of_node(where)
+    return await of_bus(site, seconds(since, "--since") or 0.0)
+
+
+def _as_sent(metric: Sampled, types: set[str]) -> Sampled:
+    """Return a metric with the finest type with which it is sent."""
+    finest = [kind for kind in metric.row.types if kind in types]
+    return metric._replace(type=finest[-1]) if finest else metric
 
 
 def sampled(site: Site) -> Iterator[Sampled]:

@@ -35,7 +35,7 @@ def scopes(*arguments: str) -> dict[str, str]:
     return {each["name"]: each["scope"] for each in printed(*arguments)["metricConfig"]}
 
 
-@pytest.mark.parametrize("patterns", [(), ("*",)])
+@pytest.mark.parametrize("patterns", [("--all",), ("*",)])
 def test_it_meets_the_schemas_of_the_peers(patterns: tuple[str, ...]) -> None:
     """cc-backend checks cluster.json with cc-lib's schema before it starts."""
     found = printed(*patterns)
@@ -53,7 +53,7 @@ def test_it_meets_the_schemas_of_the_peers(patterns: tuple[str, ...]) -> None:
 
 def test_what_is_known_of_a_metric_is_said() -> None:
     """Unit, aggregation, footprint and thresholds of some that cc-backend's examples have too."""
-    found = {each["name"]: each for each in printed()["metricConfig"]}
+    found = {each["name"]: each for each in printed("--all")["metricConfig"]}
     used = found["mem_used"]
     assert used["unit"] == {"base": "B", "prefix": "K"}
     assert (used["aggregation"], used["footprint"], used["scope"]) == ("sum", "max", "node")
@@ -78,7 +78,7 @@ def test_scopes_and_steps_are_those_of_the_configuration(tmp_path: Path) -> None
         load = { enabled = false }
         """
     )
-    found = printed("--config", str(path))
+    found = printed("--all", "--config", str(path))
     by_name = {each["name"]: each for each in found["metricConfig"]}
     assert by_name["cpu_user"]["scope"] == "hwthread"
     assert by_name["num_cpus"]["scope"] == "node"
@@ -91,17 +91,17 @@ def test_scopes_and_steps_are_those_of_the_configuration(tmp_path: Path) -> None
 
 def test_metrics_of_devices_are_left_out_unless_named() -> None:
     """The store would write all network cards of a node into one series."""
-    assert "net_bytes_in_bw" not in scopes()
+    assert "net_bytes_in_bw" not in scopes("--all")
     assert set(scopes("net_*_bw")) == {
         f"net_{what}_{way}_bw" for what in ("bytes", "pkts") for way in ("in", "out")
     }
-    done = ccpipe("config", "clustercockpit")
+    done = ccpipe("config", "clustercockpit", "--all")
     assert "left out, because the store would mix their devices" in done.err
 
 
 def test_a_metric_of_two_collectors_is_said_once() -> None:
     """As perf and likwid count the same, and the keys of the store's metrics are their names."""
-    names = [each["name"] for each in printed()["metricConfig"]]
+    names = [each["name"] for each in printed("--all")["metricConfig"]]
     assert names.count("flops_any") == 1
     assert len(set(names)) == len(names)
 
@@ -113,13 +113,46 @@ def test_a_pattern_that_matches_nothing_is_an_error() -> None:
     assert "no metric matches cpuload" in done.err
 
 
-def test_scopes_are_what_the_publisher_sends() -> None:
+PROFILE = """
+cluster = "fritz"
+[publish]
+profile = "clustercockpit"
+[[publish.translate]]
+use = "rename"
+names = { cpu_load = "load_one" }
+"""
+
+
+def test_what_is_printed_is_what_the_publisher_sends(tmp_path: Path) -> None:
+    """With the site's rules; cc-backend calls a node partially monitored that lacks a metric."""
+    (tmp_path / "ccpipe.toml").write_text(PROFILE)
+    config = ("--config", str(tmp_path / "ccpipe.toml"))
+    sent = defaultdict(set)
+    lines = ccpipe("publish", "--once", "--dry-run", "-o", "json", *config).out.splitlines()
+    for message in map(json.loads, lines):
+        sent[message["name"]].add(message["tags"]["type"])
+    assert len(sent) > 20
+    known = scopes(*config)
+    assert "net_bytes_in" in known  # the sum over devices
+    assert known.keys() == sent.keys() - {"load_one"}
+    assert {name: scope for name, scope in known.items() if scope not in sent[name]} == {}
+    assert "declares them: load_one" in ccpipe("config", "clustercockpit", *config).err
+    assert known.keys() < scopes("--all", *config).keys()
+
+
+def test_the_scopes_of_all_are_what_the_publisher_sends() -> None:
     """Of every metric that this machine has there is data of the printed scope."""
     sent = defaultdict(set)
     lines = ccpipe("publish", "--once", "--dry-run", "-o", "json").out.splitlines()
     for message in map(json.loads, lines):
         if "stype" not in message["tags"]:
             sent[message["name"]].add(message["tags"]["type"])
-    known = scopes()
+    known = scopes("--all")
     assert len(sent) > 20
     assert {name: known[name] for name in sent if known[name] not in sent[name]} == {}
+
+
+def test_a_time_and_names_exclude_each_other() -> None:
+    """Names are of the whole table, sent or not."""
+    done = ccpipe("config", "clustercockpit", "--since", "1h", "cpu_*")
+    assert (done.code, done.out) == (64, "")

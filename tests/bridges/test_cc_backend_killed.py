@@ -82,31 +82,47 @@ class GridEngine:
 
 
 class Slurm:
-    """A job of one of several nodes; two of three are seen running before they have ended."""
+    """A job of one or several nodes; every seventh is put back into the queue once.
+
+    Two of three are seen running before they have ended.
+    """
 
     def __init__(self, number: int) -> None:
         self.id = FIRST_OF_SLURM + number
         self.start, self.seconds = BASE + number, number % 4
         self.state = list(STATES)[number % len(STATES)]
         self.is_seen_running = number % 3 != 0
+        self.again = 300 if number % 7 == 0 else 0
 
-    def record(self, *, has_ended: bool) -> SlurmJob:
-        """Return what Slurm reports while it runs, or at its end."""
+    def running(self) -> SlurmJob:
+        """Return what Slurm reports of its first run."""
+        return self._record("RUNNING", self.start, "")
+
+    def requeued(self) -> SlurmJob:
+        """Return what Slurm reports when that ends and another one is to follow."""
+        return self._record("REQUEUED", self.start, _time(self.start + 120))
+
+    def ended(self) -> SlurmJob:
+        """Return what Slurm reports at the end of its last run."""
+        start = self.start + self.again
+        return self._record(self.state, start, _time(start + self.seconds))
+
+    def run(self) -> Run:
+        """Return it from its first start to its last end."""
+        return Run(self.id, self.start, STATES[self.state], self.again + self.seconds)
+
+    def _record(self, state: str, start: int, end: str) -> SlurmJob:
         return SlurmJob(
             job_id=self.id,
             array_job_id=FIRST_OF_SLURM if self.id % 5 == 0 else 0,
             user_name="ann",
             partition="main",
             submit_time=_time(self.start - 20),
-            start_time=_time(self.start),
+            start_time=_time(start),
             nodes=("c[1-3]",) if self.id % 2 else ("c1",),
-            job_state=self.state if has_ended else "RUNNING",
-            end_time=_time(self.start + self.seconds) if has_ended else "",
+            job_state=state,
+            end_time=end,
         )
-
-    def run(self) -> Run:
-        """Return its only run."""
-        return Run(self.id, self.start, STATES[self.state], self.seconds)
 
 
 def _time(seconds: int) -> str:
@@ -201,14 +217,12 @@ use = "nats"
 """
 
 
-async def publish(sink: NatsSink, jobs: list[Slurm], *, has_ended: bool) -> None:
-    """Publish what Slurm reports of some jobs."""
-    for start in range(0, len(jobs), 50):
-        records = tuple(job.record(has_ended=has_ended) for job in jobs[start : start + 50])
-        latest = max(job.start for job in jobs) + (10 if has_ended else 0)
-        await sink.write(
-            [JobsEnvelope(META, JobsData(JobsAttributes(_time(latest), CLUSTER, records)))]
-        )
+async def publish(sink: NatsSink, records: list[SlurmJob], seconds: int) -> None:
+    """Publish what Slurm reports of some jobs, so many seconds after all have started."""
+    time = _time(BASE + 2000 + seconds)
+    for first in range(0, len(records), 50):
+        part = tuple(records[first : first + 50])
+        await sink.write([JobsEnvelope(META, JobsData(JobsAttributes(time, CLUSTER, part)))])
 
 
 @pytest.mark.timeout(900)
@@ -232,12 +246,13 @@ async def test_every_job_starts_once_and_ends_once_while_cc_backend_is_killed(
         await eventually(lambda: sink.bus.is_connected)
         for part in range(PARTS):
             ended = of_slurm[part::PARTS]
-            await publish(sink, [job for job in ended if job.is_seen_running], has_ended=False)
+            await publish(sink, [job.running() for job in ended if job.is_seen_running], 0)
             enough = len(backend.runs()) + jobs // 20
             killing = asyncio.create_task(backend.killed(3)) if part in (1, 2) else None
             with (tmp_path / "accounting").open("a") as accounting:
                 accounting.writelines(job.records() for job in of_grid_engine[part::PARTS])
-            await publish(sink, ended, has_ended=True)
+            await publish(sink, [job.requeued() for job in ended if job.again], 130)
+            await publish(sink, [job.ended() for job in ended], 400)
             if killing is not None:
                 await killing
             await eventually(functools.partial(backend.has_more_than, enough), 300)

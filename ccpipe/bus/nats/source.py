@@ -190,6 +190,8 @@ class NatsSource(Source):
         if self._replicas is not None:
             await self._replicas.__aexit__(None, None, None)
         await end_tasks(self._tasks)
+        if self._stream:
+            await self._unread.poll_last(self._stream)
         self.telemetry.expect_nothing(self)
         if self._is_ours:
             await self.bus.__aexit__(None, None, None)

@@ -16,6 +16,10 @@ from ccpipe.terminal import lasting
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 10.0
+NEAR_SECONDS = 1.0
+"""Interval while the stream is about to delete unread messages: a kill hides what came after."""
+LAST_SECONDS = 1.0
+"""Time limit for the last poll of a process that ends."""
 WARN_SHARE = 0.75
 """Share of a stream's limits used by unread messages above which a warning is logged."""
 REPEAT_SECONDS = 300.0
@@ -37,12 +41,24 @@ class UnreadWatch:
         self._before: Consumer | None = None
         self._counted = 0  # stream sequence up to which drops are counted
         self._warned: dict[str, float] = {}
+        self._is_last = False
 
     async def run(self, stream: Callable[[], str]) -> None:
         """Poll forever the stream named by `stream`; an empty name means none yet."""
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            is_near = self._durable in self._warned
+            await asyncio.sleep(NEAR_SECONDS if is_near else POLL_SECONDS)
             if name := stream():
+                await self.poll(name)
+
+    async def poll_last(self, name: str) -> None:
+        """Count once more before this process ends; a silent broker is not waited for.
+
+        Only what was deleted before the last delivered message: the next process counts the rest.
+        """
+        self._is_last = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_SECONDS):
                 await self.poll(name)
 
     async def poll(self, name: str) -> None:
@@ -86,7 +102,8 @@ class UnreadWatch:
         self._counted = end
         # Messages delivered meanwhile also lie between the two positions.
         delivered = max(0, own.delivered.consumer_seq - before.delivered.consumer_seq)
-        return max(0, max(end, own.delivered.stream_seq) - start - delivered)
+        reached = own.delivered.stream_seq if self._is_last else max(end, own.delivered.stream_seq)
+        return max(0, reached - start - delivered)
 
     def _warn(self, stream: Stream, consumer: Consumer) -> None:
         share, left = forecast(stream, consumer)

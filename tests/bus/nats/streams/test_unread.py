@@ -1,16 +1,21 @@
 """Messages that a stream is about to delete unread, or has deleted, on a real broker."""
 
+import asyncio
 import logging
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from nats.js import JetStreamContext, api
 
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.bus.nats.streams import unread as module
 from ccpipe.bus.nats.streams.jetstream import Consumer, Position, Stream, StreamState
 from ccpipe.bus.nats.streams.unread import UnreadWatch, forecast
 from ccpipe.config import Site
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
+from tests.conftest import eventually
 
 
 async def small_stream(jetstream: JetStreamContext) -> None:
@@ -55,6 +60,69 @@ async def test_what_was_dropped_unread_is_counted(
         await watch.poll("s")
         assert dropped(telemetry) == 300 - stored - 10 - 0
         assert telemetry.registry.get_sample_value("ccpipe_unread_messages", {"part": "b"})
+
+
+@pytest.mark.parametrize("reads", [False, True])
+async def test_dropped_messages_are_counted_once_when_a_bridge_ends_and_another_begins(
+    site: Site, *, reads: bool
+) -> None:
+    """What the first one passed it counts at its end, since its position hides it afterwards."""
+    telemetry = Telemetry()
+    async with connected(site.bus) as bus:
+        jetstream = bus.jetstream()
+        await small_stream(jetstream)
+        first = UnreadWatch(bus, "b", telemetry)
+        await first.poll("s")
+        await fill(jetstream, 200)
+        stored = (await jetstream.stream_info("s")).state.messages
+        if reads:
+            reader = await jetstream.pull_subscribe_bind("b", "s")
+            await reader.fetch(10)
+        await first.poll_last("s")
+        assert dropped(telemetry) == (200 - stored if reads else 0)
+        await UnreadWatch(bus, "b", telemetry).poll("s")
+        assert dropped(telemetry) == 200 - stored > 100
+
+
+async def test_source_counts_what_was_dropped_when_it_ends(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is still connected."""
+    ends: list[tuple[str, bool]] = []
+
+    async def note(watch: UnreadWatch, name: str) -> None:
+        ends.append((name, watch._bus.is_connected))
+
+    monkeypatch.setattr(UnreadWatch, "poll_last", note)
+    async with NatsSource(site=site, telemetry=Telemetry(), durable="b") as source:
+        await eventually(lambda: bool(source._stream))
+        name = source._stream
+    assert ends == [(name, True)]
+
+
+async def test_polls_are_frequent_while_messages_are_about_to_be_deleted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is deleted after the last poll of a killed process is never counted."""
+    telemetry, times = Telemetry(), list[float]()
+    monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "NEAR_SECONDS", 0.01)
+    async with connected(site.bus) as bus:
+        jetstream = bus.jetstream()
+        await small_stream(jetstream)
+        await fill(jetstream, 42)
+        watch = UnreadWatch(bus, "b", telemetry)
+        await watch.poll("s")
+
+        def name() -> str:
+            times.append(time.monotonic())
+            return "s"
+
+        running = asyncio.create_task(watch.run(name))
+        await eventually(lambda: len(times) > 2)
+        await fill(jetstream, 100)
+        await eventually(lambda: dropped(telemetry) > 0)
+        running.cancel()
 
 
 async def test_nothing_is_counted_that_was_read(site: Site) -> None:

@@ -124,16 +124,17 @@ class Lab:
         servers: int = 1,
         *,
         has_keys: bool = False,
+        configuration: str = CONFIGURATION,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         """Prepare; with `has_keys` everybody has the permissions that `ccpipe auth init` gives.
 
-        `environ` is added to the environment of all commands.
+        `configuration` is the brokers', without ports and names. `environ` is added to the
+        environment of all commands.
         """
         self.folder = folder
         self.subject = f"{CLUSTER}.metrics"
         self._keys = folder / "keys" if has_keys else None
-        configuration = CONFIGURATION
         if self._keys:
             configuration = self._make_keys(self._keys)
         if servers == 1:

@@ -1,4 +1,4 @@
-"""What a network never does, and a retry may look like: messages twice and in another order."""
+"""Proxies before the broker: messages twice and in another order, handshakes that fail."""
 
 import asyncio
 import contextlib
@@ -73,3 +73,57 @@ class Muddle:
         """Return the next frame of the protocol, and whether it is a message of the subject."""
         words, frame, payload = await read_frame(source)
         return bool(payload) and words[1] == self._subject, frame
+
+
+class Handshakes:
+    """A proxy that can cut all connections, and answers TLS handshakes meanwhile by itself."""
+
+    def __init__(self, port: int) -> None:
+        self.url = ""
+        self.failed = 0
+        self._port = port
+        self._fails = False
+        self._open: set[asyncio.StreamWriter] = set()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["Handshakes"]:
+        """Listen on a free port of loopback."""
+        listening = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"wss://localhost:{listening.sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            listening.close()
+            self._cut()
+
+    async def fail(self, count: int) -> None:
+        """Cut all connections, and let so many handshakes fail."""
+        self._fails, self.failed = True, 0
+        self._cut()
+        async with asyncio.timeout(60):
+            while self.failed < count:
+                await asyncio.sleep(0.02)
+        self._fails = False
+
+    def _cut(self) -> None:
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._fails:
+            await reader.read(100)
+            writer.write(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
+            writer.close()
+            self.failed += 1
+            return
+        theirs, ours = await asyncio.open_connection("127.0.0.1", self._port)
+        await asyncio.gather(self._copy(reader, ours), self._copy(theirs, writer))
+
+    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        self._open.add(sink)
+        with contextlib.suppress(OSError):
+            while data := await source.read(2**16):
+                sink.write(data)
+                await sink.drain()
+        self._open.discard(sink)
+        sink.close()

@@ -12,6 +12,7 @@ SHORT = (
     "SIGKILL of the broker",
     "the same lines published twice, every tenth broken",
     "messages repeated and swapped to and from the broker, into Parquet files",
+    "a websocket with TLS that is cut, and whose handshakes then fail",
     "an HTTP store that fails, hangs, closes and shows a login page",
     "a full disk under the store (tmpfs)",
     "clocks of nodes that jump by a year, with a time window before the store",

@@ -1,9 +1,19 @@
 """The faults: each is done to real processes and ends in an account of every line."""
 
-from tests.chaos.faults import clusters, deliveries, nodes, processes, stores
+from tests.chaos.faults import clusters, deliveries, network, nodes, processes, stores
 from tests.chaos.faults.flow import FAULTS, LINES, RATE, Fault
 
-__all__ = ["FAULTS", "LINES", "RATE", "Fault", "clusters", "deliveries", "is_possible", "processes"]
+__all__ = [
+    "FAULTS",
+    "LINES",
+    "RATE",
+    "Fault",
+    "clusters",
+    "deliveries",
+    "is_possible",
+    "network",
+    "processes",
+]
 
 
 def is_possible(name: str) -> str:

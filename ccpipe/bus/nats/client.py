@@ -59,11 +59,13 @@ class Client(RobustClient):
 
     async def _attempt_reconnect(self) -> None:
         """Connect anew, whatever error occurs: nats-py ends at one that it does not expect."""
+        level = logging.ERROR
         while True:
             try:
                 await super()._attempt_reconnect()
-            except Exception:
-                log.exception("an unexpected error while reconnecting to NATS; trying again")
+            except Exception as error:
+                log.log(level, "an error while reconnecting to NATS; retrying", exc_info=error)
+                level = logging.DEBUG  # not every half a second
                 self._status = Client.RECONNECTING
                 await asyncio.sleep(self.options["reconnect_time_wait"])
             else:

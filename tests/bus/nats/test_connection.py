@@ -175,7 +175,7 @@ async def test_connection_comes_back_though_a_callback_fails(
 
 
 async def test_connection_comes_back_after_an_error_that_the_client_does_not_expect(
-    site: Site, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Such as credentials that are being replaced: nats-py would end reconnecting, unseen."""
     original, failures = Client._connect_command, iter(range(3))
@@ -191,6 +191,8 @@ async def test_connection_comes_back_after_an_error_that_the_client_does_not_exp
         await eventually(lambda: not bus.is_connected)
         await eventually(lambda: bus.is_connected)
         assert next(failures, None) is None
+    assert caplog.text.count("an error while reconnecting") == 1
+    assert "half of a key" in caplog.text
 
 
 async def test_connection_sends_pings_again_after_an_error_in_their_task(

@@ -167,6 +167,7 @@ class _Pipe:
         self.translating = asyncio.Lock()
         self.reader: asyncio.Task[None] | None = None
         self.unwritten: list[Portion] = []  # taken off the queue; the next one last
+        self.rejected: dict[int, Item] = {}  # with dead letters that are not written yet
         self.is_upstream_silent = (
             False  # then acknowledgements are not waited for after the grace period
         )
@@ -313,6 +314,7 @@ class _Pipe:
         await self.write_dead_letters([letter for item in items for letter in item.letters])
         for item in items:
             item.letters.clear()
+            self.rejected.pop(id(item), None)
 
     def portions(self, items: Sequence[Item]) -> list[Portion]:
         """Join items for one write; empty if they contain no records."""
@@ -340,6 +342,9 @@ class _Pipe:
             if total > self.max_records:
                 smaller = portion.halves()
             else:
+                if portion.ids and self.rejected:
+                    # Once the store has the message of a rejected record, nobody asks for it again.
+                    await self.write_letters_of(list(self.rejected.values()))
                 write = functools.partial(self.attempt, portion)
                 await self.attempts.retry(write, self.sink, limit=self.time_limit)
         except TimedOutError as error:
@@ -349,10 +354,7 @@ class _Pipe:
             self.time_limit.exceeded(error)
             smaller = await self.after_timeout(portion, error)
         except (RejectedError, EncodeError) as error:
-            bad = _bad_records(error, total)
-            for i in bad:
-                portion.rows[i][0].letters.append(portion.letter(i, str(error)))
-            smaller = portion.without(bad) if bad else portion.halves()
+            smaller = self.after_rejection(portion, error)
         else:
             if not smaller:
                 self.telemetry.wrote(self.sink, total)
@@ -372,6 +374,17 @@ class _Pipe:
         log.warning("%s: %s; retrying with half", type(self.sink).__name__, error)
         self.max_records = total // 2
         return portion.halves()
+
+    def after_rejection(
+        self, portion: Portion, error: RejectedError | EncodeError
+    ) -> list[Portion]:
+        """Make dead letters of bad records, if they are known; return what is left to write."""
+        bad = _bad_records(error, len(portion.records))
+        for i in bad:
+            item = portion.rows[i][0]
+            item.letters.append(portion.letter(i, str(error)))
+            self.rejected[id(item)] = item
+        return portion.without(bad) if bad else portion.halves()
 
     def allow_more(self, written: int) -> None:
         """After a write that succeeded in good time, allow larger ones again."""

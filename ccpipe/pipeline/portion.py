@@ -46,6 +46,8 @@ class Portion:
             half = self.ids.near(half)
         rows = self.rows
         first, second = self.ids.split(half) if self.ids else (None, None)
+        if first and not first.are_known:
+            first = None  # a part of a message that is stored when the rest is
         return [
             Portion(self.records[half:], self.type, rows[half:], second),
             Portion(self.records[:half], self.type, rows[:half], first),

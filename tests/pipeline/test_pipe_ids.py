@@ -61,10 +61,15 @@ class Picky(Sink):
 
     async def write(self, records: Sequence[Message]) -> None:
         """Take records whose message is not known."""
-        await self.write_once(records, MessageIds.unknown(len(records)))
+        self.take(records, MessageIds.unknown(len(records)))
 
     async def write_once(self, records: Sequence[Message], ids: MessageIds) -> None:
-        """Take records with their messages."""
+        """Take records with their messages, of which some are known."""
+        assert ids.are_known
+        self.take(records, ids)
+
+    def take(self, records: Sequence[Message], ids: MessageIds) -> None:
+        """Note records and their messages."""
         bad = [row for row, record in enumerate(records) if record.value == 3.0]
         if bad:
             raise RejectedError("three", bad if self.names_bad else None)
@@ -95,3 +100,39 @@ async def test_after_a_function() -> None:
 
     await run(Numbered([1, 2]), sink, translators=[first], limits=Limits(age=0.05))
     assert sink.stored == [(1, "c"), (2, "c")]
+
+
+async def test_dead_letters_are_written_before_the_store_knows_their_message() -> None:
+    """A pipe that is killed in between would lose them: the message counts as stored."""
+    letters = Kept()
+    rejected = 0
+
+    class Remembers(Sink):
+        """Rejects a record without naming it."""
+
+        takes = Messages
+        stores_once = True
+
+        async def write(self, records: Sequence[Message]) -> None:
+            """Take a part of the message."""
+            nonlocal rejected
+            if any(record.value == 3.0 for record in records):
+                rejected += len(records) == 1
+                raise RejectedError("three")
+
+        async def write_once(self, records: Sequence[Message], ids: MessageIds) -> None:
+            """Take the message, or the rest of it."""
+            await self.write(records)
+            assert len(letters.letters) == rejected
+
+    class OneMessage(Numbered):
+        """Hands over messages of several records."""
+
+        async def __aiter__(self) -> AsyncIterator[Batch]:
+            for number in self.numbers:
+                records = Messages(metric(value) for value in (1.0, 3.0, 2.0, 3.0, 4.0, 5.0, 6.0))
+                yield Batch(records, self.ack, ids_of=ids_of(number))
+
+    limits = Limits(age=0.05)
+    await run(OneMessage([1, 2, 3]), Remembers(), dead_letter_sink=letters, limits=limits)
+    assert rejected == len(letters.letters) == 6

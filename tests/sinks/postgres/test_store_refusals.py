@@ -1,11 +1,14 @@
 """Rows that the site's own constraints and triggers refuse become dead letters; others arrive."""
 
+from array import array
 from collections import Counter
+from collections.abc import AsyncIterator
 
 import pytest
 
 from ccpipe.errors import RejectedError, UnavailableError
 from ccpipe.message import Message
+from ccpipe.pipeline import Batch, MessageIds
 from ccpipe.sinks.postgres.sonar import PostgresSonarSink
 from tests.bus.envelopes import JOBS, SAMPLE
 from tests.servers.postgres import Server, sent
@@ -69,6 +72,33 @@ async def test_refused_rows_become_dead_letters(
         assert b"hostname=elsewhere" in letter.original
         assert "\n" not in letter.reason
         assert database in letter.reason
+
+
+async def test_refused_rows_inside_a_message_become_dead_letters(server: Server) -> None:
+    """The halves of one message are stored too, and its id with the rest of it."""
+    database = await server.database()
+    async with server.sink(database):
+        pass
+    await server.ask(database, "ALTER TABLE samples ADD CHECK (value::int % 10 <> 7)")
+    records = [metric(float(value), time=NOON + value) for value in range(500)]
+    column = array("q", [1])
+    message = MessageIds(["consumer"], column, column, array("q", [len(records)]))
+
+    class Delivered(Given):
+        """Gives one message, twice."""
+
+        async def __aiter__(self) -> AsyncIterator[Batch]:
+            async for batch in super().__aiter__():
+                batch.ids_of = lambda _: message
+                yield batch
+
+    letters = await carry(Delivered(records), server.sink(database))
+    assert len(letters) == 50
+    letters = await carry(Delivered(records), server.sink(database))
+    good = [record for record in records if int(record.value) % 10 != 7]
+    assert await server.ask(database, "SELECT count(*) FROM delivered") == [(1,)]
+    stored = await server.messages(database)
+    assert set(stored) == set(map(sent, good))
 
 
 async def test_refused_envelopes_become_dead_letters(server: Server) -> None:

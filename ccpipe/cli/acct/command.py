@@ -130,7 +130,7 @@ def sums(
     else:
         count = _sum_up(paths or default_files(), selection, filters, show, reading)
     reading.finish()
-    if not count and is_list and (filters.job or not show.qacct):
+    if not count and (filters.job or (is_list and not show.qacct)):
         _not_found(filters)
 
 

@@ -256,6 +256,7 @@ def sacct(
     reading.finish()
     if not count and is_list:
         note(f"no job {', '.join(filters.job)} found".replace("  ", " "))
+    if not count and (is_list or filters.job):
         sys.exit(NOT_FOUND)
 
 

@@ -129,6 +129,26 @@ def real_qacct(tmp_path: Path, file: Path, arguments: str) -> subprocess.Complet
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ("-o -j 137 -t 1-3", "job-array tasks 137.1-3 not found"),
+        ("-o -j 138 -t 900-903", "job-array tasks 138.900-903 not found"),
+        ("-o -j 999", "job 999 not found"),
+        ("-j 137 -t 1-3", "job-array tasks 137.1-3 not found"),
+    ],
+)
+def test_named_jobs_that_are_not_there_are_an_error(
+    arguments: str, error: str, tmp_path: Path, acct: Acct
+) -> None:
+    """As in the installed qacct, whether the jobs are listed or summed up."""
+    theirs = real_qacct(tmp_path, DATA / "accounting", arguments)
+    ours = acct("-f", DATA / "accounting", "--qacct", *translated(arguments))
+    assert (ours.code, theirs.returncode) == (1, 1)
+    assert error in ours.err
+    assert b"not found" in theirs.stderr
+
+
 def test_one_bug_of_qacct_is_not_copied(tmp_path: Path, acct: Acct) -> None:
     """Groups whose wall-clock time is 0 in all are printed; qacct prints none of them."""
     line = next(r for r in (DATA / "accounting").read_bytes().splitlines() if b":138:" in r)

@@ -133,3 +133,4 @@ def test_a_bad_row_costs_that_row(
 def test_a_job_that_is_not_there(acct: Acct) -> None:
     """The exit code is 1, as for Grid Engine's jobs."""
     assert acct("sacct", ROWS, "-j", "4711").code == 1
+    assert acct("sacct", ROWS, "-j", "4711", "--by", "user").code == 1

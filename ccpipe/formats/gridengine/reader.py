@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -45,8 +46,9 @@ class ParsedChunk:
 def parse(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Accounting | None:
     """Read one line without its line end; None if it is no record and need not be one.
 
-    That is a comment, a line of at most one character, and other lines of a reporting file.
-    File, offset and line number become the record's origin.
+    That is a comment, a line of at most one character, and other lines of a reporting file. A byte
+    order mark in front, which editors write, is not part of it. File, offset and line number become
+    the record's origin.
 
     Raises
     ------
@@ -54,7 +56,7 @@ def parse(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Acco
         if the line is no record, with the reason.
 
     """
-    line = line.rstrip(b"\r")
+    line = line.removeprefix(BOM_UTF8).rstrip(b"\r")
     if len(line) <= 1 or line.startswith(b"#"):
         return None
     if line.startswith(b"{"):

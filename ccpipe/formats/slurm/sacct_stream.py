@@ -1,5 +1,6 @@
 """sacct's output in either format, from a stream."""
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from datetime import tzinfo
 
@@ -23,7 +24,7 @@ def read_stream(
         if it is neither, and where the stream is damaged.
 
     """
-    piece = read_piece(stream)
+    piece = read_piece(stream).removeprefix(BOM_UTF8)
     if piece.lstrip()[:1] == b"{":
         whole = bytearray(piece)
         while piece := read_piece(stream):

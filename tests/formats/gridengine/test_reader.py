@@ -1,14 +1,18 @@
 """Grid Engine's accounting files: every line is read, skipped or rejected with its place."""
 
 import re
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from ccpipe.formats.gridengine.columns import read_compiled, read_in_python
 from ccpipe.formats.gridengine.reader import read, read_stream
 from ccpipe.formats.gridengine.record import Accounting, Origin, Variant
+from ccpipe.formats.gridengine.table import COLUMNS
 from tests.formats.gridengine.accounting_samples import (
     CLASSIC,
     DATA,
@@ -130,3 +134,18 @@ def test_the_place_of_a_record_is_where_its_line_begins() -> None:
     """File, offset and line are those the reader was told, plus what it has passed."""
     reading = read(b"# x\n\n" + data_line("derived.jsonl") + b"\n", file="id", offset=1000, line=7)
     assert reading.records[0].origin == Origin("id", 1005, 9, Variant.JSONL_90)
+
+
+@pytest.mark.parametrize("name", ["accounting", "derived.jsonl"])
+def test_byte_order_mark_is_not_part_of_a_record(name: str) -> None:
+    """Editors of Windows write one; the kernel and Python agree, also where files were joined."""
+    line = (DATA / name).read_bytes().splitlines(keepends=True)[-1]
+    payload = BOM_UTF8 + line + BOM_UTF8 + line
+    (plain,) = read(line).records
+    found = read(payload)
+    assert not found.rejected
+    assert [replace(r, origin=plain.origin) for r in found.records] == [plain, plain]
+    for reads in (read_compiled, read_in_python):
+        table = reads(payload, COLUMNS, 1, 0)
+        assert not table.rejected
+        assert table.table["qname"].to_pylist() == [plain.qname] * 2

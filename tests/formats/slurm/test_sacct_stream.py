@@ -2,6 +2,7 @@
 
 import gzip
 import io
+from codecs import BOM_UTF8
 from datetime import UTC
 
 import pytest
@@ -20,3 +21,5 @@ def test_the_format_is_found(name: str) -> None:
     wanted = read_sacct_json(payload) if "json" in name else read_sacct(payload, zone=UTC)
     found = [row for part in read_stream(io.BytesIO(payload), zone=UTC) for row in part.records]
     assert found == wanted.records
+    marked = io.BytesIO(BOM_UTF8 + payload)  # as editors write it
+    assert [row for part in read_stream(marked, zone=UTC) for row in part.records] == found

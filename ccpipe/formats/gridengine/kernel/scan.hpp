@@ -78,7 +78,8 @@ public:
             bool is_whole = end != nullptr;
             if (!is_whole) end = stop_;
             if (is_whole && (p == end || *p == '#')) continue;
-            if (is_whole && is_utf8(p, end) && (*p == '{' ? json(p, end) : colons(p, end))) {
+            // 0xEF may begin a byte order mark, which is left to the reader in Python.
+            if (is_whole && *p != '\xef' && is_utf8(p, end) && (*p == '{' ? json(p, end) : colons(p, end))) {
                 put(line, first_line + lines);
                 put(offset, first_offset + (p - payload));
                 complete();

@@ -94,12 +94,15 @@ def _takes(reader: Fits, cell: str) -> bool:
 def split_header(line: str, delimiter: str | None = None) -> tuple[tuple[str, ...], str]:
     """Split the line of names, and find the delimiter: the first character that no name holds.
 
+    A byte order mark in front, which editors write, is not part of the first name.
+
     Raises
     ------
     DataError
         if there is none, and more than one name.
 
     """
+    line = line.removeprefix("\ufeff")
     if delimiter is None:
         first = _NAME.match(line)
         end = first.end() if first else 0

@@ -98,7 +98,9 @@ class Telemetry:
             "ccpipe_unread_messages",
             "messages of the stream that were not delivered yet, by durable name",
         )
-        self.dropped = self._counter("dropped_lines", "lines dropped by a limit that was set")
+        self.dropped = self._counter(
+            "dropped_lines", "lines dropped by a limit that was set, or lost to damage in the spool"
+        )
         self.spooled_messages = Gauge(
             "ccpipe_spooled_messages", "messages on disk for the broker", {"": 0}
         )

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fuzz line protocol, accounting, the protocol of NATS, dead letters, files of rows and HTTP requests for a
-# bounded time each, then run the kernels' tests with sanitizers.
+# Fuzz line protocol, accounting, the protocol of NATS, dead letters, files of rows, HTTP requests and
+# the spool for a bounded time each, then run the kernels' tests with sanitizers.
 # Usage: fuzz/run.sh [seconds [python]]; what atheris finds stays in build/fuzz, and small inputs
 # in fuzz/corpus too, to be committed.
 set -eu
@@ -47,6 +47,11 @@ mkdir -p "$corpus"
 printf '\377\n{"topic":"a.sample","key":"n","sasl-user":"a","sasl-password":"p","data-size":3}\nabc\n' \
     >"$corpus/stream"
 PYTHONPATH=. "$python" fuzz/http_requests.py -max_total_time="$seconds" -max_len=1024 -print_final_stats=1 \
+    -artifact_prefix=build/fuzz/ "$corpus"
+
+corpus=build/fuzz/spool
+mkdir -p "$corpus"
+PYTHONPATH=. "$python" fuzz/spool.py -max_total_time="$seconds" -max_len=1024 -print_final_stats=1 \
     -artifact_prefix=build/fuzz/ "$corpus"
 "$python" scripts/fuzz_corpus.py keep
 fuzz/sanitize.sh "$python"

@@ -283,7 +283,7 @@ def _environment(site: Site, url: str, folder: Path, config: Path | None) -> dic
         "CCPIPE_CLUSTER": site.cluster,
         "CCPIPE_PUBLISH__INTERVAL": str(float(site.publish.interval)),
         "CCPIPE_PUBLISH__DEAD_LETTER_FILE": str(folder / "dead.lp"),
-        "CCPIPE_PUBLISH__SPOOL__PATH": str(folder / "spool.db"),
+        "CCPIPE_PUBLISH__SPOOL__PATH": str(folder / "spool"),
         "CCPIPE_TELEMETRY__LISTEN": "",  # its address is ours
     }
 

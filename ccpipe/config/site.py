@@ -96,11 +96,11 @@ class SpoolOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     enabled: bool = True
     """Keep messages on disk; otherwise in memory only."""
     path: str = ""
-    """Path of the file; default: ``spool.db`` in the state folder."""
+    """Path of its directory; default: ``spool`` in the state folder."""
     size: Size = Size(64 * 2**20)
     """Maximum size; beyond it, the oldest metrics are dropped, but never events."""
     age: Duration = Duration(86400)
-    """How long metrics are kept."""
+    """How long metrics are kept; a restart of the publisher begins anew."""
     rate: Annotated[int, msgspec.Meta(ge=1)] = 20
     """Maximum messages per second replayed when the broker is back."""
 

@@ -2,9 +2,11 @@
 
 import pytest
 
+from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.protocol.frames import BrokenFrame, split_in_python
 from ccpipe.bus.nats.protocol.splitter import split
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.node.agent.spool_frames import decode_frames, encode_frames
 from scripts import fuzz_corpus
 
 
@@ -31,3 +33,13 @@ def test_kept_frames() -> None:
             except BrokenFrame as error:
                 outcomes.append(str(error))
         assert outcomes[0] == outcomes[1]
+
+
+def test_kept_spool_files() -> None:
+    """Undamaged messages, also behind anything."""
+    inputs = fuzz_corpus.read("spool")
+    assert inputs
+    last = Outgoing("s", b"m value=1", "1")
+    for number, *content in inputs:
+        found = list(decode_frames(number, bytes(content) + encode_frames(number, [last])))
+        assert found[-1] == (0, last)

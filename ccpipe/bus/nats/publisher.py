@@ -49,11 +49,13 @@ class Publisher:
             await self._send_all([each for each in messages if each.id not in self._stored])
         self._stored.clear()
 
-    def take_unstored(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
-        """Return what a failed call did not store, and reset."""
-        unstored = [message for message in messages if message.id not in self._stored]
+    def unstored(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
+        """Return what a failed call did not store."""
+        return [message for message in messages if message.id not in self._stored]
+
+    def forget(self) -> None:
+        """Forget a failed call, which will not be repeated."""
         self._stored.clear()
-        return unstored
 
     async def _send_all(self, messages: Sequence[Outgoing]) -> None:
         """Publish messages without acknowledgement; the server has then received them."""

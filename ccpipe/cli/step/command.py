@@ -143,7 +143,7 @@ def _spool(site: Site) -> Path | None:
     options = site.publish.spool
     if not options.enabled:
         return None
-    return (Path(options.path).parent if options.path else state_folder()) / "steps.db"
+    return (Path(options.path).parent if options.path else state_folder()) / "steps"
 
 
 def _step(text: str | None) -> str:

@@ -146,9 +146,8 @@ class SamplePublisher:
                 path = self._spool.with_name(f"{self._spool.stem}.dead.lp")
                 dead = DeadLetterFile(path, max_bytes=NODE_BYTES)
                 replay = await open_replay(bus, self._spool, dead, telemetry)
-                if replay is not None:
-                    await stack.enter_async_context(replay.running())
-                    sink = SpoolingSink(bus, replay)
+                await stack.enter_async_context(replay.running())
+                sink = SpoolingSink(bus, replay, lambda: self._closed_at is not None)
             while (batch := await asyncio.to_thread(self._waiting.get)) is not None:
                 await self._write(sink, batch, bus)
                 self.unconfirmed -= len(batch)

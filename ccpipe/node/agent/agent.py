@@ -170,7 +170,7 @@ class Agent:
         async with contextlib.AsyncExitStack() as stack:
             replay = await self._spool(stack, lines)
             await _until_one_fails(
-                self._carry_metrics(spooling(lines, replay), stop),
+                self._carry_metrics(spooling(lines, replay, stop.is_set), stop),
                 self._carry_envelopes(bus, replay, stop),
                 stop,
             )
@@ -199,7 +199,7 @@ class Agent:
         dead = self.dead_letter_file()
         await run(
             self.sonar,
-            spooling(envelope_sink(self.site, bus, self.telemetry), replay),
+            spooling(envelope_sink(self.site, bus, self.telemetry), replay, stop.is_set),
             dead_letter_sink=DeadLetterFile(
                 dead.with_name(f"{dead.name}.sonar"), max_bytes=NODE_BYTES
             ),
@@ -213,11 +213,10 @@ class Agent:
         options = self.site.publish.spool
         if self.once or not options.enabled:
             return None
-        path = Path(options.path or state_folder() / "spool.db")
+        path = Path(options.path or state_folder() / "spool")
         dead = DeadLetterFile(self.dead_letter_file(), max_bytes=NODE_BYTES)
         replay = await open_replay(sink, path, dead, self.telemetry)
-        if replay is not None:
-            await stack.enter_async_context(replay.running())
+        await stack.enter_async_context(replay.running())
         return replay
 
     @contextlib.asynccontextmanager

@@ -1,75 +1,49 @@
-"""The spool: messages that the broker could not accept, in order, in a bounded SQLite file.
+"""The spool: messages that the broker could not accept, on disk, in order and within bounds.
 
-Metrics are dropped, the oldest first, when the file is full or they are too old; events never are.
-Dropped metrics are counted. A message keeps its id, so that the broker detects one that it had
-stored after all. The file exists only while it is needed: most publishers never lose their broker,
-and SQLite would take a twentieth of their memory.
+Every append makes a file, or several where metrics and events alternate. A file's name has its
+number and what was written to it: ``000000000012-3-1500.metrics`` is the twelfth, with 3 messages
+of 1500 lines. Whatever happens to its content, the name tells how much is lost. A file is removed
+once its messages are published, which needs no space on the disk.
+
+Beyond the spool's size or age metrics are dropped, the oldest first; events never are. What is
+dropped or lost is counted. A message keeps its id, so that the broker detects one that it had
+stored after all.
 """
 
 import contextlib
+import fcntl
+import itertools
 import logging
+import math
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ccpipe.bus.nats.outgoing import Outgoing
-from ccpipe.errors import ConfigError, UnavailableError
-from ccpipe.node.agent.damaged_spool import is_damage, is_whole, read_damaged, set_aside
-
-if TYPE_CHECKING:
-    import sqlite3
+from ccpipe.errors import UnavailableError
+from ccpipe.node.agent.spool_frames import decode_frames, encode_frames
+from ccpipe.sinks.disk import make_folder
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
-"""Version of the file's layout."""
+BLOCK = 4096
+"""Disk space is allocated in blocks of this many bytes."""
+RETRY_SECONDS = 30.0
+"""Time until a file that the disk did not read or delete is tried again."""
+DAMAGED = "damaged"
+"""Name of the latest damaged file, kept for inspection."""
 
-OVERHEAD = 200
-"""Approximate overhead per message in the file, in bytes."""
-
-_TABLE = """
-CREATE TABLE IF NOT EXISTS message (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    time INTEGER NOT NULL,
-    is_event INTEGER NOT NULL,
-    size INTEGER NOT NULL,
-    id TEXT NOT NULL,
-    subject TEXT NOT NULL,
-    payload BLOB NOT NULL
-)
-"""
-
-_INSERT = (
-    "INSERT INTO message (time, is_event, size, id, subject, payload) VALUES (?, ?, ?, ?, ?, ?)"
-)
-_RECOVER = (
-    "INSERT INTO message (number, time, is_event, size, id, subject, payload) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?)"
-)
-"""With its number, which may be that of a message that is being published."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spooled:
-    """A message in the spool."""
-
-    number: int
-    """Its position in the order."""
-    message: Outgoing
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is what was added: SQLite does not notice bytes that changed on the disk."""
-        return is_whole(self.message)
+_NAME = re.compile(r"([0-9]{12,18})-([1-9][0-9]{0,5})-([0-9]{1,12})\.(metrics|events)")
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Metrics that were dropped."""
+    """Messages that will not be published, and their lines."""
 
     messages: int = 0
     lines: int = 0
@@ -77,141 +51,103 @@ class Dropped:
     def __add__(self, other: "Dropped") -> "Dropped":
         return Dropped(self.messages + other.messages, self.lines + other.lines)
 
+    def __sub__(self, other: "Dropped") -> "Dropped":
+        return Dropped(self.messages - other.messages, self.lines - other.lines)
+
+
+@dataclass(slots=True, eq=False)
+class SpoolFile:
+    """A file of the spool; metrics and events are in different files."""
+
+    number: int
+    messages: int
+    lines: int
+    is_event: bool
+    size: int
+    """The disk space that it takes, in bytes."""
+    since: float = field(default_factory=time.monotonic)
+    """When it was written, or found."""
+    done: set[int] = field(default_factory=set)
+    """Indices of messages that were published, dropped or lost."""
+    is_damaged: bool = False
+    retry_at: float = 0.0
+    """Until then, by the monotonic clock, it holds up no others."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the directory."""
+        kind = "events" if self.is_event else "metrics"
+        return f"{self.number:012}-{self.messages}-{self.lines}.{kind}"
+
+    @property
+    def left(self) -> set[int]:
+        """Indices of messages that are still to be published."""
+        return set(range(self.messages)) - self.done
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """A message in the spool."""
+
+    file: SpoolFile
+    index: int
+    """Its position in the file."""
+    message: Outgoing
+
 
 class Spool:
-    """Messages on disk; methods block, and may be called from any thread."""
+    """Messages in a directory; methods block, and may be called from any thread."""
 
     def __init__(self, path: Path, *, size: int, age: float) -> None:
-        """Hold at most `size` bytes, and metrics for at most `age` seconds."""
+        """Take at most `size` bytes of disk space, and hold metrics for at most `age` seconds.
+
+        Age is measured by the monotonic clock, so that no jump of the wall clock drops anything;
+        that of messages from an earlier process begins when they are found.
+        """
         self.path = path
         self.size = size
         self.age = age
         self.messages = 0
         """Number of messages."""
         self.bytes = 0
-        """Their approximate size, in bytes."""
-        self._file: sqlite3.Connection | None = None
+        """The disk space that they take, in bytes."""
+        self.dropped = Dropped()
+        """Metrics that were dropped since the start."""
+        self.lost = Dropped()
+        """What damaged files have lost since the start."""
+        self._files: list[SpoolFile] = []  # oldest first
+        self._next = 1
+        self._directory: int | None = None  # locked as long as it is open
         self._is_open = False
         self._busy = threading.Lock()
 
-    @property
-    def has_file(self) -> bool:
-        """Whether there is a file to open, which takes time."""
-        return self.path.exists()
-
     def open(self) -> None:
-        """Open the file if it exists; ``append`` creates it.
-
-        A damaged file is renamed and kept; messages that are still readable stay in the spool.
+        """Make the directory and find its files.
 
         Raises
         ------
-        ConfigError
-            if it cannot be used, or another process uses it.
+        UnavailableError
+            if it cannot be used, or another process uses it; ``append`` tries again.
 
         """
-        folder = self.path.parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"spool: {self.path}: {error}") from None
-        if self.has_file:
-            self._open_file()
-        elif not os.access(folder, os.W_OK | os.X_OK):
-            raise ConfigError(f"spool: {self.path}: the folder cannot be written")
-        self._is_open = True
-
-    def _open_file(self) -> None:
-        import sqlite3
-
-        try:
-            try:
-                self._connect()
-            except sqlite3.Error as error:
-                if not is_damage(error):
-                    raise
-                self._replace_damaged(error)
-        except (OSError, sqlite3.Error) as error:
-            self._close_file()
-            reason = "another process uses it" if "locked" in str(error) else error
-            raise ConfigError(f"spool: {self.path}: {reason}") from None
-
-    def _recover(self, error: "sqlite3.Error") -> None:
-        """Begin anew while open; where that fails, the next transaction tries again."""
-        import sqlite3
-
-        try:
-            self._replace_damaged(error)
-        except (OSError, sqlite3.Error) as failure:
-            log.warning("the spool %s cannot be made again: %s", self.path, failure)
-            self._close_file()
-
-    def _replace_damaged(self, error: "sqlite3.Error") -> None:
-        """Set the file aside and begin a new one with what can be read of it."""
-        self._close_file()
-        aside = set_aside(self.path)
-        self._connect()
-        assert self._file is not None
-        found = lost = 0
-        self._file.execute("BEGIN IMMEDIATE")
-        for row in read_damaged(aside):
-            if row is None:
-                lost += 1
-            else:
-                found += 1
-                self._file.execute(_RECOVER, row)
-        self._file.execute("COMMIT")
-        self._count()
-        log.error(
-            "the spool %s is damaged (%s): %d messages were recovered, %s; it is kept as %s",
-            self.path, error, found,
-            f"at most {lost} were lost" if found else "the others could not be read", aside,
-        )  # fmt: skip
-
-    def _connect(self) -> None:
-        import sqlite3
-
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        self._file = sqlite3.connect(
-            self.path, isolation_level=None, timeout=0, check_same_thread=False
-        )
-        self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
-        self._file.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        self._file.execute("PRAGMA journal_mode = WAL")
-        self._file.execute("PRAGMA synchronous = FULL")
-        self._file.execute("PRAGMA journal_size_limit = 1000000")
-        ((version,),) = self._file.execute("PRAGMA user_version")
-        if version not in (0, VERSION):
-            raise ConfigError(f"spool: {self.path} is of version {version}, not {VERSION}")
-        self._file.execute(_TABLE)
-        self._file.execute(f"PRAGMA user_version = {VERSION}")
-        self._count()
-
-    def _count(self) -> None:
-        assert self._file is not None
-        ((self.messages, self.bytes),) = self._file.execute(
-            "SELECT count(*), coalesce(sum(size), 0) FROM message"
-        )
+        with self._locked():
+            self._is_open = True
+            self._attach()
 
     def close(self) -> None:
-        """Close the file; an empty one is removed."""
+        """Let another process use the directory."""
         with self._busy:
             self._is_open = False
-            if self._file is not None:
-                self._close_file()
-                if not self.messages:
-                    with contextlib.suppress(OSError):
-                        self.path.unlink()
+            self._detach()
 
-    def _close_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there are messages to be published now."""
+        now = time.monotonic()
+        return any(file.retry_at <= now for file in tuple(self._files))
 
-    def append(self, messages: Sequence[tuple[Outgoing, bool]]) -> Dropped:
+    def append(self, messages: Sequence[tuple[Outgoing, bool]]) -> None:
         """Add messages, each with whether it is an event, durably.
-
-        Returns what was dropped to make room.
 
         Raises
         ------
@@ -219,115 +155,192 @@ class Spool:
             if the disk fails or is full, or events alone fill the spool: nothing was added.
 
         """
-        now = time.time_ns()
-        rows = [
-            (now, event, _size(message), message.id, message.subject, message.payload)
-            for message, event in messages
-        ]
-        with self._transaction() as file:
-            file.executemany(_INSERT, rows)
-            self.messages += len(rows)
-            self.bytes += sum(row[2] for row in rows)
-            dropped = self._drop_old(file, now) + self._drop_beyond_size(file)
-            if self.bytes > self.size and any(row[1] for row in rows):
-                raise UnavailableError(f"spool: {self.path}: events fill it, {self.size} bytes")
-        return dropped
-
-    def drop_old(self) -> Dropped:
-        """Remove metrics that are too old; raises UnavailableError."""
-        with self._transaction() as file:
-            return self._drop_old(file, time.time_ns())
+        with self._locked():
+            self._attach()
+            assert self._directory is not None
+            begin = len(self._files)
+            try:
+                for is_event, group in itertools.groupby(messages, key=itemgetter(1)):
+                    self._create([message for message, _ in group], is_event)
+                os.fsync(self._directory)
+            except (OSError, UnavailableError):
+                for file in self._files[begin:]:
+                    self._finish(file, file.left)
+                raise
+            for file in [file for file in self._files if not file.is_event]:
+                if self.bytes > self.size:
+                    self._drop(file)
 
     def oldest(self, count: int) -> list[Spooled]:
-        """Return the oldest messages, at most `count`; raises UnavailableError."""
-        with self._transaction() as file:
-            rows = file.execute(
-                "SELECT number, subject, payload, id FROM message ORDER BY number LIMIT ?", (count,)
-            )
-            return [Spooled(number, Outgoing(*rest)) for number, *rest in rows]
+        """Return the oldest messages, at most `count`.
+
+        What a damaged file has lost is logged and counted. A file that cannot be read is left for
+        later.
+        """
+        found: list[Spooled] = []
+        now = time.monotonic()
+        with self._busy:
+            for file in [file for file in self._files if file.retry_at <= now]:
+                if file.left:
+                    found += self._read(file)
+                else:
+                    self._delete(file)  # the disk refused to
+                if len(found) >= count:
+                    break
+        return found[:count]
 
     def remove(self, spooled: Sequence[Spooled]) -> None:
-        """Remove messages that were published; raises UnavailableError."""
-        with self._transaction() as file:
-            self._delete(file, [each.number for each in spooled])
-        if not self.messages:
-            self._shrink()
+        """Remove messages that were published."""
+        with self._busy:
+            for each in spooled:
+                self._finish(each.file, {each.index})
 
-    def _shrink(self) -> None:
-        import sqlite3
+    def defer(self, spooled: Sequence[Spooled]) -> None:
+        """Leave the files of messages for later."""
+        for each in spooled:
+            each.file.retry_at = time.monotonic() + RETRY_SECONDS
 
-        with self._busy, contextlib.suppress(sqlite3.Error):
-            if self._file is not None:
-                # execute() would free a single page only.
-                self._file.executescript("PRAGMA incremental_vacuum")
-
-    def _drop_old(self, file: "sqlite3.Connection", now: int) -> Dropped:
-        before = now - int(self.age * 1e9)
-        found = file.execute(
-            "SELECT number, payload FROM message WHERE NOT is_event AND time < ?", (before,)
-        )
-        return self._drop(file, [(number, _lines(payload)) for number, payload in found])
-
-    def _drop_beyond_size(self, file: "sqlite3.Connection") -> Dropped:
-        excess = self.bytes - self.size
-        if excess <= 0:
-            return Dropped()
-        found: list[tuple[int, int]] = []
-        rows = file.execute(
-            "SELECT number, payload, size FROM message WHERE NOT is_event ORDER BY number"
-        )
-        for number, payload, size in rows:
-            if excess <= 0:
-                break
-            found.append((number, _lines(payload)))
-            excess -= size
-        rows.close()
-        return self._drop(file, found)
-
-    def _drop(self, file: "sqlite3.Connection", found: Sequence[tuple[int, int]]) -> Dropped:
-        self._delete(file, [number for number, _ in found])
-        return Dropped(len(found), sum(lines for _, lines in found))
-
-    def _delete(self, file: "sqlite3.Connection", numbers: Sequence[int]) -> None:
-        for number in numbers:
-            rows = file.execute("DELETE FROM message WHERE number = ? RETURNING size", (number,))
-            for (size,) in rows.fetchall():
-                self.messages -= 1
-                self.bytes -= size
+    def drop_old(self) -> None:
+        """Drop metrics that are too old."""
+        before = time.monotonic() - self.age
+        with self._busy:
+            for file in [file for file in self._files if not file.is_event]:
+                if file.since < before:
+                    self._drop(file)
 
     @contextlib.contextmanager
-    def _transaction(self) -> "Iterator[sqlite3.Connection]":
-        """Run a transaction, which is rolled back on failure."""
-        import sqlite3
-
+    def _locked(self) -> Iterator[None]:
         with self._busy:
-            if not self._is_open:
-                raise UnavailableError(f"spool: {self.path} is closed")
-            if self._file is None:
-                try:
-                    self._open_file()
-                except ConfigError as error:
-                    raise UnavailableError(str(error)) from None
-            assert self._file is not None
-            before = self.messages, self.bytes
             try:
-                self._file.execute("BEGIN IMMEDIATE")
-                yield self._file
-                self._file.execute("COMMIT")
-            except BaseException as error:
-                self.messages, self.bytes = before
-                with contextlib.suppress(sqlite3.Error):
-                    self._file.execute("ROLLBACK")
-                if isinstance(error, sqlite3.Error):
-                    if is_damage(error):
-                        self._recover(error)
-                    raise UnavailableError(f"spool: {self.path}: {error}") from None
-                raise
+                yield
+            except OSError as error:
+                raise UnavailableError(f"spool: {self.path}: {error.strerror}") from None
+
+    def _attach(self) -> None:
+        """Lock the directory and find its files, again if another disk was mounted there."""
+        if not self._is_open:
+            raise UnavailableError(f"spool: {self.path} is closed")
+        if self._directory is None:
+            make_folder(self.path)
+        elif self._is_attached():
+            return
+        self._detach()
+        self._directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._detach()
+            raise UnavailableError(f"spool: {self.path}: another process uses it") from None
+        except OSError:
+            pass  # a file system without locks
+        known = {file.name for file in self._files}
+        for entry in os.scandir(self.path):
+            if entry.name not in known and (found := _NAME.fullmatch(entry.name)):
+                number, messages, lines = map(int, found.groups()[:3])
+                size = _allocated(entry.stat().st_size)
+                self._add(SpoolFile(number, messages, lines, found[4] == "events", size))
+        self._files.sort(key=lambda file: file.number)
+
+    def _is_attached(self) -> bool:
+        """Return whether the directory is the one that we have locked; raises OSError."""
+        assert self._directory is not None
+        return os.path.samestat(self.path.stat(), os.fstat(self._directory))
+
+    def _detach(self) -> None:
+        if self._directory is not None:
+            os.close(self._directory)
+            self._directory = None
+
+    def _add(self, file: SpoolFile) -> None:
+        self._files.append(file)
+        self._next = max(self._next, file.number + 1)
+        self.messages += file.messages
+        self.bytes += file.size
+
+    def _create(self, messages: Sequence[Outgoing], is_event: bool) -> None:
+        """Write messages to a new file."""
+        number = self._next
+        self._next += 1
+        content = encode_frames(number, messages)
+        lines = sum(map(_lines, messages))
+        file = SpoolFile(number, len(messages), lines, is_event, _allocated(len(content)))
+        events = sum(each.size for each in self._files if each.is_event)
+        if is_event and events + file.size > self.size:
+            raise UnavailableError(f"spool: {self.path}: events fill it, {self.size} bytes")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(self.path / file.name, flags, 0o600), "wb") as opened:
+            self._add(file)
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+
+    def _read(self, file: SpoolFile) -> list[Spooled]:
+        """Return what is left of a file."""
+        content, reason = b"", "was deleted by others"
+        try:
+            with (self.path / file.name).open("rb") as opened:
+                content = opened.read(file.size)
+                reason = f"is damaged or was not written completely, and kept as {DAMAGED}"
+        except OSError as error:
+            if not self._is_deleted(error):
+                self._retry(file, "read", error)
+                return []
+        found = dict(decode_frames(file.number, content))
+        if lost := file.left - found.keys():
+            lines = max(len(lost), file.lines - sum(map(_lines, found.values())))
+            log.error(
+                "the spool's file %s %s: %d of its %d messages are lost, %d lines",
+                self.path / file.name, reason, len(lost), file.messages, lines,
+            )  # fmt: skip
+            self.lost += Dropped(len(lost), lines)
+            file.is_damaged = True
+        left = file.left & found.keys()
+        self._finish(file, lost)
+        return [Spooled(file, index, found[index]) for index in sorted(left)]
+
+    def _is_deleted(self, error: OSError) -> bool:
+        """Return whether a file is not there, although its disk is."""
+        with contextlib.suppress(OSError):
+            return isinstance(error, FileNotFoundError) and self._is_attached()
+        return False
+
+    def _retry(self, file: SpoolFile, attempt: str, error: OSError) -> None:
+        file.retry_at = time.monotonic() + RETRY_SECONDS
+        path = self.path / file.name
+        log.warning("spool: %s cannot be %s now: %s", path, attempt, error.strerror)
+
+    def _drop(self, file: SpoolFile) -> None:
+        left = len(file.left)
+        self.dropped += Dropped(left, math.ceil(file.lines * left / file.messages))
+        self._finish(file, file.left)
+
+    def _finish(self, file: SpoolFile, indices: set[int]) -> None:
+        """Note that messages are published, dropped or lost; delete a file with nothing left."""
+        new = indices & file.left
+        file.done |= new
+        self.messages -= len(new)
+        if new and not file.left:
+            self._delete(file)
+
+    def _delete(self, file: SpoolFile) -> None:
+        path = self.path / file.name
+        try:
+            if file.is_damaged:
+                path.replace(self.path / DAMAGED)
+            else:
+                path.unlink()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self._retry(file, "deleted", error)
+            return
+        self._files.remove(file)
+        self.bytes -= file.size
 
 
-def _size(message: Outgoing) -> int:
-    return OVERHEAD + len(message.subject) + len(message.payload) + len(message.id)
+def _allocated(size: int) -> int:
+    return math.ceil(size / BLOCK) * BLOCK
 
 
-def _lines(payload: bytes) -> int:
-    return payload.count(b"\n") or 1
+def _lines(message: Outgoing) -> int:
+    return message.payload.count(b"\n") or 1

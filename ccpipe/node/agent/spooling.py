@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.store import IN_FLIGHT
 from ccpipe.bus.subjects import matches
-from ccpipe.errors import ConfigError, DataError, DeniedError, UnavailableError
+from ccpipe.errors import CcpipeError, DataError, DeniedError, UnavailableError
 from ccpipe.node.agent.spool import Dropped, Spool, Spooled
-from ccpipe.pipeline import DeadLetter, DeadLetterSink, Sink
+from ccpipe.pipeline import DeadLetter, DeadLetterSink, Sink, wait_for_event
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -31,21 +31,18 @@ REPORT_SECONDS = 60.0
 
 async def open_replay(
     sink: NatsSink, path: Path, dead_letter_sink: DeadLetterSink, telemetry: Telemetry
-) -> "SpoolReplay | None":
-    """Open the spool at `path`, configured by ``[publish.spool]``; None if it cannot be used.
+) -> "SpoolReplay":
+    """Open the spool at `path`, configured by ``[publish.spool]``.
 
-    Its messages are replayed through the connection of `sink`.
+    Its messages are replayed through the connection of `sink`. If it cannot be opened, that is
+    logged, and tried again when it is needed.
     """
     options = sink.site.publish.spool
     spool = Spool(path, size=options.size, age=options.age)
     try:
-        if spool.has_file:
-            await asyncio.to_thread(spool.open)
-        else:  # the usual case, for which no thread need stay
-            spool.open()
-    except ConfigError as error:
-        log.warning("%s; without the broker, messages are kept in memory only", error)
-        return None
+        await asyncio.to_thread(spool.open)
+    except UnavailableError as error:
+        log.warning("%s; without the broker, messages are kept in memory until it can", error)
     return SpoolReplay(
         spool,
         Publisher(sink.bus, sink.site.bus, sink.subjects),
@@ -58,35 +55,60 @@ async def open_replay(
 class SpoolingSink(Sink):
     """Publishes records; while the broker does not accept them, they go to the spool.
 
-    While the spool is not empty, everything goes through it, so that order is preserved.
+    While messages wait in the spool everything goes through it, so that order is preserved. If the
+    disk fails, nothing depends on it: the write is repeated until the broker or the disk accepts
+    the records.
     """
 
-    def __init__(self, sink: NatsSink, replay: "SpoolReplay") -> None:
-        """Publish like `sink`, else spool for `replay`."""
+    def __init__(
+        self, sink: NatsSink, replay: "SpoolReplay", is_ending: Callable[[], bool]
+    ) -> None:
+        """Publish like `sink`, else spool for `replay`.
+
+        Once `is_ending`, what the disk does not take is published ahead of the spool.
+        """
         self.sink = sink
         self.replay = replay
+        self.is_ending = is_ending
         self.takes = sink.takes
         self.limits = sink.limits
         self.resumes = sink.resumes
         self.publisher = Publisher(sink.bus, sink.site.bus, sink.subjects)
         self._metrics = sink.subjects.patterns(["metrics", "sonar"])
+        self._has_failed = False  # the disk, at the last append
 
     async def write(self, records: Any) -> None:
         """Publish the records, or spool those that the broker did not confirm in time."""
         messages = self.sink.encode(records)
-        if not self.replay.spool.messages:
+        reason = ""
+        if not self.replay.spool.is_waiting:
             try:
-                async with asyncio.timeout(DIRECT_SECONDS):
-                    self.sink.bus.require_connected()
-                    await self.publisher.publish(messages)
+                async with asyncio.timeout(None if self._has_failed else DIRECT_SECONDS):
+                    return await self._publish(messages, records)
             except (UnavailableError, TimeoutError) as error:
-                messages = self.publisher.take_unstored(messages)
-                self.replay.report_begin(error)
-            except ForbiddenError as error:
-                raise self.sink.located(error, records) from None
-            else:
-                return
+                reason = str(error) or "the broker does not answer"
+        try:
+            await self._spool(self.publisher.unstored(messages), reason)
+        except UnavailableError:
+            if not self.is_ending():
+                raise
+            await self._publish(messages, records)
+        else:
+            self.publisher.forget()
+
+    async def _publish(self, messages: Sequence[Outgoing], records: Any) -> None:
+        self.sink.bus.require_connected()
+        try:
+            await self.publisher.publish(messages)
+        except ForbiddenError as error:
+            raise self.sink.located(error, records) from None
+
+    async def _spool(self, messages: Sequence[Outgoing], reason: str) -> None:
+        self._has_failed = True
         await self.replay.append([(message, self._is_event(message)) for message in messages])
+        self._has_failed = False
+        if reason:
+            log.warning("%s; messages go to the spool %s", reason, self.replay.spool.path)
 
     def _is_event(self, message: Outgoing) -> bool:
         """Return whether a message may hold events."""
@@ -94,9 +116,9 @@ class SpoolingSink(Sink):
         return not is_metric or b" event=" in message.payload
 
 
-def spooling(sink: NatsSink, replay: "SpoolReplay | None") -> Sink:
+def spooling(sink: NatsSink, replay: "SpoolReplay | None", is_ending: Callable[[], bool]) -> Sink:
     """Return what spools for `replay`; the sink itself if there is no spool."""
-    return sink if replay is None else SpoolingSink(sink, replay)
+    return sink if replay is None else SpoolingSink(sink, replay, is_ending)
 
 
 class SpoolReplay:
@@ -117,25 +139,22 @@ class SpoolReplay:
         self.rate = rate
         self.dead_letter_sink = dead_letter_sink
         self.telemetry = telemetry
-        self._dropped = Dropped()
-        self._reported = -REPORT_SECONDS
+        self._dropped = self._missing = Dropped()  # as far as counted
+        self._reported = Dropped()
+        self._reported_at = -REPORT_SECONDS
         self._replayed = 0
         self._filled = asyncio.Event()
         if spool.messages:
             log.info("the spool %s holds %d messages", spool.path, spool.messages)
-            self._filled.set()
         self._measure()
-
-    def report_begin(self, error: Exception) -> None:
-        """Log that messages are spooled from now on."""
-        reason = str(error) or "the broker does not answer"
-        log.warning("%s; messages go to the spool %s", reason, self.spool.path)
 
     async def append(self, messages: Sequence[tuple[Outgoing, bool]]) -> None:
         """Add messages to the spool; raises UnavailableError."""
-        self._note_dropped(await asyncio.to_thread(self.spool.append, messages))
+        try:
+            await asyncio.to_thread(self.spool.append, messages)
+        finally:
+            self._measure()
         self._filled.set()
-        self._measure()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -150,79 +169,96 @@ class SpoolReplay:
             await asyncio.to_thread(self.spool.close)
 
     async def _run(self) -> None:
+        """Publish what waits; no error ends it."""
         shortest, longest = RETRY_SECONDS
         pause = shortest
         while True:
-            if not self.spool.messages:
+            self._filled.clear()
+            if not self.spool.is_waiting:
                 self._report_end()
-                self._filled.clear()
-                await self._filled.wait()
+                await wait_for_event(self._filled, longest)
+                continue
             try:
                 await self._step()
                 pause = shortest
+                continue
             except (UnavailableError, DeniedError) as error:
                 level = logging.DEBUG if isinstance(error, UnavailableError) else logging.WARNING
                 log.log(level, "the spool waits: %s", error)
-                await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - no secret
-                pause = min(pause * 2, longest) if self.publisher.bus.is_connected else shortest
+            except Exception:
+                log.exception("the replay of the spool failed and is tried again")
+            await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - no secret
+            pause = min(pause * 2, longest) if self.publisher.bus.is_connected else shortest
 
     async def _step(self) -> None:
         """Publish the oldest messages."""
-        self._note_dropped(await asyncio.to_thread(self.spool.drop_old))
+        await asyncio.to_thread(self.spool.drop_old)
         self._measure()
         self.publisher.bus.require_connected()
         batch = await asyncio.to_thread(self.spool.oldest, min(IN_FLIGHT, max(1, self.rate)))
-        if damaged := [each for each in batch if not each.is_whole]:
-            for each in damaged:
-                await self._write_dead_letter(each, "damaged in the spool")
-            await asyncio.to_thread(self.spool.remove, damaged)
-            return
         try:
             await self.publisher.publish([each.message for each in batch])
         except DataError:
             for each in batch:
                 await self._publish_one(each)
-        await asyncio.to_thread(self.spool.remove, batch)
+        except CcpipeError:
+            raise
+        except Exception:
+            # Whatever is wrong with them, they do not hold up the others.
+            await asyncio.to_thread(self.spool.defer, batch)
+            raise
+        else:
+            await asyncio.to_thread(self.spool.remove, batch)
         self._replayed += len(batch)
         self._measure()
         await asyncio.sleep(len(batch) / self.rate)
 
     async def _publish_one(self, spooled: Spooled) -> None:
-        """Publish one message; one that the broker rejects permanently becomes a dead letter."""
+        """Publish one message; one that the broker rejects permanently becomes a dead letter.
+
+        If that cannot be stored, as on a full disk, the message stays in the spool for now.
+        """
         try:
             await self.publisher.publish([spooled.message])
         except DataError as error:
-            await self._write_dead_letter(spooled, str(error))
-
-    async def _write_dead_letter(self, spooled: Spooled, reason: str) -> None:
-        message = spooled.message
-        await self.dead_letter_sink.write([DeadLetter(message.payload, reason, message.subject)])
-        self.telemetry.count(self.telemetry.dead, "spool")
+            message = spooled.message
+            letter = DeadLetter(message.payload, str(error), message.subject)
+            try:
+                await self.dead_letter_sink.write([letter])
+            except UnavailableError as failure:
+                log.warning("%s: %s; it waits in the spool", letter, failure)
+                await asyncio.to_thread(self.spool.defer, [spooled])
+                return
+            self.telemetry.count(self.telemetry.dead, "spool")
+        await asyncio.to_thread(self.spool.remove, [spooled])
 
     def _measure(self) -> None:
-        self.telemetry.spooled_messages.set(self.spool.messages)
-        self.telemetry.spooled_bytes.set(self.spool.bytes)
-
-    def _note_dropped(self, dropped: Dropped) -> None:
-        self.telemetry.count(self.telemetry.dropped, "spool", dropped.lines)
-        self._dropped += dropped
+        """Count what the spool holds, and what it dropped or lost."""
+        spool = self.spool
+        self.telemetry.spooled_messages.set(spool.messages)
+        self.telemetry.spooled_bytes.set(spool.bytes)
+        dropped, missing = spool.dropped, spool.lost
+        gone = (dropped - self._dropped) + (missing - self._missing)
+        self.telemetry.count(self.telemetry.dropped, "spool", gone.lines)
+        self._dropped, self._missing = dropped, missing
         now = asyncio.get_running_loop().time()
-        if now - self._reported >= REPORT_SECONDS:
+        if now - self._reported_at >= REPORT_SECONDS:
             self._report_dropped()
 
     def _report_dropped(self) -> None:
-        if self._dropped.messages:
+        dropped = self._dropped - self._reported
+        if dropped.messages:
             log.warning(
                 "the spool %s dropped its oldest metrics: %d lines in %d messages",
                 self.spool.path,
-                self._dropped.lines,
-                self._dropped.messages,
+                dropped.lines,
+                dropped.messages,
             )
-            self._dropped = Dropped()
-            self._reported = asyncio.get_running_loop().time()
+            self._reported = self._dropped
+            self._reported_at = asyncio.get_running_loop().time()
 
     def _report_end(self) -> None:
-        if self._replayed:
+        if self._replayed and not self.spool.messages:
             self._report_dropped()
             log.info("the spool is empty: %d messages were replayed", self._replayed)
             self._replayed = 0

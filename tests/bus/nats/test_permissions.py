@@ -117,7 +117,7 @@ async def test_a_refusal_ends_the_wait_of_its_subject_alone(site: Site) -> None:
         with pytest.raises(ForbiddenError) as caught:
             await publisher.publish(messages)
         assert caught.value.subjects == {"x.y", "A.b"}
-        assert publisher.take_unstored(messages) == [messages[1], messages[3]]
+        assert publisher.unstored(messages) == [messages[1], messages[3]]
 
 
 async def test_without_a_stream_that_it_could_make_a_publisher_says_who_does(site: Site) -> None:

@@ -70,7 +70,7 @@ async def _spools(port: int, messages: int) -> None:
 
 
 def _spooled(folder: Path) -> set[int]:
-    spool = Spool(folder / "state" / "ccpipe" / "spool.db", size=2**30, age=10**6)
+    spool = Spool(folder / "state" / "ccpipe" / "spool", size=2**30, age=10**6)
     spool.open()
     payloads = [each.message.payload for each in spool.oldest(10**6)]
     spool.close()

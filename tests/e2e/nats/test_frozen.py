@@ -98,7 +98,7 @@ path = "{out}"
             await process.wait()
     assert process.returncode == 0
     if name == "publish":
-        spool = Spool(tmp_path / "ccpipe" / "spool.db", size=2**30, age=86400)
+        spool = Spool(tmp_path / "ccpipe" / "spool", size=2**30, age=86400)
         spool.open()
         spool.close()
         assert spool.messages > 0

@@ -50,7 +50,7 @@ def text(folder: Path) -> str:
 
 def spooled(folder: Path) -> list[bytes]:
     """Return the payloads in the spool of a publisher that has ended."""
-    spool = Spool(folder / "ccpipe" / "spool.db", size=2**30, age=10**6)
+    spool = Spool(folder / "ccpipe" / "spool", size=2**30, age=10**6)
     spool.open()
     found = [each.message.payload for each in spool.oldest(100_000)]
     spool.close()
@@ -74,8 +74,8 @@ async def test_what_was_sampled_without_a_broker_outlives_a_kill(tmp_path: Path)
     (tmp_path / "nats").mkdir()
     server = NatsServer(tmp_path / "nats", port=free_port())
     process = await start(server, tmp_path)
-    log = tmp_path / "ccpipe" / "spool.db-wal"
-    await eventually(lambda: log.exists() and log.stat().st_size > 200_000, 60)
+    files = tmp_path / "ccpipe" / "spool"
+    await eventually(lambda: len(list(files.glob("*.metrics"))) >= 5, 60)
     process.kill()
     await process.wait()
     before = [line.time for payload in spooled(tmp_path) for line in decode(payload)

@@ -1,15 +1,22 @@
-"""The spool: order, bounds and what a kill leaves."""
+"""The spool: order, bounds, and what kills, full disks and damage leave of it."""
 
-import contextlib
+import errno
+import itertools
 import multiprocessing
 import os
-import sqlite3
+import random
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ccpipe.bus.nats.outgoing import Outgoing
-from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.errors import UnavailableError
+from ccpipe.node.agent import spool as spool_module
 from ccpipe.node.agent.spool import Dropped, Spool
 from tests.sinks.conftest import full_disk
 
@@ -31,73 +38,101 @@ def opened(path: Path, size: int = 2**20, age: float = 3600) -> Spool:
     return spool
 
 
-def test_messages_come_in_the_order_in_which_they_were_added(tmp_path: Path) -> None:
-    """Whole, with their ids; removed they are gone; the file is for its owner only."""
-    spool = opened(tmp_path / "new" / "spool.db")
+def names(path: Path) -> list[str]:
+    """Return the names of the files in a spool's directory."""
+    return sorted(each.name for each in path.iterdir())
+
+
+def test_spool_returns_messages_in_the_order_of_appending(tmp_path: Path) -> None:
+    """Complete, with their ids and headers; files are for their owner only, and removed in time."""
+    spool = opened(tmp_path / "new" / "spool")
     spool.append(messages(1, 2))
-    spool.append(messages(3, size=5000))
-    first = spool.oldest(2)
-    assert [each.message.id for each in first] == ["1", "2"]
+    last = Outgoing("s", b"x" * 5000 + b"\n", "3", {"A": "b"})
+    spool.append([(last, True)])
+    assert names(spool.path) == ["000000000001-2-2.metrics", "000000000002-1-1.events"]
+    assert (spool.messages, spool.bytes) == (3, 4096 + 8192)
+    first = spool.oldest(1)
+    assert [each.message.id for each in first] == ["1"]
     spool.remove(first)
-    (last,) = spool.oldest(10)
-    assert last.message == Outgoing("s", b"x" * 5000 + b"\n", "3")
-    assert (spool.messages, spool.bytes) == (1, 5001 + 2 + 200)
-    spool.remove([last])
-    assert (spool.messages, spool.bytes, held(spool)) == (0, 0, [])
-    assert spool.path.stat().st_mode & 0o777 == 0o600
+    rest = spool.oldest(10)
+    assert [each.message.id for each in rest] == ["2", "3"]
+    assert rest[1].message == last
+    spool.remove(rest[:1])
+    assert names(spool.path) == ["000000000002-1-1.events"]
+    assert (spool.messages, spool.bytes) == (1, 8192)
+    assert (spool.path / names(spool.path)[0]).stat().st_mode & 0o777 == 0o600
+    spool.remove(rest)
+    assert (spool.messages, spool.bytes, held(spool), names(spool.path)) == (0, 0, [], [])
     spool.close()
 
 
-def test_the_file_is_there_as_long_as_it_holds_something(tmp_path: Path) -> None:
-    """Not before the first message, and not after the last one."""
-    path = tmp_path / "spool.db"
-    spool = opened(path)
-    assert not path.exists()
-    spool.append(messages(1))
+def test_spool_keeps_order_where_metrics_and_events_alternate(tmp_path: Path) -> None:
+    """They are in different files, which are read in the order of their numbers."""
+    spool = opened(tmp_path / "spool")
+    spool.append([*messages(1), *messages(2, event=True), *messages(3, 4), *messages(5)])
     spool.close()
-    assert path.exists()
-    spool = opened(path)
-    spool.remove(spool.oldest(1))
+    spool = opened(tmp_path / "spool")
+    assert held(spool) == ["1", "2", "3", "4", "5"]
+    assert [name.partition(".")[2] for name in names(spool.path)] == [
+        "metrics",
+        "events",
+        "metrics",
+    ]
     spool.close()
-    assert list(tmp_path.iterdir()) == []
 
 
-def test_when_it_is_full_the_oldest_metrics_go(tmp_path: Path) -> None:
-    """Events stay, whatever comes; what went is counted."""
-    spool = opened(tmp_path / "spool.db", size=10_000)
+def test_spool_drops_the_oldest_metrics_when_it_is_full(tmp_path: Path) -> None:
+    """Events stay, whatever comes; what was dropped is counted."""
+    spool = opened(tmp_path / "spool", size=20_480)
     spool.append(messages(0, event=True))
-    dropped = Dropped()
-    for number in range(1, 100):
-        dropped += spool.append(messages(number, size=800))
-        assert spool.bytes <= 10_000
-    found = held(spool)
-    assert found[0] == "0"
-    assert found[1:] == [str(number) for number in range(100 - len(found) + 1, 100)]
-    assert dropped == Dropped(100 - len(found), 100 - len(found))
+    for number in range(1, 20):
+        spool.append(messages(number, size=800))
+        assert spool.bytes <= 20_480
+    assert held(spool) == ["0", "16", "17", "18", "19"]
+    assert spool.dropped == Dropped(15, 15)
+    assert sum(path.stat().st_blocks * 512 for path in spool.path.iterdir()) <= spool.bytes
     spool.close()
 
 
-def test_a_spool_full_of_events_refuses_more(tmp_path: Path) -> None:
-    """They are never dropped; what is refused stays with whoever has it, and nothing is added."""
-    spool = opened(tmp_path / "spool.db", size=3_000)
+def test_spool_full_of_events_refuses_more(tmp_path: Path) -> None:
+    """They are never dropped; what is refused stays with the caller, and nothing is added."""
+    spool = opened(tmp_path / "spool", size=12_288)
     spool.append(messages(1, size=500))
-    spool.append(messages(2, size=1500, event=True))
+    spool.append(messages(2, size=4500, event=True))
     with pytest.raises(UnavailableError, match="events fill it"):
-        spool.append(messages(3, size=1500, event=True))
+        spool.append([*messages(3), *messages(4, size=4500, event=True)])
     assert held(spool) == ["1", "2"]
-    assert spool.append(messages(4, size=500)) == Dropped(1, 1)
-    assert held(spool) == ["2", "4"]
+    spool.append(messages(5, size=500))
+    assert held(spool) == ["2", "5"]
+    assert spool.dropped == Dropped(1, 1)
+    spool.append(messages(6, size=50_000))  # larger than the spool itself
+    assert held(spool) == ["2"]
+    assert spool.dropped == Dropped(3, 3)
     spool.close()
 
 
-def test_metrics_that_are_too_old_go(tmp_path: Path) -> None:
-    """Events do not."""
-    spool = opened(tmp_path / "spool.db")
+def test_spool_drops_metrics_that_are_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not events; and by a clock that does not jump: the wall clock may say what it likes."""
+    spool = opened(tmp_path / "spool", age=3600)
     spool.append(messages(1))
     spool.append(messages(2, event=True))
+    real = time.time
+    for days in (3, 365, -3650):
+        monkeypatch.setattr(time, "time", lambda days=days: real() + 86400 * days)
+        monkeypatch.setattr(time, "time_ns", lambda days=days: int((real() + 86400 * days) * 1e9))
+        spool.drop_old()
+        assert (held(spool), spool.dropped) == (["1", "2"], Dropped())
+    for path in spool.path.iterdir():
+        os.utime(path, (0, 0))
+    spool.close()
+    spool = opened(tmp_path / "spool", age=3600)
+    spool.drop_old()
+    assert held(spool) == ["1", "2"]
     spool.age = 0.0
-    assert spool.drop_old() == Dropped(1, 1)
-    assert held(spool) == ["2"]
+    spool.drop_old()
+    assert (held(spool), spool.dropped) == (["2"], Dropped(1, 1))
     spool.close()
 
 
@@ -107,97 +142,283 @@ def _append_and_die(path: Path) -> None:
     os._exit(1)
 
 
-def test_what_was_added_outlives_a_kill(tmp_path: Path) -> None:
+def test_spool_outlives_a_kill(tmp_path: Path) -> None:
     """With its order and its ids; counts are right again."""
     child = multiprocessing.get_context("spawn").Process(
-        target=_append_and_die, args=(tmp_path / "spool.db",)
+        target=_append_and_die, args=(tmp_path / "spool",)
     )
     child.start()
-    child.join(60)
-    spool = opened(tmp_path / "spool.db")
+    child.join()
+    spool = opened(tmp_path / "spool")
+    assert (spool.messages, spool.bytes) == (3, 4096)
     assert held(spool) == ["1", "2", "3"]
-    assert (spool.messages, spool.bytes) == (3, 3 * 203)
+    spool.append(messages(4))
+    assert held(spool) == ["1", "2", "3", "4"]
     spool.close()
 
 
-def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
-    """The error names the file; with room it goes on."""
-    spool = opened(tmp_path / "spool.db")
+def test_spool_syncs_what_is_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file, then its name: a power failure takes neither."""
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        real(descriptor)
+
+    spool = opened(tmp_path / "spool")
+    monkeypatch.setattr(os, "fsync", fsync)
+    spool.append([*messages(1), *messages(2, event=True)])
+    assert synced == ["000000000001-1-1.metrics", "000000000002-1-1.events", "spool"]
+    spool.close()
+
+
+def test_spool_is_unchanged_when_the_disk_is_full(tmp_path: Path) -> None:
+    """The error names the directory, no file is left, and removing needs no space."""
+    spool = opened(tmp_path / "spool")
     spool.append(messages(1))
-    with full_disk(8192), pytest.raises(UnavailableError, match=r"spool\.db"):
-        spool.append(messages(2, size=100_000))
-    assert (held(spool), spool.messages, spool.bytes) == (["1"], 1, 203)
+    with full_disk(8192), pytest.raises(UnavailableError, match="spool: File too large"):
+        spool.append([*messages(2), *messages(3, size=100_000, event=True)])
+    assert (held(spool), spool.messages, spool.bytes) == (["1"], 1, 4096)
+    assert len(names(spool.path)) == 1
+    with full_disk(0):
+        spool.remove(spool.oldest(1))
+    assert names(spool.path) == []
     spool.append(messages(3, size=100_000))
-    assert held(spool) == ["1", "3"]
+    assert held(spool) == ["3"]
     spool.close()
 
 
-def test_a_damaged_file_is_set_aside(tmp_path: Path) -> None:
-    """The publisher goes on with a new one."""
-    path = tmp_path / "spool.db"
-    path.write_bytes(b"this is no database, whatever its name says" * 100)
+def test_spool_names_what_makes_it_unusable_and_recovers(tmp_path: Path) -> None:
+    """Another process has it, its path is a file, or its name is no file of a spool."""
+    path = tmp_path / "spool"
     spool = opened(path)
     spool.append(messages(1))
-    assert held(spool) == ["1"]
-    spool.close()
-    assert (tmp_path / "spool.db.damaged").read_bytes().startswith(b"this is no database")
-
-
-def test_what_can_be_read_of_a_damaged_file_is_kept(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """In its order and with its ids, found when it is opened or later; the rest is told."""
-    path = tmp_path / "spool.db"
-    written = [(Outgoing.of("s", b"%03d" % n * 1000 + b"\n"), n % 3 == 0) for n in range(300)]
-    spool = opened(path)
-    spool.append(written)
-    spool.close()
-    whole = path.read_bytes()
-    for number in (0, 150, 299):
-        begin = whole.index(b"%03d" % number * 1000) // 4096 * 4096
-        path.write_bytes(whole[:begin] + b"\xaa" * 4096 + whole[begin + 4096 :])
-        caplog.clear()
-        spool = opened(path)
-        with contextlib.suppress(UnavailableError):  # it may be found here
-            spool.oldest(1000)
-        ids = held(spool)
-        assert ids == [each.id for each, _ in written if each.id in ids]
-        assert 295 <= len(ids) < 300
-        assert (spool.messages, len(spool.oldest(1000))) == (len(ids), len(ids))
-        (record,) = caplog.records
-        assert f"{len(ids)} messages were recovered, at most {300 - len(ids)}" in record.message
-        spool.append(messages(1))
-        assert held(spool)[-1] == "1"
-        spool.close()
-
-
-def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    """Another process has it, it is of another version, or there is no folder."""
-    path = tmp_path / "spool.db"
-    spool, other = opened(path), opened(path)
-    spool.append(messages(1))
-    with pytest.raises(ConfigError, match=r"spool\.db: another process uses it"):
-        opened(path)
-    with pytest.raises(UnavailableError, match=r"spool\.db: another process uses it"):
+    other = Spool(path, size=2**20, age=3600)
+    with pytest.raises(UnavailableError, match="spool: another process uses it"):
+        other.open()
+    with pytest.raises(UnavailableError, match="spool: another process uses it"):
         other.append(messages(2))
     spool.close()
     with pytest.raises(UnavailableError, match="closed"):
         spool.append(messages(1))
+    other.append(messages(2))
+    assert held(other) == ["1", "2"]
+    other.close()
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="file/spool"):
-        opened(tmp_path / "file" / "spool.db")
-    database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 9")
-    database.close()
-    with pytest.raises(ConfigError, match="version 9"):
-        opened(path)
+    for name in ("file", "file/spool"):
+        with pytest.raises(UnavailableError, match=name):
+            opened(tmp_path / name)
 
 
-def test_the_file_shrinks_when_it_is_empty(tmp_path: Path) -> None:
-    """A long night without a broker does not cost the disk forever."""
-    spool = opened(tmp_path / "spool.db", size=2**23)
-    spool.append(messages(*range(100), size=50_000))
-    spool.remove(spool.oldest(100))
-    spool.append(messages(100))
+def test_spool_reads_on_while_a_file_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk that is away holds up nobody, and what it has arrives when it is back."""
+    spool = opened(tmp_path / "spool")
+    spool.append(messages(1))
+    spool.append(messages(2))
+    monkeypatch.setattr(spool_module, "RETRY_SECONDS", 0.2)
+    first = spool.path / names(spool.path)[0]
+    content = first.read_bytes()
+    first.unlink()
+    first.mkdir()  # reading it fails, also for root
+    assert held(spool) == ["2"]
+    assert "cannot be read now: Is a directory" in caplog.text
+    spool.remove(spool.oldest(1))
+    assert (spool.messages, spool.is_waiting) == (1, False)
+    first.rmdir()
+    first.write_bytes(content)
+    while not spool.is_waiting:
+        time.sleep(0.01)
+    assert held(spool) == ["1"]
+    assert spool.lost == Dropped()
     spool.close()
-    assert spool.path.stat().st_size < 100_000
+
+
+def test_spool_finds_the_files_of_a_disk_that_is_mounted_later(tmp_path: Path) -> None:
+    """Nothing is overwritten, and nothing of a disk that is away counts as lost."""
+    path, away, other = tmp_path / "spool", tmp_path / "away", tmp_path / "other"
+    spool = opened(path)
+    spool.append(messages(1))
+    path.rename(away)
+    assert held(spool) == []
+    with pytest.raises(UnavailableError, match="No such file"):
+        spool.append(messages(2))
+    path.mkdir()  # where it was mounted
+    spool.append(messages(3))
+    path.rename(other)
+    away.rename(path)
+    spool.append(messages(4))
+    assert (spool.messages, spool.lost) == (3, Dropped())
+    spool.close()
+    spool = opened(path)
+    assert held(spool) == ["1", "4"]
+    spool.close()
+    assert names(other) == ["000000000002-1-1.metrics"]
+
+
+def test_spool_counts_a_file_that_others_deleted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its name said what it held."""
+    spool = opened(tmp_path / "spool")
+    spool.append(messages(1, 2, 3))
+    (spool.path / names(spool.path)[0]).unlink()
+    assert held(spool) == []
+    assert (spool.messages, spool.bytes, spool.lost) == (0, 0, Dropped(3, 3))
+    assert "was deleted by others: 3 of its 3 messages are lost" in caplog.text
+    spool.close()
+
+
+def test_spool_keeps_the_latest_damaged_file(tmp_path: Path) -> None:
+    """For people to look at; it does not count, and is no part of the next spool."""
+    path = tmp_path / "spool"
+    spool = opened(path)
+    for number in range(3):
+        spool.append(messages(number))
+    for name in names(path)[:2]:
+        (path / name).write_bytes(name.encode())
+    assert held(spool) == ["2"]
+    assert names(path) == ["000000000003-1-1.metrics", "damaged"]
+    assert (path / "damaged").read_bytes() == b"000000000002-1-1.metrics"
+    spool.close()
+    spool = opened(path)
+    assert (spool.messages, spool.bytes, held(spool)) == (1, 4096, ["2"])
+    spool.close()
+
+
+def test_spool_deletes_later_what_the_disk_did_not_delete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not returned again, and does not hold up what is new."""
+    monkeypatch.setattr(spool_module, "RETRY_SECONDS", 0.2)
+    spool = opened(tmp_path / "spool")
+    spool.append(messages(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", read_only)
+        spool.remove(spool.oldest(1))
+    assert (spool.messages, spool.bytes, spool.is_waiting) == (0, 4096, False)
+    while not spool.is_waiting:
+        time.sleep(0.01)
+    assert held(spool) == []
+    assert (spool.bytes, spool.is_waiting, names(spool.path)) == (0, False, [])
+    spool.close()
+
+
+def read_only(path: Path) -> None:
+    """Fail as on a disk that was remounted."""
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a spool of metrics and events in files of different sizes."""
+    path = tmp_path_factory.mktemp("whole") / "spool"
+    spool = opened(path, size=2**24)
+    numbers = iter(range(10**6))
+    for count in (1, 2, 7, 30, 1, 3):
+        for event in (False, True):
+            spool.append(messages(*(next(numbers) for _ in range(count)), size=700, event=event))
+    spool.close()
+    return path
+
+
+def damaged(path: Path, chance: random.Random) -> Iterator[str]:
+    """Damage a spool's files as disks and file systems do."""
+    for file in chance.sample(sorted(path.iterdir()), chance.randint(1, 4)):
+        content = bytearray(file.read_bytes())
+        begin = chance.randrange(len(content))
+        kind = chance.choice(("bits", "cut", "zeroes", "foreign", "garbage", "removed"))
+        if kind == "bits":
+            for _ in range(chance.randint(1, 3)):
+                content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        elif kind == "cut":
+            del content[begin:]
+        elif kind == "zeroes":
+            begin -= begin % 512
+            content[begin : begin + 4096] = bytes(len(content[begin : begin + 4096]))
+        elif kind == "foreign":  # what another file has there
+            other = chance.choice(sorted(path.iterdir())).read_bytes()
+            content[begin : begin + 4096] = other[begin : begin + 4096]
+        elif kind == "garbage":
+            content += chance.randbytes(chance.randint(1, 9000))
+        file.write_bytes(content)
+        if kind == "removed":
+            content.clear()
+            file.write_bytes(b"")
+        yield kind
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_spool_loses_nothing_untold_when_damaged(
+    whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int
+) -> None:
+    """Of 500 damaged spools: each message is read as it was written, or counted and logged."""
+    chance = random.Random(seed)
+    total = Spool(whole, size=2**24, age=3600)
+    total.open()
+    written = {each.message.id: each.message for each in total.oldest(10**6)}
+    total.close()
+    for number in range(50):
+        caplog.clear()
+        path = tmp_path / str(number)
+        shutil.copytree(whole, path)
+        kinds = list(damaged(path, chance))
+        spool = opened(path, size=2**24)
+        assert spool.messages == len(written), kinds
+        found = spool.oldest(10**6)
+        ids = [each.message.id for each in found]
+        assert ids == sorted(set(ids), key=int), kinds
+        assert all(written[each.message.id] == each.message for each in found), kinds
+        assert len(ids) + spool.lost.messages == len(written), kinds
+        assert spool.lost.lines == spool.lost.messages, kinds
+        logged = re.findall(r": (\d+) of its \d+ messages are lost", caplog.text)
+        assert sum(map(int, logged)) == spool.lost.messages, kinds
+        spool.remove(found)
+        assert spool.messages == 0
+        assert names(path) in ([], ["damaged"])
+        spool.close()
+        shutil.rmtree(path)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system of 64 KiB; needs root."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "spool", disk], check=True)
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def fill(path: Path) -> None:
+    """Write to a file until its disk is full."""
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+
+def append_until_full(spool: Spool) -> None:
+    """Append numbered messages until the disk is full."""
+    for number in itertools.count():
+        spool.append(messages(number, size=3000))
+
+
+def test_spool_empties_on_a_disk_without_a_free_byte(small_disk: Path) -> None:
+    """Reading and removing need none, and what was freed is used again."""
+    spool = opened(small_disk / "spool")
+    with pytest.raises(UnavailableError, match=os.strerror(errno.ENOSPC)):
+        append_until_full(spool)
+    with pytest.raises(OSError, match="No space"):
+        fill(small_disk / "filler")
+    appended = spool.messages
+    assert appended > 5
+    assert held(spool) == [str(number) for number in range(appended)]
+    spool.remove(spool.oldest(1))
+    spool.append(messages(appended, size=3000))
+    spool.remove(spool.oldest(10_000))
+    assert (spool.messages, names(spool.path)) == (0, [])
+    spool.close()

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,14 @@ from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
+from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message, event, metric
+from ccpipe.node.agent import spool as spool_module
 from ccpipe.node.agent import spooling
 from ccpipe.node.agent.spool import Spool
 from ccpipe.node.agent.spooling import SpoolingSink, SpoolReplay
+from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry
 from tests.cli.dead.test_command import stored
 from tests.conftest import eventually, free_port
@@ -52,6 +56,7 @@ class Node:
         self.letters = KeptLetters()
         self.spool = Spool(path, size=options.get("size", 2**20), age=3600)
         self.rate = options.get("rate", 500)
+        self.ending = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[SpoolingSink]:
@@ -69,9 +74,15 @@ class Node:
         )
         try:
             async with self.replay.running():
-                yield SpoolingSink(sink, self.replay)
+                yield SpoolingSink(sink, self.replay, self.ending.is_set)
         finally:
             await bus.__aexit__(None, None, None)
+
+    def fill(self, *messages: Outgoing) -> None:
+        """Spool messages without being connected."""
+        self.spool.open()
+        self.spool.append([(message, False) for message in messages])
+        self.spool.close()
 
     def gauge(self, name: str) -> float | None:
         """Return the value of a counter or gauge."""
@@ -83,7 +94,7 @@ async def test_while_the_broker_answers_nothing_touches_the_disk(
 ) -> None:
     """Messages go straight."""
     monkeypatch.setattr(spooling, "DIRECT_SECONDS", 60.0)
-    node = Node(nats_server, tmp_path / "spool.db")
+    node = Node(nats_server, tmp_path / "spool")
     async with node.running() as sink:
         await sink.write([line(1)])
         assert node.spool.messages == 0
@@ -97,7 +108,7 @@ async def test_what_was_spooled_comes_in_order_once_the_broker_is_there(
     caplog.set_level("INFO")
     server = NatsServer(tmp_path / "nats", port=free_port())
     (tmp_path / "nats").mkdir()
-    node = Node(server, tmp_path / "spool.db")
+    node = Node(server, tmp_path / "spool")
     async with node.running() as sink:
         for number in range(100):
             await sink.write([line(number)])
@@ -117,14 +128,12 @@ async def test_what_was_spooled_comes_in_order_once_the_broker_is_there(
 
 async def test_ids_survive_a_restart(nats_server: NatsServer, tmp_path: Path) -> None:
     """What the broker had stored, but could not say so, is stored once."""
-    node = Node(nats_server, tmp_path / "spool.db")
+    node = Node(nats_server, tmp_path / "spool")
     async with node.running() as sink:
         await sink.write([line(1), line(2)])
         again = sink.sink.encode([line(1), line(2)])
-    node.spool.open()
-    node.spool.append([(message, False) for message in again])
-    node.spool.close()
-    node = Node(nats_server, tmp_path / "spool.db")
+    node.fill(*again)
+    node = Node(nats_server, tmp_path / "spool")
     async with node.running() as sink:
         await sink.write([line(3)])
         await eventually(lambda: node.spool.messages == 0, 60)
@@ -135,7 +144,7 @@ async def test_a_frozen_broker_costs_two_seconds_and_nothing_else(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It accepts bytes and does not answer: a write goes to the disk instead of waiting."""
-    node = Node(nats_server, tmp_path / "spool.db")
+    node = Node(nats_server, tmp_path / "spool")
     assert nats_server.pid is not None
     async with node.running() as sink:
         await sink.write([line(1)])
@@ -160,7 +169,7 @@ async def test_metrics_go_events_stay_when_it_is_full(
 ) -> None:
     """The counter and one line of the log say how much; also on a subject that both share."""
     server = NatsServer(tmp_path, port=unused_port)
-    node = Node(server, tmp_path / "spool.db", size=10_000)
+    node = Node(server, tmp_path / "spool", size=409_600)
     job = event("job", "start_job", "{}", time=10**18, tags=TAGS)
     async with node.running() as sink:
         await sink.write([job])
@@ -184,28 +193,159 @@ async def test_what_the_broker_refuses_for_ever_becomes_a_dead_letter(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """It does not block what is behind it."""
-    node = Node(nats_server, tmp_path / "spool.db", size=2**23)
+    node = Node(nats_server, tmp_path / "spool", size=2**23)
     huge = Outgoing.of("fox%2Etest.metrics", b"x" * (2**20 + 1))
     good = [Outgoing.of("fox%2Etest.metrics", b"m value=%di" % i) for i in range(2)]
-    damaged = good[0]._replace(payload=b"m value=9i")  # a bit of it changed on the disk
-    node.spool.open()
-    node.spool.append([(message, False) for message in (good[0], huge, damaged, good[1])])
-    node.spool.close()
+    node.fill(good[0], huge, good[1])
     async with node.running():
         await eventually(lambda: node.spool.messages == 0, 60)
-    letters = {letter.original: letter.reason for letter in node.letters.letters}
-    assert letters.keys() == {huge.payload, damaged.payload}
-    assert letters[damaged.payload] == "damaged in the spool"
+    assert [letter.original for letter in node.letters.letters] == [huge.payload]
     assert await numbers(nats_server) == [0, 1]
+
+
+class FullLetters(KeptLetters):
+    """Dead letters on a full disk."""
+
+    async def write(self, letters: Sequence[DeadLetter]) -> None:
+        """Refuse them."""
+        raise UnavailableError("dead.lp: No space left on device")
+
+
+async def test_replay_goes_on_when_a_dead_letter_cannot_be_stored(
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message waits in the spool without holding up the others, until there is room."""
+    monkeypatch.setattr(spool_module, "RETRY_SECONDS", 1.0)
+    monkeypatch.setattr(spooling, "RETRY_SECONDS", (0.1, 0.2))
+    node = Node(nats_server, tmp_path / "spool", size=2**23)
+    node.letters = FullLetters()
+    huge = Outgoing.of("fox%2Etest.metrics", b"x" * (2**20 + 1))
+    node.fill(huge)
+    async with node.running() as sink:
+        await eventually(lambda: not node.spool.is_waiting, 60)
+        await sink.write([line(1)])
+        assert await numbers(nats_server) == [1]
+        assert node.spool.messages == 1
+        room = node.replay.dead_letter_sink = KeptLetters()
+        await eventually(lambda: node.spool.messages == 0, 60)
+    assert [letter.original for letter in room.letters] == [huge.payload]
+
+
+async def test_replay_goes_on_after_an_unexpected_error(
+    nats_server: NatsServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is logged, and neither ends the task nor holds up what is new; then all is published."""
+    monkeypatch.setattr(spool_module, "RETRY_SECONDS", 1.0)
+    monkeypatch.setattr(spooling, "RETRY_SECONDS", (0.1, 0.2))
+    node = Node(nats_server, tmp_path / "spool")
+    node.fill(*[Outgoing.of("fox%2Etest.metrics", b"m value=%di" % i) for i in range(3)])
+    failures = iter((ZeroDivisionError("one"), RuntimeError("two")))
+    real = Publisher.publish
+
+    async def publish(publisher: Publisher, messages: Sequence[Outgoing]) -> None:
+        if publisher is node.replay.publisher and (failure := next(failures, None)):
+            raise failure
+        await real(publisher, messages)
+
+    monkeypatch.setattr(Publisher, "publish", publish)
+    async with node.running() as sink:
+        await eventually(lambda: "ZeroDivisionError: one" in caplog.text, 60)
+        await sink.write([line(3)])
+        await eventually(lambda: node.spool.messages == 0, 60)
+    assert "RuntimeError: two" in caplog.text
+    assert sorted(await numbers(nats_server)) == [0, 1, 2, 3]
+
+
+async def test_damage_costs_the_damaged_message_alone(
+    nats_server: NatsServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is counted and logged, and its bytes are kept."""
+    node = Node(nats_server, tmp_path / "spool")
+    node.fill(*[Outgoing.of("fox%2Etest.metrics", b"m value=%di" % i) for i in range(5)])
+    (file,) = (tmp_path / "spool").iterdir()
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b"value=2", b"value=6"))
+    async with node.running():
+        await eventually(lambda: node.spool.messages == 0, 60)
+    assert await numbers(nats_server) == [0, 1, 3, 4]
+    assert "1 of its 5 messages are lost, 1 lines" in caplog.text
+    assert node.telemetry.total(node.telemetry.dropped) == 1
+    assert file.with_name("damaged").read_bytes().count(b"value=6") == 1
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    """Mount a full disk with a spool of thirty messages; needs root."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "spool", disk], check=True)
+    node = Node("nats://127.0.0.1:1", disk / "spool")
+    node.fill(*[Outgoing.of("fox%2Etest.metrics", b"m value=%di" % i) for i in range(30)])
+    with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+        while True:
+            filler.write(b"x" * 4096)
+    yield disk / "spool"
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+async def retried(sink: SpoolingSink, message: Message) -> None:
+    """Write a message as a pipe does."""
+    while True:
+        try:
+            return await sink.write([message])
+        except UnavailableError:
+            await asyncio.sleep(0.05)
+
+
+async def test_nothing_waits_for_a_full_disk_once_the_broker_is_back(
+    tmp_path: Path, full: Path
+) -> None:
+    """The spool is published first, each message once, and then what the disk did not take."""
+    (tmp_path / "nats").mkdir()
+    server = NatsServer(tmp_path / "nats", port=free_port())
+    node = Node(server, full)
+    async with node.running() as sink:
+        with pytest.raises(UnavailableError, match="No space left"):
+            await sink.write([line(30)])
+        writing = asyncio.create_task(retried(sink, line(30)))
+        async with server:
+            await writing
+            for number in range(31, 40):
+                await retried(sink, line(number))
+            await eventually(lambda: node.spool.messages == 0, 60)
+            assert await numbers(server) == list(range(40))
+            assert len(await stored(server)) == 40
+
+
+async def test_at_the_end_what_a_full_disk_does_not_take_is_published(
+    nats_server: NatsServer, full: Path
+) -> None:
+    """Ahead of the spool, which outlives the process; before the end it waits behind it."""
+    node = Node(nats_server, full, rate=1)
+    async with node.running() as sink:
+        await eventually(lambda: node.spool.messages == 29, 60)  # the broker is there
+        with pytest.raises(UnavailableError, match="No space left"):
+            await sink.write([line(30)])
+        node.ending.set()
+        await sink.write([line(30)])
+        left = node.spool.messages
+        assert left > 0
+    assert 30 in await numbers(nats_server)
+    node = Node(nats_server, full)
+    async with node.running():
+        await eventually(lambda: node.spool.messages == 0, 60)
+    assert sorted(await numbers(nats_server)) == list(range(31))
 
 
 async def test_the_rate_is_kept(nats_server: NatsServer, tmp_path: Path) -> None:
     """Nodes that come back together do not flood the broker: a lower bound by the clock."""
-    node = Node(nats_server, tmp_path / "spool.db", rate=20)
-    node.spool.open()
-    node.spool.append([(Outgoing.of("fox%2Etest.metrics", b"m value=%d" % i), False)
-                       for i in range(40)])  # fmt: skip
-    node.spool.close()
+    node = Node(nats_server, tmp_path / "spool", rate=20)
+    node.fill(*[Outgoing.of("fox%2Etest.metrics", b"m value=%d" % i) for i in range(40)])
     loop = asyncio.get_running_loop()
     begun = loop.time()
     async with node.running():
@@ -221,7 +361,7 @@ async def test_what_the_broker_forbids_is_neither_spooled_nor_in_the_way(tmp_pat
       publish: ["$JS.API.>", "*.metrics"], subscribe: ["_INBOX.>"] }} }} ] }}
     """
     async with nats_daemon(tmp_path, configuration) as port:
-        node = Node(f"nats://u:p@127.0.0.1:{port}", tmp_path / "spool.db")
+        node = Node(f"nats://u:p@127.0.0.1:{port}", tmp_path / "spool")
         async with node.running() as sink:
             await eventually(lambda: sink.sink.bus.is_connected)
             await sink.write([line(0)])  # the stream is there

@@ -109,6 +109,8 @@ class CcBackendSink(HttpSink):
 
         """
         super().__init__(url=url, **http)
+        if self.gzip:
+            raise ConfigError("gzip: cc-backend does not read compressed requests")
         self.publish = publish
         self._reported = ReportedJobs(state)
         self._interval = float(compare)

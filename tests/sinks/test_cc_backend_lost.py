@@ -194,6 +194,12 @@ async def test_a_disabled_route_is_a_configuration_error(backend: tuple[StandIn,
         await sink.check()
 
 
+def test_compression_is_a_configuration_error() -> None:
+    """cc-backend would refuse every request, and each job would become a dead letter."""
+    with pytest.raises(ConfigError, match="gzip"):
+        CcBackendSink(gzip=True)
+
+
 @ways
 async def test_the_latest_state_of_each_node_is_posted(
     backend: tuple[StandIn, str], way: str

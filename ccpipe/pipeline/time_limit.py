@@ -10,7 +10,9 @@ log = logging.getLogger(__name__)
 MAX_SECONDS = 240.0
 """Maximum that a limit grows to, unless it is configured larger."""
 SPARE = 4
-"""A raised limit is at least this many times what the latest write took."""
+"""A raised limit is this many times what the latest write took."""
+ROOM = 3
+"""Writes may grow if the limit is at least this many times what the latest one took."""
 
 
 class TimeLimit:
@@ -28,27 +30,28 @@ class TimeLimit:
         self._sink = sink
         self._configured = limits.timeout, sink.time_limit
         self._effective = min(filter(None, self._configured), default=0.0)
+        self._largest = max(1.0, MAX_SECONDS / self._effective) if self._effective else 1.0
         self._factor = 1.0
         self._timeouts = 0  # in a row
 
     def exceeded(self, error: TimedOutError) -> None:
         """Note a timeout."""
         self._timeouts += 1
-        largest = max(1.0, MAX_SECONDS / self._effective) if self._effective else 1.0
-        if self._timeouts > 1 and self._factor < largest:
-            self._set(min(2 * self._factor, largest))
+        if self._timeouts > 1 and self._factor < self._largest:
+            self._set(2 * self._factor)
             key = "sink.timeout" if self._sink.time_limit else "batch.timeout"
             seconds = self._effective * self._factor
             log.warning("%s; the time limit is now %g s: raise %s", error, seconds, key)
 
     def kept(self, seconds: float) -> bool:
-        """Note a write that succeeded after `seconds`; return whether twice as much would, too."""
+        """Note a write that succeeded after `seconds`; return whether writes may be larger."""
         self._timeouts = 0
         if self._factor > 1:
-            self._set(max(1.0, min(self._factor, SPARE * seconds / self._effective)))
-        return not self._effective or SPARE * seconds <= 2 * self._effective * self._factor
+            self._set(SPARE * seconds / self._effective)
+        return not self._effective or ROOM * seconds <= self._effective * self._factor
 
     def _set(self, factor: float) -> None:
-        self._factor = factor
+        self._factor = max(1.0, min(factor, self._largest))
         configured, own = self._configured
-        self.seconds, self._sink.time_limit = configured * factor, own * factor
+        self.seconds = configured * self._factor
+        self._sink.time_limit = own * self._factor

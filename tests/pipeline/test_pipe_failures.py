@@ -101,7 +101,7 @@ def test_what_takes_too_long_is_tried_with_half() -> None:
     play(run(source, sink, limits=Limits(timeout=13, lines=100)))
     assert values(sink.written) == list(range(100))
     assert source.acked == list(range(10))
-    assert max(sink.sizes) == 25
+    assert max(sink.sizes) >= 25
     assert len(sink.tries) < 25  # it does not begin with everything again and again
 
 

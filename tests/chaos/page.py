@@ -40,8 +40,8 @@ _TAIL = """
   50 lines and within two minutes ([wire.md](../reference/wire.md#streams-and-message-ids) lists
   the exceptions).
 - **published** lines were confirmed by the broker, or were in the spool of a node.
-- **dead letters** are malformed lines and lines outside a time window; replay them with
-  `ccpipe dead` ([dead-letters.md](dead-letters.md)).
+- **dead letters** are malformed lines, lines outside a time window and rows that a store refuses;
+  replay them with `ccpipe dead` ([dead-letters.md](dead-letters.md)).
 - SIGKILL preserves the kernel's page cache. A power failure loses what the broker had not synced to
   disk (`sync_interval`, [nats.md](nats.md)).
 """

@@ -11,12 +11,16 @@ from tests.chaos.account import in_lines
 
 
 class LyingStore:
-    """Takes lines as VictoriaMetrics does, now and then; what it has taken is in `stored`."""
+    """Takes lines as VictoriaMetrics does, now and then; what it has taken is in `stored`.
 
-    def __init__(self, seed: int = 1) -> None:
+    With `seconds` it takes everything, but answers so much later.
+    """
+
+    def __init__(self, seed: int = 1, *, seconds: float = 0) -> None:
         self.stored: list[int] = []
         self.url = ""
-        self.is_honest = False
+        self.is_honest = bool(seconds)
+        self.seconds = seconds
         self._random = random.Random(seed)
 
     @contextlib.asynccontextmanager
@@ -48,6 +52,7 @@ class LyingStore:
             request.transport.close()
         if fault in ("none", "stored, then 503"):
             self.stored += in_lines(payload)
+            await asyncio.sleep(self.seconds)
         return web.Response(status=503 if fault == "stored, then 503" else 204)
 
 

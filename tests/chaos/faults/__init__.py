@@ -1,6 +1,16 @@
 """The faults: each is done to real processes and ends in an account of every line."""
 
-from tests.chaos.faults import clusters, deliveries, network, nodes, processes, stores
+import shutil
+
+from tests.chaos.faults import (
+    clusters,
+    databases,
+    deliveries,
+    network,
+    nodes,
+    processes,
+    stores,
+)
 from tests.chaos.faults.flow import FAULTS, LINES, RATE, Fault
 
 __all__ = [
@@ -23,6 +33,8 @@ def is_possible(name: str) -> str:
         return "mounting a tmpfs needs root"
     if made is nodes.wall_clock_jumps and nodes.fake_clock() is None:
         return "libfaketime is not installed: apt-get install libfaketime"
-    if made is stores.kill_all_postgres and not stores.has_postgres():
+    if made is databases.kill_victoriametrics and shutil.which("victoria-metrics") is None:
+        return "VictoriaMetrics is not installed: apt-get install victoria-metrics"
+    if made in (stores.kill_all_postgres, databases.refused_rows) and not stores.has_postgres():
         return "PostgreSQL is not installed: apt-get install postgresql"
     return ""

@@ -1,0 +1,71 @@
+"""Databases that are slow, are killed, or refuse rows."""
+
+import asyncio
+from pathlib import Path
+
+from tests.chaos.account import Account
+from tests.chaos.faults.flow import LINES, RATE, fault, finished, meanwhile, sent
+from tests.chaos.faults.stores import postgres
+from tests.chaos.lab import Lab, numbered
+from tests.chaos.store import LyingStore
+from tests.servers.victoriametrics import VictoriaMetrics
+
+
+@fault("a store slower than its time limit")
+async def slow_store(folder: Path, rounds: int) -> Account:
+    """The limit grows; each line that it was late for is stored a few times."""
+    async with LyingStore(seconds=1.5).running() as store, Lab(folder).open() as lab:
+        sink = f'use = "victoriametrics"\nurl = "{store.url}"\ntimeout = "500ms"'
+        bridge = lab.bridge(sink)
+        sender = lab.send(numbered(LINES * rounds), rate=RATE)
+        await bridge.start()
+        await sender.start()
+        dead = await finished(lab, bridge)
+        return Account.of(range(LINES * rounds), store.stored, dead)
+
+
+@fault("SIGKILL of the store, VictoriaMetrics, with durable")
+async def kill_victoriametrics(folder: Path, rounds: int) -> Account:
+    """Rows are acknowledged when its disk has them: also those of the last seconds survive."""
+    store = VictoriaMetrics(folder / "victoriametrics", "-dedup.minScrapeInterval=1ms")
+    await asyncio.to_thread(store.start)
+
+    async def act(*_: object) -> None:
+        store.process.kill()
+        await asyncio.to_thread(store.process.wait, 30)
+        await asyncio.to_thread(store.start)
+
+    try:
+        async with Lab(folder).open() as lab:
+            sink = f'use = "victoriametrics"\nurl = "{store.url}"\ndurable = true'
+            bridge = lab.bridge(sink)
+            await meanwhile(lab, bridge, rounds, act)
+            await sent(lab)
+            await act()
+            dead = await finished(lab, bridge)
+            await act()
+            stored = await asyncio.to_thread(store.samples, "m")
+            ids = [int(value) for _, _, value, _ in stored]
+            return Account.of(range(LINES * rounds), ids, dead)
+    finally:
+        store.process.kill()
+        store.process.wait(30)
+
+
+@fault("rows that a constraint of PostgreSQL refuses, every hundredth")
+async def refused_rows(folder: Path, rounds: int) -> Account:
+    """They become dead letters; the others are stored once."""
+    async with postgres() as server, Lab(folder).open() as lab:
+        database = await server.database()
+        async with server.sink(database):
+            pass  # makes the tables
+        await server.ask(database, "ALTER TABLE samples ADD CHECK (value::bigint % 100 <> 7)")
+        bridge = lab.bridge(
+            f'use = "postgres"\nurl = "{server.url(database)}"\npassword_file = "{server.secret}"'
+        )
+        sender = lab.send(numbered(LINES * rounds), rate=RATE)
+        await bridge.start()
+        await sender.start()
+        dead = await finished(lab, bridge)
+        rows = await server.ask(database, "SELECT value FROM messages")
+        return Account.of(range(LINES * rounds), [int(value) for (value,) in rows], dead)

@@ -106,6 +106,13 @@ class Backend:
         states = self._query("SELECT job_state FROM job UNION ALL SELECT job_state FROM job_cache")
         return len(states), sum(state != "running" for (state,) in states)
 
+    def health(self, node: str) -> set[str]:
+        """Return how completely a node was monitored at each of its states."""
+        rows = self._query(
+            "SELECT hostname, health_state FROM node JOIN node_state ON node.id = node_id"
+        )
+        return {health for name, health in rows if name == node}
+
     def nodes(self) -> set[tuple[Any, ...]]:
         """Return name, state, number of jobs and allocated processors of each node."""
         return set(
@@ -152,3 +159,52 @@ async def test_states_of_nodes_are_those_of_qhost(tmp_path: Path, nats_server: N
         finally:
             bridge.kill()
             await bridge.wait()
+
+
+async def test_a_node_is_fully_monitored_with_the_metrics_that_are_printed(
+    tmp_path: Path, nats_server: NatsServer
+) -> None:
+    """``ccpipe config clustercockpit`` prints what the node sends, and nothing that it does not."""
+    (tmp_path / "nodes.toml").write_text(
+        f"""
+        [source]
+        use = "qstat"
+        command = ["cat", "{TEST_DATA}/gridengine/qhost-j-q-F.xml"]
+        poll = "1s"
+        [sink]
+        use = "nats"
+        """
+    )
+    path = tmp_path / "ccpipe.toml"
+    path.write_text(
+        f"""
+        {CONFIGURATION}
+        metrics = "hpc-nats"
+        [publish]
+        interval = "2s"
+        profile = "clustercockpit"
+        """
+    )
+    backend = Backend(tmp_path, nats_server.url)
+    cluster = tmp_path / "var/job-archive" / CLUSTER / "cluster.json"
+    printed = json.loads(ccpipe("config", "clustercockpit", "--config", path).out)
+    content = json.loads(cluster.read_text()) | {"metricConfig": printed["metricConfig"]}
+    cluster.write_text(json.dumps(content))
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["metric-store"]["nats-subscriptions"] = [
+        {"subscribe-to": "hpc-nats", "cluster-tag": CLUSTER}
+    ]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    env = environment(
+        CCPIPE_BUS__SERVERS=nats_server.url,
+        CCPIPE_HOSTNAME="node01",
+        XDG_STATE_HOME=str(tmp_path),
+    )
+    async with backend, contextlib.AsyncExitStack() as stack:
+        for arguments in (("publish",), ("bridge", tmp_path / "nodes.toml")):
+            process = await asyncio.create_subprocess_exec(
+                *command(*arguments, "--config", path), env=env, preexec_fn=die_with_parent
+            )
+            stack.push_async_callback(process.wait)
+            stack.callback(process.kill)
+        await eventually(lambda: "full" in backend.health("node01"))

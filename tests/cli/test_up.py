@@ -17,8 +17,11 @@ import psutil
 import pytest
 
 from ccpipe.bus.nats.announcement import running
+from ccpipe.cli.up import Child
+from ccpipe.process.background import failing
 from ccpipe.process.die_with_parent import die_with_parent
-from tests.cli.command import ccpipe
+from ccpipe.telemetry import Telemetry
+from tests.cli.command import ccpipe, environment
 from tests.conftest import eventually, free_port
 
 
@@ -333,7 +336,7 @@ async def test_variables_of_other_recipes_do_not_reach_its_bridge(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     config = tmp_path / "site.toml"
     config.write_text('hostname = "renamed"\n')
-    environment = {
+    added = {
         "CCPIPE_SINK__URL": "http://127.0.0.1:1",
         "CCPIPE_SOURCE__QUEUE": "q",
         "CCPIPE_TRANSLATE": "x",
@@ -343,7 +346,7 @@ async def test_variables_of_other_recipes_do_not_reach_its_bridge(
         sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "data"), *ports(),
         "--interval", "100ms", "--roll", "1s", "--no-dashboard", "--config", str(config),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
-        env={**os.environ, **environment},
+        env={**os.environ, **added},
     )  # fmt: skip
     up = Up(process, tmp_path / "data")
     try:
@@ -358,3 +361,22 @@ async def test_variables_of_other_recipes_do_not_reach_its_bridge(
         pattern = f"{up.folder}/parquet/**/*.parquet"
         rows = database.execute("select distinct hostname from read_parquet(?)", [pattern])
         assert rows.fetchall() == [("renamed",)]
+
+
+async def test_child_that_cannot_be_started_again_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error that nobody expects is raised instead of leaving the others alone."""
+
+    async def fail(_: Child) -> None:
+        raise KeyError("unexpected")
+
+    async def watch(stop: asyncio.Event) -> None:
+        with failing(stop.set):
+            async with Child("bridge", ["version"], environment(), stop, Telemetry()):
+                monkeypatch.setattr(Child, "_start", fail)
+                await asyncio.wait_for(stop.wait(), 60)
+
+    with pytest.raises(KeyError, match="unexpected"):
+        await watch(asyncio.Event())
+    assert "ccpipe-bridge failed: KeyError" in caplog.text

@@ -3,6 +3,7 @@
 import asyncio
 
 import nats
+import pytest
 from nats.aio.client import Client
 from textual.pilot import Pilot
 from textual.widgets import DataTable
@@ -89,6 +90,24 @@ async def test_a_server_that_refuses_ends_it(nats_server: NatsServer) -> None:
             if app.failure is not None:
                 break
     assert isinstance(app.failure, DeniedError)
+
+
+async def test_screen_ends_when_its_feed_fails_unexpectedly(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A screen that no longer changes would look like a quiet cluster."""
+
+    async def fail(_: ModelFeed) -> None:
+        raise KeyError("unexpected")
+
+    monkeypatch.setattr(ModelFeed, "run", fail)
+    app = app_for(nats_server)
+    async with app.run_test() as pilot:
+        for _ in range(600):
+            await pilot.pause(0.05)
+            if app.failure is not None:
+                break
+    assert isinstance(app.failure, KeyError)
 
 
 async def test_a_still_screen_costs_nothing_on_the_line(nats_server: NatsServer) -> None:

@@ -12,6 +12,7 @@ from ccpipe.bus.nats.streams.jetstream import consumers_of
 from ccpipe.bus.nats.streams.reconcile import survey
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
+from ccpipe.process.background import failing
 from ccpipe.telemetry import Telemetry
 
 
@@ -80,3 +81,23 @@ def test_patterns_overlap_where_a_subject_falls_under_both(
 ) -> None:
     """Whichever comes first."""
     assert overlap(one, other) is overlap(other, one) is expected
+
+
+async def test_history_ends_what_reads_it_when_flow_control_fails(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server waits for the answer: without it the rest would never come."""
+
+    async def fail(*_: object, **__: object) -> None:
+        raise KeyError("unexpected")
+
+    async def read(bus: Connection, stop: asyncio.Event) -> None:
+        with failing(stop.set):
+            history = StreamHistory(bus, "s", ["a"], lambda _: None, since=None)
+            history._take(history._inbox, Delivery("a", b"", b"", "$JS.FC.s"))
+            await asyncio.wait_for(stop.wait(), 60)
+
+    async with Connection(site.bus, name="test", telemetry=Telemetry(), forever=False) as bus:
+        monkeypatch.setattr(bus, "publish", fail)
+        with pytest.raises(KeyError, match="unexpected"):
+            await read(bus, asyncio.Event())

@@ -60,6 +60,9 @@ class Library:
         self.driver = "550.54.15"
         self.begun = 0
         self.ended = 0
+        self.samples: dict[int, tuple[int, ...]] = {}
+        """Samples of GPM that are not freed."""
+        self.made = 0
         self.calls = 0
         """Functions called, but for those that begin and end."""
         self.init: int = OK
@@ -134,6 +137,46 @@ class Library:
             if isinstance(answer, Fails):
                 asked.nvmlReturn, answer = answer.code, 0
             asked.value.ullVal = answer or 0
+        return OK
+
+    def tell_support(self, handle: Any, support: Any) -> int:
+        """Say whether a card has GPM."""
+        support._obj.isSupportedDevice = self._card(handle).answers.get("Gpm", 0)
+        return OK
+
+    def make_sample(self, sample: Any) -> int:
+        """Hand over an empty sample."""
+        self.made += 1
+        self.samples[self.made] = (0, -1)
+        pointer = ctypes.c_void_p(self.made)
+        ctypes.memmove(ctypes.addressof(sample._obj), ctypes.byref(pointer), 8)
+        return OK
+
+    def free_sample(self, sample: Any) -> int:
+        """Take a sample back."""
+        del self.samples[_number(sample)]
+        return OK
+
+    def take_sample(self, handle: Any, *which: Any) -> int:
+        """Fill a sample with what a card, or one of its instances, is."""
+        *instance, sample = which
+        answer = self._card(handle).answers.get("TakeSample", OK)
+        if isinstance(answer, Fails):
+            return answer.code
+        self.samples[_number(sample)] = (id(self._card(handle)), *instance)
+        return OK
+
+    def compare_samples(self, request: Any) -> int:
+        """Answer by card, instance and metric; both samples must be of the same."""
+        asked = request._obj
+        card, *instance = self.samples[_number(asked.sample1)]
+        assert [card, *instance] == list(self.samples[_number(asked.sample2)])
+        answers = next(each for each in self.cards if id(each) == card).answers
+        for index in range(asked.numMetrics):
+            found = asked.metrics[index]
+            value = answers.get(("Gpm", *instance, found.metricId))
+            found.nvmlReturn = NOT_SUPPORTED if value is None else OK
+            found.value = value or 0.0
         return OK
 
     def set_power_limit(self, handle: Any, milliwatts: Any) -> int:
@@ -215,6 +258,10 @@ def install(
     return library
 
 
+def _number(sample: Any) -> int:
+    return ctypes.cast(sample, ctypes.c_void_p).value or 0
+
+
 _SPECIAL: dict[str, Callable[..., int]] = {
     "nvmlInitWithFlags": Library.begin,
     "nvmlShutdown": Library.end,
@@ -225,6 +272,12 @@ _SPECIAL: dict[str, Callable[..., int]] = {
     "nvmlSystemGetDriverVersion": Library.tell_driver,
     "nvmlDeviceGetProcessUtilization": Library.tell_use,
     "nvmlDeviceGetFieldValues": Library.tell_fields,
+    "nvmlGpmQueryDeviceSupport": Library.tell_support,
+    "nvmlGpmSampleAlloc": Library.make_sample,
+    "nvmlGpmSampleFree": Library.free_sample,
+    "nvmlGpmSampleGet": Library.take_sample,
+    "nvmlGpmMigSampleGet": Library.take_sample,
+    "nvmlGpmMetricsGet": Library.compare_samples,
     "nvmlDeviceSetPowerManagementLimit": Library.set_power_limit,
     "nvmlDeviceGetMaxMigDeviceCount": Library.tell_places,
     "nvmlDeviceGetMigDeviceHandleByIndex": Library.find_part,

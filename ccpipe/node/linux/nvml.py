@@ -46,8 +46,12 @@ RELEASE = Release()
 class Driver:
     """The driver's library, initialised on first use, and again after it failed."""
 
-    def __init__(self, root: str) -> None:
-        """Look for the driver below `root`; another than ``/`` is a captured tree."""
+    def __init__(self, root: str, before_reset: Callable[[Any], None] = lambda _: None) -> None:
+        """Look for the driver below `root`; another than ``/`` is a captured tree.
+
+        `before_reset` frees what belongs to the library before it is shut down.
+        """
+        self._before_reset = before_reset
         self._version = Path(root, "proc/driver/nvidia/version")
         self._cards = Path(root, "proc/driver/nvidia/gpus")
         self._known: list[str] = []
@@ -94,6 +98,8 @@ class Driver:
         """Let go of the driver, and initialise it again next time."""
         nvml, self._nvml = self._nvml, None
         if nvml is not None:
+            with contextlib.suppress(nvml.NVMLError):
+                self._before_reset(nvml)
             with contextlib.suppress(nvml.NVMLError):
                 nvml.nvmlShutdown()
 

@@ -6,6 +6,8 @@ card is partitioned (MIG), each instance is also reported, with ``stype=mig`` an
 that a card does not support are omitted; a lost card does not affect the others. Performance state
 and ECC mode, which cc-metric-collector sends as text, are numbers. Limits, highest clocks, modes
 and error counters are read once a minute; samples in between repeat them.
+From Hopper on, cards and instances also report what the driver counts for profiling (GPM), as means
+since the last sample.
 """
 
 import functools
@@ -14,6 +16,8 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from ccpipe.message import Message, Uint, metric
+from ccpipe.node.collectors.gpu import nvidia_gpm
+from ccpipe.node.collectors.gpu.nvidia_gpm import Gpm
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.nvml import FATAL, UNSUPPORTED, Driver, Note, codes, supported
 from ccpipe.node.sampling.metrics import Metric
@@ -53,7 +57,7 @@ _ECC_ERRORS = {
 _CLOCKS = {"graphics": "GRAPHICS", "sm": "SM", "mem": "MEM", "video": "VIDEO"}
 
 METRICS = (
-    _row("nv_util", "percent", float, "time at least one kernel was running"),
+    _row("nv_util", "percent", float, "time at least one kernel was running", part="mig"),
     _row("nv_mem_util", "percent", float, "time memory was read or written"),
     _row("nv_encoder_util", "percent", float, "time the video encoder was active"),
     _row("nv_decoder_util", "percent", float, "time the video decoder was active"),
@@ -104,6 +108,7 @@ METRICS = (
         _row(name, "bytes", int, f"data {meaning} since the driver was loaded", stype="nvlink")
         for name, (_, meaning) in _NVLINK_TRAFFIC.items()
     ),
+    *nvidia_gpm.METRICS,
 )
 
 _MBYTE = 2**20
@@ -134,7 +139,8 @@ class Nvidia:
     ) -> None:
         self._exclude = exclude
         self._release_when_idle = release_when_idle
-        self._driver = Driver(root)
+        self._gpm = Gpm()
+        self._driver = Driver(root, before_reset=self._gpm.free)
         self._energy: dict[str, tuple[float, float]] = {}  # joules and time, by card
         self._slow: dict[str, _Slow] = {}  # by card
         self.soft = SoftErrors("nvidia")
@@ -186,11 +192,15 @@ class Nvidia:
             self._slow[address] = slow
         yield from slow.values
         yield from self._counters(nvml, card, address, slow.links, note)
-        for part in parts(nvml, card, note):
-            tags = {"stype": "mig", "stype-id": nvml.nvmlDeviceGetUUID(part)}
+        for name, value in self._gpm.card(nvml, card, address, note):
+            yield name, {}, value
+        found = list(parts(nvml, card, note))
+        for part in found:
             for reading in _READINGS_OF_PARTS:
                 for name, value in supported(nvml, reading, part, note):
-                    yield name, tags, value
+                    yield name, _part_tags(nvml, part), value
+        for part, name, value in self._gpm.instances(nvml, card, address, found, note):
+            yield name, _part_tags(nvml, part), value
 
     def _counters(
         self, nvml: Any, card: Any, address: str, links: Sequence[int], note: Note
@@ -228,6 +238,10 @@ class Nvidia:
                 yield "nv_average_power", (joules - last[0]) / (now - last[1])
 
         return energy
+
+
+def _part_tags(nvml: Any, part: Any) -> dict[str, str]:
+    return {"stype": "mig", "stype-id": nvml.nvmlDeviceGetUUID(part)}
 
 
 class _Slow(NamedTuple):

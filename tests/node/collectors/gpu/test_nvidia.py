@@ -1,7 +1,6 @@
 """NVIDIA's cards: the real ``pynvml`` on a library made of Python."""
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from ccpipe.message import Uint
 from ccpipe.node.collectors.gpu.nvidia import METRICS, Nvidia
 from ccpipe.node.sampling.sampler import Sampler
+from tests.node.collectors.gpu.conftest import Load
 from tests.node.conftest import Told, checked, reported
 from tests.node.fake_nvml import (
     GPU_IS_LOST,
@@ -22,8 +22,6 @@ from tests.node.fake_nvml import (
     UNKNOWN,
     Card,
     Fails,
-    Library,
-    install,
 )
 
 FIRST, SECOND = "00000000:01:00.0", "00000000:C1:00.0"
@@ -81,19 +79,6 @@ def full(address: str = FIRST, **changes: Any) -> Card:
     return Card(address, f"GPU-{address}", {**EVERYTHING, **changes})
 
 
-Load = Callable[..., Library]
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Load:
-    """Return a function that puts a library of so many cards in the place of the real one."""
-
-    def put(*cards: Card, missing: set[str] | None = None) -> Library:
-        return install(monkeypatch, tmp_path, *cards, missing=missing)
-
-    return put
-
-
 def of(values: Told, card: str) -> dict[str, Any]:
     """Return what is told of one card, or part of one."""
     return {name: value for (name, place), value in values.items() if place == card}
@@ -141,7 +126,10 @@ def test_what_is_sent_is_what_the_table_declares(load: Load, tmp_path: Path, sec
     """Names, types of values and what stype says: nothing more, and of a full card nothing less."""
     card = full(GetMigMode=(1, 1))
     card.answers["GetTotalEccErrors", 0, 1] = 5
-    card.parts = [Card("", "MIG-a", EVERYTHING)]
+    card.answers["Gpm"] = 1
+    card.answers.update({("Gpm", metric): 50.0 for metric in range(20)})
+    card.answers.update({("Gpm", 3, metric): 25.0 for metric in range(20)})
+    card.parts = [Card("", "MIG-a", {**EVERYTHING, "GetGpuInstanceId": 3})]
     load(card)
     seconds(10)
     collector = Nvidia(root=str(tmp_path))

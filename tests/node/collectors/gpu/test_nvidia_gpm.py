@@ -1,0 +1,84 @@
+"""GPM, on a library made of Python: cards from Hopper on, and the instances of MIG."""
+
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from ccpipe.node.collectors.gpu.nvidia import Nvidia
+from tests.node.collectors.gpu.conftest import Load
+from tests.node.collectors.gpu.test_nvidia import FIRST, full, of
+from tests.node.conftest import reported
+from tests.node.fake_nvml import NO_PERMISSION, NOT_SUPPORTED, Card, Fails
+
+SM, TENSOR, GRAPHICS = (
+    pynvml.NVML_GPM_METRIC_SM_UTIL,
+    pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
+    pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL,
+)
+NAMES = {"nv_sm_util", "nv_sm_occupancy", "nv_tensor_util", "nv_dram_util"}
+
+
+def hopper(**changes: Any) -> Card:
+    """Return a card that has GPM."""
+    card = full(Gpm=1, **changes)
+    card.answers |= {("Gpm", SM): 61.5, ("Gpm", TENSOR): 12.25, ("Gpm", GRAPHICS): 90.0}
+    return card
+
+
+def test_card_reports_means_from_its_second_sample_on(load: Load, tmp_path: Path) -> None:
+    """Those that it has; samples are freed, and an older card takes none."""
+    library = load(hopper(), full("00000000:C1:00.0"))
+    collector = Nvidia(root=str(tmp_path))
+    first = of(reported(collector.collect(0)), FIRST)
+    assert not NAMES & first.keys()
+    for slot in range(1, 4):
+        values = reported(collector.collect(slot))
+        told = {name: value for name, value in of(values, FIRST).items() if name in NAMES}
+        assert told == {"nv_sm_util": 61.5, "nv_tensor_util": 12.25}
+        assert not NAMES & of(values, "00000000:C1:00.0").keys()
+        assert of(values, FIRST)["nv_util"] == 97
+        assert len(library.samples) == 1
+
+
+def test_instance_of_mig_reports_what_it_uses(load: Load, tmp_path: Path) -> None:
+    """One GPU instance with two compute instances is left out: its values are of both."""
+    card = hopper(GetMigMode=(1, 1), GetUtilizationRates=Fails(NOT_SUPPORTED))
+    card.parts = [
+        Card("", f"MIG-{name}", {"GetGpuInstanceId": number})
+        for name, number in (("a", 3), ("b", 5), ("c", 5))
+    ]
+    card.answers |= {("Gpm", 3, GRAPHICS): 40.0, ("Gpm", 3, SM): 30.0, ("Gpm", 5, SM): 99.0}
+    library = load(card)
+    collector = Nvidia(root=str(tmp_path))
+    list(collector.collect(0))
+    values = reported(collector.collect(1))
+    assert of(values, f"{FIRST}/MIG-a") == {"nv_util": 40.0, "nv_sm_util": 30.0}
+    assert of(values, f"{FIRST}/MIG-b") == of(values, f"{FIRST}/MIG-c") == {}
+    assert len(library.samples) == 2
+
+
+def test_samples_are_freed_before_the_library_is_shut_down(load: Load, tmp_path: Path) -> None:
+    """They are of no use to the next one."""
+    library = load(hopper())
+    collector = Nvidia(root=str(tmp_path))
+    list(collector.collect(0))
+    assert len(library.samples) == 1
+    collector._driver.reset()
+    assert (library.ended, library.samples) == (1, {})
+    assert not NAMES & of(reported(collector.collect(1)), FIRST).keys()
+    assert NAMES & of(reported(collector.collect(2)), FIRST).keys()
+
+
+def test_sample_that_fails_costs_its_own_metrics(
+    load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is freed, logged once and counted."""
+    library = load(hopper(TakeSample=Fails(NO_PERMISSION)))
+    collector = Nvidia(root=str(tmp_path))
+    for slot in range(2):
+        assert of(reported(collector.collect(slot)), FIRST)["nv_util"] == 97
+    assert library.samples == {}
+    assert collector.soft.count == 2
+    assert len(caplog.records) == 1

@@ -62,6 +62,8 @@ class Library:
         self.ended = 0
         self.samples: dict[int, tuple[int, ...]] = {}
         """Samples of GPM that are not freed."""
+        self.sets: dict[int, Card | None] = {}
+        """Sets of events that are not freed, by whose errors arrive there."""
         self.made = 0
         self.calls = 0
         """Functions called, but for those that begin and end."""
@@ -179,6 +181,35 @@ class Library:
             found.value = value or 0.0
         return OK
 
+    def make_set(self, events: Any) -> int:
+        """Hand over an empty set of events."""
+        self.made += 1
+        self.sets[self.made] = None
+        pointer = ctypes.c_void_p(self.made)
+        ctypes.memmove(ctypes.addressof(events._obj), ctypes.byref(pointer), 8)
+        return OK
+
+    def register(self, handle: Any, types: Any, events: Any) -> int:
+        """Let a card's errors arrive in a set."""
+        if "Xid" not in self._card(handle).answers:
+            return NOT_SUPPORTED
+        self.sets[_number(events)] = self._card(handle)
+        return OK
+
+    def wait(self, events: Any, data: Any, milliseconds: Any) -> int:
+        """Hand over the next error of a card, of which ``Xid`` is a list."""
+        card = self.sets[_number(events)]
+        assert card is not None
+        if not card.answers["Xid"]:
+            return TIMEOUT
+        data._obj.eventData = card.answers["Xid"].pop(0)
+        return OK
+
+    def free_set(self, events: Any) -> int:
+        """Take a set back."""
+        del self.sets[_number(events)]
+        return OK
+
     def set_power_limit(self, handle: Any, milliwatts: Any) -> int:
         """Set it, or fail; an answer for this function is a value that the card keeps instead."""
         card = self._card(handle)
@@ -272,6 +303,10 @@ _SPECIAL: dict[str, Callable[..., int]] = {
     "nvmlSystemGetDriverVersion": Library.tell_driver,
     "nvmlDeviceGetProcessUtilization": Library.tell_use,
     "nvmlDeviceGetFieldValues": Library.tell_fields,
+    "nvmlEventSetCreate": Library.make_set,
+    "nvmlEventSetFree": Library.free_set,
+    "nvmlEventSetWait_v2": Library.wait,
+    "nvmlDeviceRegisterEvents": Library.register,
     "nvmlGpmQueryDeviceSupport": Library.tell_support,
     "nvmlGpmSampleAlloc": Library.make_sample,
     "nvmlGpmSampleFree": Library.free_sample,

@@ -16,8 +16,9 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from ccpipe.message import Message, Uint, metric
-from ccpipe.node.collectors.gpu import nvidia_gpm
+from ccpipe.node.collectors.gpu import nvidia_gpm, nvidia_xid
 from ccpipe.node.collectors.gpu.nvidia_gpm import Gpm
+from ccpipe.node.collectors.gpu.nvidia_xid import XidErrors
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.nvml import FATAL, UNSUPPORTED, Driver, Note, codes, supported
 from ccpipe.node.sampling.metrics import Metric
@@ -109,6 +110,7 @@ METRICS = (
         for name, (_, meaning) in _NVLINK_TRAFFIC.items()
     ),
     *nvidia_gpm.METRICS,
+    *nvidia_xid.METRICS,
 )
 
 _MBYTE = 2**20
@@ -140,7 +142,8 @@ class Nvidia:
         self._exclude = exclude
         self._release_when_idle = release_when_idle
         self._gpm = Gpm()
-        self._driver = Driver(root, before_reset=self._gpm.free)
+        self._xid = XidErrors()
+        self._driver = Driver(root, before_reset=self._free)
         self._energy: dict[str, tuple[float, float]] = {}  # joules and time, by card
         self._slow: dict[str, _Slow] = {}  # by card
         self.soft = SoftErrors("nvidia")
@@ -178,6 +181,10 @@ class Nvidia:
         elif self._release_when_idle and not processes:
             self._driver.reset()
 
+    def _free(self, nvml: Any) -> None:
+        self._gpm.free(nvml)
+        self._xid.free(nvml)
+
     def _card(self, nvml: Any, card: Any, address: str, time: int) -> _Tagged:
         def note(text: str) -> None:
             self.soft.note(f"card {address}: {text}")
@@ -192,8 +199,8 @@ class Nvidia:
             self._slow[address] = slow
         yield from slow.values
         yield from self._counters(nvml, card, address, slow.links, note)
-        for name, value in self._gpm.card(nvml, card, address, note):
-            yield name, {}, value
+        for source in (self._gpm.card, self._xid.read):
+            yield from ((name, {}, value) for name, value in source(nvml, card, address, note))
         found = list(parts(nvml, card, note))
         for part in found:
             for reading in _READINGS_OF_PARTS:

@@ -127,6 +127,7 @@ def test_what_is_sent_is_what_the_table_declares(load: Load, tmp_path: Path, sec
     card = full(GetMigMode=(1, 1))
     card.answers["GetTotalEccErrors", 0, 1] = 5
     card.answers["Gpm"] = 1
+    card.answers["Xid"] = [48]
     card.answers.update({("Gpm", metric): 50.0 for metric in range(20)})
     card.answers.update({("Gpm", 3, metric): 25.0 for metric in range(20)})
     card.parts = [Card("", "MIG-a", {**EVERYTHING, "GetGpuInstanceId": 3})]

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fuzz line protocol, accounting, the protocol of NATS, dead letters, files of rows, HTTP requests and
+# Fuzz line protocol, accounting, Sonar's JSON, the protocol of NATS, dead letters, files of rows, HTTP requests and
 # the spool for a bounded time each, then run the kernels' tests with sanitizers.
 # Usage: fuzz/run.sh [seconds [python]]; what atheris finds stays in build/fuzz, and small inputs
 # in fuzz/corpus too, to be committed.
@@ -21,6 +21,11 @@ for kind in accounting derived.jsonl reporting.head; do
     grep -v '^#' "tests/data/gridengine/$kind" | head -n 40 | split -l 1 - "$corpus/$kind."
 done
 PYTHONPATH=. "$python" fuzz/gridengine.py -max_total_time="$seconds" -max_len=4096 \
+    -print_final_stats=1 -artifact_prefix=build/fuzz/ "$corpus"
+
+corpus=build/fuzz/sonar
+mkdir -p "$corpus"
+PYTHONPATH=. "$python" fuzz/sonar.py -max_total_time="$seconds" -max_len=2048 \
     -print_final_stats=1 -artifact_prefix=build/fuzz/ "$corpus"
 
 corpus=build/fuzz/frames

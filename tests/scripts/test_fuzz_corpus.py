@@ -5,6 +5,7 @@ import pytest
 from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.protocol.frames import BrokenFrame, split_in_python
 from ccpipe.bus.nats.protocol.splitter import split
+from ccpipe.formats import sonar
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.node.agent.spool_frames import decode_frames, encode_frames
 from scripts import fuzz_corpus
@@ -19,6 +20,17 @@ def test_kept_lines(lenient: bool) -> None:
         lines = decode(data, lenient=lenient)
         assert len(list(lines)) == len(lines)
         assert all(bad.reason for bad in lines.rejected)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_kept_sonar_envelopes(strict: bool) -> None:
+    """Envelopes or rejections; the first byte of an input is not part of the payload."""
+    inputs = fuzz_corpus.read("sonar")
+    assert inputs
+    for data in inputs:
+        decoded = sonar.decode(data[1:], strict=strict)
+        assert decoded.envelopes or decoded.rejected
+        assert all(bad.reason for bad in decoded.rejected)
 
 
 def test_kept_frames() -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +35,10 @@ class Account:
 
     @classmethod
     def of(
-        cls, published: Iterable[int], stored: Iterable[int], dead: Iterable[int] = ()
+        cls,
+        published: Iterable[Hashable],
+        stored: Iterable[Hashable],
+        dead: Iterable[Hashable] = (),
     ) -> "Account":
         """Compare the ids; a line that is both stored and dead counts as stored."""
         wanted, copies = set(published), Counter(stored)

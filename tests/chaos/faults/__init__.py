@@ -9,6 +9,7 @@ from tests.chaos.faults import (
     network,
     nodes,
     processes,
+    spools,
     stores,
 )
 from tests.chaos.faults.flow import FAULTS, LINES, RATE, Fault
@@ -29,7 +30,7 @@ __all__ = [
 def is_possible(name: str) -> str:
     """Return why a fault cannot be made here; empty if it can."""
     made = FAULTS[name]
-    if made is stores.full_disk and not stores.can_mount():
+    if made in (stores.full_disk, spools.spool_on_full_disk) and not stores.can_mount():
         return "mounting a tmpfs needs root"
     if made is nodes.wall_clock_jumps and nodes.fake_clock() is None:
         return "libfaketime is not installed: apt-get install libfaketime"

@@ -1,99 +1,12 @@
-"""Nodes: a broker that is away for an hour, and clocks that jump."""
+"""Nodes whose clocks jump."""
 
 import asyncio
-import re
 import time
-import urllib.request
 from pathlib import Path
 
-from ccpipe.formats.lineprotocol import decode
-from ccpipe.node.agent.spool import Spool
 from tests.chaos.account import Account, in_file, in_parquet
 from tests.chaos.faults.flow import LINES, RATE, fault, finished, meanwhile
 from tests.chaos.lab import Lab, Process, numbered
-from tests.conftest import free_port
-
-SLOTS = 72
-"""Of each round: five rounds are an hour of slots of ten seconds."""
-
-
-@fault("the broker away for an hour, a hundred times as fast; SIGKILL of the publisher meanwhile")
-async def broker_away(folder: Path, rounds: int) -> Account:
-    """The spool keeps what was sampled, in order, and the next publisher sends it."""
-    port = free_port()
-    (folder / "ccpipe.toml").write_text(
-        f"""
-        telemetry.listen = "127.0.0.1:{port}"
-        publish.interval = "100ms"
-        publish.jitter = 0
-        publish.log = "off"
-        publish.sonar = {{ sample = 0, sysinfo = 0 }}
-        publish.spool.rate = 1000
-        """
-    )
-    async with Lab(folder).open() as lab:
-        await lab.broker.kill()
-        seen: set[int] = set()
-        for _ in range(rounds):
-            publisher = lab.ccpipe("publish", "publish", CCPIPE_CONFIG=str(folder / "ccpipe.toml"))
-            await publisher.start()
-            await _spools(port, len(seen) + SLOTS)
-            await publisher.kill()
-            seen |= _spooled(folder)
-        await lab.broker.start()
-        publisher = lab.ccpipe("publish", "publish", CCPIPE_CONFIG=str(folder / "ccpipe.toml"))
-        await publisher.start()
-        while not re.search("the spool is empty", publisher.text()):
-            await asyncio.sleep(0.1)
-        assert await publisher.end() == 0
-        stored = await _times(lab)
-        assert stored == sorted(stored), "the order of a node's slots"
-        return Account.of(seen, stored)
-
-
-async def _spools(port: int, messages: int) -> None:
-    """Wait until a publisher's spool holds so many messages."""
-
-    def held() -> float:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            found = re.search(rb"^ccpipe_spooled_messages ([0-9.e+]+)", answer.read(), re.MULTILINE)
-        return float(found[1]) if found else 0
-
-    async with asyncio.timeout(120):
-        while True:
-            await asyncio.sleep(0.2)
-            try:
-                if await asyncio.to_thread(held) >= messages:
-                    return
-            except OSError:
-                pass  # it has not begun to listen
-
-
-def _spooled(folder: Path) -> set[int]:
-    spool = Spool(folder / "state" / "ccpipe" / "spool", size=2**30, age=10**6)
-    spool.open()
-    payloads = [each.message.payload for each in spool.oldest(10**6)]
-    spool.close()
-    return {time for payload in payloads for time in _load_times(payload)}
-
-
-def _load_times(payload: bytes) -> list[int]:
-    return [
-        line.time for line in decode(payload) if line.name == "cpu_load" and line.time is not None
-    ]
-
-
-async def _times(lab: Lab) -> list[int]:
-    client = await lab.connect()
-    jetstream = client.jetstream(timeout=20)
-    stream = await jetstream.find_stream_name_by_subject("c.metrics")
-    state = (await jetstream.stream_info(stream)).state
-    found = []
-    for sequence in range(state.first_seq, state.last_seq + 1):
-        message = await jetstream.get_msg(stream, sequence)
-        found += _load_times(message.data or b"")
-    await client.close()
-    return found
 
 
 @fault("clocks of nodes that jump by a year, with a time window before the store")

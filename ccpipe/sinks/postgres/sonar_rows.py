@@ -23,6 +23,7 @@ from ccpipe.formats.sonar.types.sysinfo import SysinfoAttributes, SysinfoGpuCard
 
 _TIMES = frozenset({"boot", "submit_time", "start_time", "end_time"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_TIME = datetime.min  # noqa: DTZ901 - without a zone, asyncpg sends it as -infinity
 _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
@@ -120,7 +121,7 @@ def _cell(name: str, value: Any) -> Any:
         case ExtendedUint():
             return float("inf") if value.is_infinite else _cell("", value.value)
         case str() if name in _TIMES:
-            return _time(value) if value else None
+            return None if timestamp.parse(value) is None else _time(value)
         case bool() | str() | float() | None:
             return value
         case int():
@@ -132,8 +133,10 @@ def _cell(name: str, value: Any) -> Any:
 
 
 def _time(text: str) -> datetime:
-    """Return a time; the epoch for a missing one, so that its row is kept."""
-    nanoseconds = timestamp.parse(text) or 0
+    """Return a time; that of lines without one if it is missing, so that its row is kept."""
+    nanoseconds = timestamp.parse(text)
+    if nanoseconds is None:
+        return _NO_TIME
     try:
         return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
     except OverflowError:  # an offset beyond the first or last hours that can be represented

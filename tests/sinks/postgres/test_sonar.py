@@ -15,6 +15,7 @@ from ccpipe.formats.sonar.types.sample import (
     SampleJob,
     SampleProcess,
     SampleProcessGpu,
+    SampleSystem,
 )
 from ccpipe.pipeline import MessageIds
 from ccpipe.sinks.postgres import PostgresSonarSink
@@ -76,6 +77,17 @@ def sample(minute: int, *jobs: tuple[int, str, str]) -> Envelope:
         time=f"2025-02-20T12:{minute:02}:00Z", cluster="fox", node="gpu-1", jobs=made
     )
     return SampleEnvelope(MetadataObject("sonar", "0.19.0"), SampleData(attributes))
+
+
+async def test_missing_time_is_not_1970(server: Server) -> None:
+    """The row is kept with the time of lines without one; a missing boot time is null."""
+    database = await server.database()
+    attributes = SampleAttributes(time="", cluster="fox", node="n1", system=SampleSystem())
+    envelope = SampleEnvelope(MetadataObject("sonar", "0.19.0"), SampleData(attributes))
+    async with sink(server, database) as target:
+        await target.write([envelope])
+    found = await server.ask(database, "SELECT time::text, boot FROM sonar_samples")
+    assert found == [("-infinity", None)]
 
 
 async def test_which_job_used_which_gpu_when(server: Server) -> None:

@@ -171,7 +171,7 @@ class SpoolReplay:
     async def _run(self) -> None:
         """Publish what waits; no error ends it."""
         shortest, longest = RETRY_SECONDS
-        pause = shortest
+        pause, reason = shortest, ""
         while True:
             self._filled.clear()
             if not self.spool.is_waiting:
@@ -180,11 +180,12 @@ class SpoolReplay:
                 continue
             try:
                 await self._step()
-                pause = shortest
+                pause, reason = shortest, ""
                 continue
             except (UnavailableError, DeniedError) as error:
-                level = logging.DEBUG if isinstance(error, UnavailableError) else logging.WARNING
-                log.log(level, "the spool waits: %s", error)
+                is_new = self.publisher.bus.is_connected and str(error) != reason
+                log.log(logging.WARNING if is_new else logging.DEBUG, "the spool waits: %s", error)
+                reason = str(error)
             except Exception:
                 log.exception("the replay of the spool failed and is tried again")
             await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - no secret

@@ -8,6 +8,8 @@ import signal
 import sys
 from pathlib import Path
 
+import nats
+
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.node.agent.spool import Spool
@@ -15,16 +17,19 @@ from ccpipe.process.die_with_parent import die_with_parent
 from tests.cli.command import environment
 from tests.cli.dead.test_command import stored
 from tests.conftest import eventually, free_port
+from tests.servers.nats.daemon import nats_daemon
 
 
-async def start(server: NatsServer, folder: Path) -> asyncio.subprocess.Process:
-    """Start a publisher that samples ten times a second."""
+async def start(
+    server: NatsServer | str, folder: Path, **environ: str
+) -> asyncio.subprocess.Process:
+    """Start a publisher that samples five times a second."""
     config = folder / "ccpipe.toml"
     config.write_text(
         f"""
         cluster = "fox.test"
         hostname = "n1"
-        bus.servers = {json.dumps([server.url])}
+        bus.servers = {json.dumps([server if isinstance(server, str) else server.url])}
         [publish]
         interval = "200ms"
         jitter = 0
@@ -35,7 +40,7 @@ async def start(server: NatsServer, folder: Path) -> asyncio.subprocess.Process:
         rate = 1000
         """
     )
-    home = {"XDG_STATE_HOME": str(folder), "CCPIPE_CONFIG": str(config)}
+    home = {"XDG_STATE_HOME": str(folder), "CCPIPE_CONFIG": str(config), **environ}
     with (folder / "stderr").open("ab") as said:
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "ccpipe", "publish",
@@ -111,6 +116,33 @@ async def test_stopped_with_a_frozen_broker_it_writes_what_it_holds(
     assert totals[1] == totals[2]
     assert spooled(tmp_path)
     assert not (tmp_path / "ccpipe" / "dead.lp").exists()
+
+
+async def test_publisher_names_the_setting_when_the_server_has_no_jetstream(
+    tmp_path: Path,
+) -> None:
+    """Nothing is published unconfirmed unless that is set; then the spool is, too."""
+    async with nats_daemon(tmp_path, "") as port:
+        url = f"nats://127.0.0.1:{port}"
+        client = await nats.connect(url)
+        inbox = await client.subscribe("fox%2Etest.metrics")
+        await client.flush()
+        process = await start(url, tmp_path)
+        setting = re.compile(r"the spool waits: .*is it on\? \(else set bus.jetstream = false\)")
+        await eventually(lambda: bool(setting.search(text(tmp_path))), 600)
+        process.terminate()
+        assert await process.wait() == 0
+        payloads = spooled(tmp_path)
+        assert len(payloads) > 1
+        process = await start(url, tmp_path, CCPIPE_BUS__JETSTREAM="false")
+        received: list[bytes] = []
+        while not set(payloads) <= set(received):
+            received.append((await inbox.next_msg(timeout=600)).data)
+        process.terminate()
+        assert await process.wait() == 0
+        await client.close()
+    # The oldest was sent before, to find out whether a stream stores it.
+    assert [each for each in dict.fromkeys(received) if each in payloads] == payloads
 
 
 async def times_or_none(server: NatsServer) -> list[int]:

@@ -99,7 +99,8 @@ class Node:
 
     def kinds(self) -> list[str]:
         """Return the types of the envelopes, as they came."""
-        return [str(dict(e["data"])["type"]) for e in self.envelopes]  # type: ignore[call-overload]
+        data = [dict(e.get("data", {"type": "error"})) for e in self.envelopes]  # type: ignore[call-overload]
+        return [str(d["type"]) for d in data]
 
     def missing(self, slots: list[int], step: int = SLOT) -> int:
         """Return how many slots are not there, but for those that the node says it missed.

@@ -22,7 +22,7 @@ def environment(**environ: str) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("CCPIPE_")}
     for name in ("COLUMNS", "LINES", "NO_COLOR"):
         kept.pop(name, None)
-    homes = {"XDG_CONFIG_HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent"}
+    homes = {"XDG_CONFIG_HOME": "/proc/nonexistent", "XDG_STATE_HOME": "/proc/nonexistent"}
     return {**kept, **homes, "TERM": "xterm", "TZ": "UTC", **environ}
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from importlib import metadata
@@ -277,7 +278,8 @@ async def test_control_is_answered_and_the_interval_set(node: Node) -> None:
     await node.samples(2)
 
     async def ask(method: str, control: str, request: str) -> Message:
-        line = f'{control},hostname=n1,method={method},type=node control="{request}" 1'
+        tags = f"hostname=n1,method={method},type=node"
+        line = f'{control},{tags} control="{request}" {time.time_ns()}'
         subject = f"fox%2Etest.control.{method.lower()}"
         reply = await node.client.request(subject, line.encode(), timeout=10)
         [answer] = decode(reply.data)

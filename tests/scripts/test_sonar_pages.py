@@ -89,14 +89,20 @@ def test_every_type_has_its_table() -> None:
 
 def test_the_page_names_every_metric_that_is_sent() -> None:
     """A full sample sends no other, and all of these."""
-    gpu = SampleGpu(uuid="GPU-1", performance_state=ExtendedUint(1))
-    process = SampleProcess(pid=1, gpus=(SampleProcessGpu(uuid="GPU-1"),))
+    gpu = SampleGpu(
+        uuid="GPU-1", performance_state=ExtendedUint(1), fan=1, temperature=1, power=1,
+        power_limit=1, ce_clock=1, memory_clock=1,
+    )  # fmt: skip
+    process = SampleProcess(
+        pid=1, data_read=1, gpus=(SampleProcessGpu(uuid="GPU-1", gpu_memory=1),)
+    )
 
     def full(second: int) -> SampleEnvelope:
         disk = SampleDisk("sda", 8, 0, (second,) * 17)
         return sample(
-            second, cpus=(second,), gpus=(gpu,), disks=(disk,), boot=at(-9), jobs=(job(process),)
-        )
+            second, cpus=(second,), gpus=(gpu,), disks=(disk,), boot=at(-9), jobs=(job(process),),
+            used_memory=1, runnable_entities=1, existing_entities=1,
+        )  # fmt: skip
 
     lines = SonarToCc(envelopes=False).feed([full(0), full(60)])
     assert {m.name for m in lines} == {

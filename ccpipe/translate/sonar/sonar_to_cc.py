@@ -42,6 +42,7 @@ from ccpipe.jobs import message as job_message
 from ccpipe.message import Message
 from ccpipe.pipeline import Translator
 from ccpipe.pipeline.state import StateStore
+from ccpipe.translate.sonar.cluster_topology import read_topology
 from ccpipe.translate.sonar.sonar_metrics import MAX_FUTURE
 from ccpipe.translate.sonar.sonar_to_cc_jobs import NodeUse, Shared, job_of, uses_of
 from ccpipe.translate.sonar.sonar_to_cc_sample import NodeCounters, NodeSamples
@@ -77,6 +78,7 @@ class SonarToCc(Translator):
         all_jobs: bool = False,
         shared: Shared = "none",
         gpu_ids: dict[str, list[str]] | None = None,
+        cluster_json: str = "",
         hostname: str = "",
         stop_delay: Duration = Duration(2),
         max_future: Duration = MAX_FUTURE,
@@ -99,6 +101,10 @@ class SonarToCc(Translator):
         gpu_ids
             Ids of a node's accelerators, in the order of Slurm's indices, by list of nodes, such
             as ``"gpu-[1-8]"``. Slurm's index stands for the id of any other.
+        cluster_json
+            cc-backend's file of the cluster. Jobs then have the hardware threads that Linux
+            numbers, and the ids of its accelerators, of the nodes in it; Slurm's own numbers of
+            others.
         hostname
             The tag ``hostname`` of messages about the whole cluster; empty for its name.
         stop_delay
@@ -120,7 +126,10 @@ class SonarToCc(Translator):
         self._rejected: list[tuple[Envelope, str]] = []
         """Envelopes that could not be turned, and why."""
         self.shared: Shared = shared
-        self._gpu_ids = _by_node(gpu_ids or {})
+        topology = read_topology(cluster_json) if cluster_json else {}
+        self._hwthreads = {name: node.hwthreads for name, node in topology.items()}
+        known = {name: node.accelerators for name, node in topology.items() if node.accelerators}
+        self._gpu_ids = {**known, **_by_node(gpu_ids or {})}
         self._max_future = round(max_future * SECOND)
         self.clock: Callable[[], int] = time.time_ns
         self._state = StateStore(state)
@@ -220,7 +229,7 @@ class SonarToCc(Translator):
         wrong: dict[SlurmJob, str] = {}
         for record in jobs.slurm_jobs:
             try:
-                job = job_of(jobs.cluster, record, self.shared, self._gpu_ids)
+                job = job_of(jobs.cluster, record, self.shared, self._gpu_ids, self._hwthreads)
                 if job is not None:
                     self._jobs.add(job, time)
                     self._jobs.check_reported(job)

@@ -25,12 +25,13 @@ def job_of(
     record: SlurmJob,
     shared: Shared = "none",
     gpu_ids: Mapping[str, Sequence[str]] | None = None,
+    hwthreads: Mapping[str, Sequence[int]] | None = None,
 ) -> Job | None:
     """Return what a record says of a job; None for a step, which adds nothing.
 
     `shared` is for jobs of which the record does not say whether their nodes are shared. `gpu_ids`
     has the accelerators' ids of a node in the order of Slurm's indices, which stand where a node
-    is not in it.
+    is not in it; `hwthreads` has its hardware threads in Slurm's order, likewise.
 
     Raises
     ------
@@ -44,7 +45,7 @@ def job_of(
         raise DataError(f"the {'cluster' if record.job_id else 'job_id'} is missing")
     number = JobId.of(record)
     allocated = _resources(record)
-    nodes = _nodes(record, gpu_ids or {})
+    nodes = _nodes(record, gpu_ids or {}, hwthreads or {})
     return Job(
         cluster=cluster,
         id=record.job_id,
@@ -93,7 +94,11 @@ def _shared(record: SlurmJob, default: Shared) -> str:
     return "multi_user"
 
 
-def _nodes(record: SlurmJob, gpu_ids: Mapping[str, Sequence[str]]) -> tuple[JobNode, ...]:
+def _nodes(
+    record: SlurmJob,
+    gpu_ids: Mapping[str, Sequence[str]],
+    hwthreads: Mapping[str, Sequence[int]],
+) -> tuple[JobNode, ...]:
     if record.nodes in _NO_NODES:
         return ()
     names = expand(",".join(record.nodes))
@@ -101,7 +106,8 @@ def _nodes(record: SlurmJob, gpu_ids: Mapping[str, Sequence[str]]) -> tuple[JobN
     for text in record.gres_detail:
         if text.startswith("Nodes="):
             with contextlib.suppress(DataError):
-                known |= {node.hostname: node for node in _allocated_nodes(text, gpu_ids)}
+                found = _allocated_nodes(text, gpu_ids, hwthreads)
+                known |= {node.hostname: node for node in found}
     nodes = tuple(known.get(name) or JobNode(name) for name in dict.fromkeys(names))
     return (_only_node(nodes[0], record),) if len(nodes) == 1 else nodes
 
@@ -120,10 +126,12 @@ def _only_node(node: JobNode, record: SlurmJob) -> JobNode:
     return msgspec.structs.replace(node, cpus=int(cpus), gpus=gpus, memory=size)
 
 
-def _allocated_nodes(text: str, gpu_ids: Mapping[str, Sequence[str]]) -> Iterator[JobNode]:
+def _allocated_nodes(
+    text: str, gpu_ids: Mapping[str, Sequence[str]], hwthreads: Mapping[str, Sequence[int]]
+) -> Iterator[JobNode]:
     """Read ``Nodes=c[1-2] CPU_IDs=0-3 Mem=800 GRES=gpu:a100:1(IDX:0)``; raises DataError."""
     values = dict(pair.partition("=")[::2] for pair in text.split(" "))
-    hwthreads = index_list(values.get("CPU_IDs"))
+    cpus = index_list(values.get("CPU_IDs"))
     gpus = [resource for resource in gres(values.get("GRES")) if resource.name == "gpu"]
     indices = [index for resource in gpus for index in resource.indices]
     memory = values.get("Mem", "")
@@ -132,12 +140,19 @@ def _allocated_nodes(text: str, gpu_ids: Mapping[str, Sequence[str]]) -> Iterato
         accelerators = [ids[index] if index < len(ids) else str(index) for index in indices]
         yield JobNode(
             name,
-            hwthreads,
+            _physical(cpus, hwthreads.get(name)),
             tuple(accelerators),
-            cpus=len(hwthreads) or None,
-            gpus=sum(resource.count for resource in gpus) if hwthreads else None,
+            cpus=len(cpus) or None,
+            gpus=sum(resource.count for resource in gpus) if cpus else None,
             memory=int(memory) if memory.isascii() and memory.isdecimal() else None,
         )
+
+
+def _physical(cpus: tuple[int, ...], order: Sequence[int] | None) -> tuple[int, ...]:
+    """Return Linux's numbers of Slurm's CPUs; none where the node's topology has fewer."""
+    if order is None:
+        return cpus
+    return tuple(sorted(order[cpu] for cpu in cpus)) if max(cpus, default=0) < len(order) else ()
 
 
 class NodeUse(msgspec.Struct):

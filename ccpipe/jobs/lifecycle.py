@@ -316,8 +316,8 @@ def _merged(known: _Open, job: Job, time: int) -> Job:
     if job.has_ended and before.state in (PENDING, REQUEUED):
         if job.state in RUN_AGAIN and job.start and _waits_again(known, job, time):
             job = msgspec.structs.replace(job, state=REQUEUED)
-        elif known.start and not job.start and before.end:
-            job = msgspec.structs.replace(job, end=before.end)  # cancelled while it waited
+        elif known.start and before.end and (not job.start or _never_ran(job)):
+            job = msgspec.structs.replace(job, start=0, end=before.end)
     is_newer = time >= known.time or (has_run_ended and job.start == before.start)
     older, newer = (before, job) if is_newer else (job, before)
     merged = older.updated(newer)
@@ -329,3 +329,8 @@ def _waits_again(known: _Open, job: Job, time: int) -> bool:
     """Return whether a job that is pending is so after a run that ended, not before it."""
     before = known.job
     return job.start <= before.start or job.submit < before.submit or time == known.time
+
+
+def _never_ran(job: Job) -> bool:
+    """Return whether a job was cancelled while it waited: sacct then prints that as its start."""
+    return job.state == "cancelled" and job.start == job.end

@@ -143,12 +143,13 @@ def test_requeued_job_has_one_start_and_one_stop(records: list[Job]) -> None:
     assert fed(lifecycle(), *records) == [START, ("stop", 10, 99)]
 
 
+@pytest.mark.parametrize("start", [0, at(300)])
 @pytest.mark.parametrize("run", [FIRST, LOST])
 def test_requeued_job_that_is_cancelled_while_it_waits_has_the_end_of_its_last_run(
-    run: Job,
+    run: Job, start: int
 ) -> None:
-    """A cancelled job that never started has no start of its own."""
-    cancelled = job("cancelled", start=0, end=at(300), nodes=(), **AGAIN)
+    """A cancelled job that never started has no start of its own, or that of its end."""
+    cancelled = job("cancelled", start=start, end=at(300), nodes=(), **AGAIN)
     life = lifecycle()
     assert fed(life, job(), job(PENDING, **AGAIN), run, cancelled, cancelled, run) == [START, STOP]
 

@@ -1,5 +1,6 @@
 """Publishes encoded messages in order, each with an id for duplicate detection."""
 
+import contextlib
 from collections.abc import Sequence
 
 from ccpipe.bus.nats.connection import Connection
@@ -94,15 +95,25 @@ class Publisher:
             await store(self.bus, messages, self._stored)
         except NoStreamError as missing:
             await self._ensure_stream(missing)
-            await store(self.bus, messages, self._stored)
+            try:
+                await store(self.bus, messages, self._stored)
+            except NoStreamError as again:
+                reason = f"publishing on {again.subject}: its stream has no leader"
+                raise UnavailableError(reason) from None
 
     async def _ensure_stream(self, missing: NoStreamError) -> None:
+        """Create the stream unless there is one, whose servers may be electing a leader."""
+        from ccpipe.bus.nats.streams.jetstream import names_of
         from ccpipe.bus.nats.streams.stream import ensure_stream  # only if one is missing
 
         patterns = [missing.subject, *self.subjects.patterns(self.names)]
         try:
             async with self.bus.permissions.replying(self._api_of_streams):
-                await ensure_stream(self.bus.jetstream(), self.config, self.subjects, patterns)
+                jetstream = self.bus.jetstream()
+                with contextlib.suppress(UnavailableError, DeniedError):
+                    if await names_of(jetstream, missing.subject):
+                        return
+                await ensure_stream(jetstream, self.config, self.subjects, patterns)
         except ForbiddenError:
             reason = f"{missing.reason}, and we may not make one: a bridge does when it starts"
             raise NoStreamError(missing.subject, reason) from None

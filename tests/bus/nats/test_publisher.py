@@ -8,6 +8,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.server import NatsServer
+from ccpipe.bus.nats.store import NoStreamError
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.errors import RejectedError, UnavailableError
@@ -26,6 +27,27 @@ async def test_messages_are_stored_in_order_and_once(site: Site, nats_server: Na
         for _ in range(2):
             await publisher.publish(messages)
     assert await stored(nats_server) == [(SUBJECT, b"%d" % i) for i in range(100)]
+
+
+async def test_publisher_tries_again_when_the_stream_has_no_leader(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster of servers refuses messages until it has elected one; the stream is there."""
+    attempts = 0
+
+    async def refuse(*_: object) -> None:
+        nonlocal attempts
+        attempts += 1
+        raise NoStreamError(SUBJECT, "no stream stores it")
+
+    async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
+        publisher = Publisher(bus, site.bus, Subjects.of(site))
+        await publisher.publish([Outgoing(SUBJECT, b"1", "id-1")])
+        monkeypatch.setattr("ccpipe.bus.nats.publisher.store", refuse)
+        with pytest.raises(UnavailableError, match="has no leader") as caught:
+            await publisher.publish([Outgoing(SUBJECT, b"2", "id-2")])
+    assert not isinstance(caught.value, NoStreamError)
+    assert attempts == 2
 
 
 async def test_a_failure_in_the_middle_costs_no_order(site: Site, nats_server: NatsServer) -> None:

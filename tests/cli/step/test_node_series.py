@@ -5,7 +5,10 @@ from pathlib import Path
 
 from ccpipe.cli.step.node_series import NodeSeries
 
-LUSTRE = "read_bytes {0} samples [bytes] 1 9 {1}\nwrite_bytes 2 samples [bytes] 1 9 {1}\n"
+LUSTRE = (
+    "snapshot_time 1.0 secs.nsecs\n"
+    "read_bytes {0} samples [bytes] 1 9 {1}\nwrite_bytes 2 samples [bytes] 1 9 {1}\n"
+)
 
 
 def write(root: Path, step: int) -> None:

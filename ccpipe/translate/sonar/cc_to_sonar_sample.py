@@ -67,6 +67,8 @@ _OF_JOBS_ON_GPUS = {row.name for row in JOB_GPU}
 _OF_GPUS = {row.name for row in (*GPU, PERFORMANCE_STATE)}
 
 
+_EXACT = 2**53
+"""Beyond, floats do not have every integer."""
 _JOB = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,19}))?")
 
 
@@ -98,12 +100,16 @@ class SampleField(NamedTuple):
         if self.gpu:
             cls = SampleGpu if self.job is None else SampleProcessGpu
         field = fields(cls)[self.field]
+        minimum: float
+        maximum: float
         if self.field == "boot":
             minimum, maximum = 0, _YEAR_9999
         elif self.field == "performance_state":
             minimum, maximum = 0, 2**32
         elif field.span is not None:
             minimum, maximum = field.span
+            if maximum > _EXACT:  # a value just below is written as the float that this is
+                maximum = math.nextafter(maximum, math.inf)
         else:
             return -sys.float_info.max, math.inf
         return minimum * self.scale, maximum * self.scale
@@ -230,8 +236,8 @@ def _set(cls: type[Record], known: dict[str, Any], slot: SampleField, value: flo
         known["boot"] = timestamp.write(int(value) * SECOND)
     elif slot.field == "performance_state":
         known[slot.field] = ExtendedUint(round(value))
-    elif fields(cls)[slot.field].span is not None:
-        known[slot.field] = round(value)
+    elif (span := fields(cls)[slot.field].span) is not None:
+        known[slot.field] = min(round(value), span[1] - 1)
     else:
         known[slot.field] = value
 

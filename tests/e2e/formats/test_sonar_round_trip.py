@@ -2,7 +2,7 @@
 
 import itertools
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -11,6 +11,7 @@ from ccpipe.formats.sonar import Envelope
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc, about
 from tests.formats.sonar.strategies import envelopes
+from tests.translate.sonar.sonar_samples import sample
 
 
 def there_and_back(
@@ -31,6 +32,7 @@ def there_and_back(
 
 @settings(max_examples=200)
 @given(st.lists(envelopes, max_size=3), st.lists(st.integers(1, 3), min_size=1, max_size=3))
+@example([sample(used_memory=2**64 - 1, existing_entities=2**64 - 1024)], [1])
 def test_what_comes_back_is_what_went(given_: list[Envelope], sizes: list[int]) -> None:
     """Every field of every valid envelope, in order, with nothing made up beside it."""
     returned, there, back = there_and_back(given_, sizes)
@@ -51,8 +53,6 @@ def test_an_event_with_the_envelope_is_needed_for_that(envelope: Envelope) -> No
 
 def test_the_same_moment_on_another_node_is_not_left_out() -> None:
     """What a whole envelope replaces is what tells of its own node and moment only."""
-    from tests.translate.sonar.sonar_samples import sample
-
     one, two = sample(node="c1"), sample(node="c2")
     lines = SonarToCc().feed([one])
     plain = SonarToCc(envelopes=False).feed([two])

@@ -61,6 +61,7 @@ def start_job(job: Job) -> StartJob:
         "hetJobOffset": job.het_offset,
         "exitStatus": job.exit_code,
     }
+    texts = {key: text for key, text in (job.metadata | job.start_metadata).items() if text}
     metadata = {key: str(number) for key, number in numbers.items() if number is not None}
     return StartJob(
         jobId=job.id,
@@ -83,7 +84,7 @@ def start_job(job: Job) -> StartJob:
         submitTime=job.submit // SECOND,
         requestedMemory=job.memory,
         jobState=job.state if job.has_ended else "",
-        metaData={key: text for key, text in job.metadata.items() if text} | metadata,
+        metaData=texts | metadata,
         tags=[TAG],
     )
 

@@ -67,6 +67,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """128 + signal if a signal ended it."""
     metadata: dict[str, str] = {}
     """Further information for users."""
+    start_metadata: dict[str, str] = {}
+    """More of it, such as the batch script, that is forgotten once the start was emitted."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -95,6 +97,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if (value := getattr(newer, name)) != default
         }
         known["metadata"] = self.metadata | newer.metadata
+        known["start_metadata"] = self.start_metadata | newer.start_metadata
         return msgspec.structs.replace(self, **known)
 
 
@@ -106,5 +109,5 @@ def is_final(state: str) -> bool:
 _DEFAULTS = {
     field.name: None if field.default is msgspec.NODEFAULT else field.default
     for field in msgspec.structs.fields(Job)
-    if field.name != "metadata"
+    if not field.name.endswith("metadata")
 }

@@ -188,6 +188,9 @@ class Lifecycle:
         if not new.start and new.job.can_be_reported:
             sent = self._emit("start_job", new.job, time, new.sent)
             new = msgspec.structs.replace(new, start=new.job.start, sent=sent)
+        if new.start and new.job.start_metadata:
+            job = msgspec.structs.replace(new.job, start_metadata={})
+            new = msgspec.structs.replace(new, job=job)
         if new.start and new.job.has_ended:
             self._stop(new, new.job, time)
         else:

@@ -56,6 +56,15 @@ def test_a_start_has_every_key() -> None:
     assert (start.time, start.tags["hostname"]) == ((BASE + 100) * SECOND, "n1")
 
 
+def test_start_has_its_own_metadata() -> None:
+    """The batch script is among the metadata; what is empty is left out."""
+    job = msgspec.structs.replace(JOB, start_metadata={"jobScript": "sleep 1\n", "slurmInfo": ""})
+    metadata = json.loads(str(message("start_job", job).value))["metaData"]
+    assert metadata["jobScript"] == "sleep 1\n"
+    assert metadata["jobName"] == "burn"
+    assert "slurmInfo" not in metadata
+
+
 def test_a_stop_has_the_start_and_the_partition() -> None:
     """cc-energy-manager ignores a stop without the tag; commas and spaces are escaped."""
     stop = message("stop_job", JOB)

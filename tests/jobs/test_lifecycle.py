@@ -66,6 +66,18 @@ def test_a_start_and_a_stop_are_emitted_once() -> None:
     assert fed(lifecycle(), *records) == [START, STOP]
 
 
+def test_start_metadata_is_forgotten_once_the_start_was_emitted() -> None:
+    """It may be large, and many jobs run; what comes before or after the start is no event."""
+    script = {"jobScript": "sleep 1\n"}
+    life = lifecycle()
+    life.add(job(user="", start_metadata=script), at(1000))
+    life.add(job(), at(1001))
+    life.add(job(start_metadata=script), at(1002))
+    (start,) = life.take()
+    assert (start.function, start.job.start_metadata) == ("start_job", script)
+    assert [known.start_metadata for known in life.running("fox")] == [{}]
+
+
 def test_a_job_that_is_first_seen_at_its_end_has_both() -> None:
     """Start and stop together."""
     assert fed(lifecycle(), ended(), job()) == [START, STOP]

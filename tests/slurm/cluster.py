@@ -33,6 +33,8 @@ use = "slurm"
 state = "{folder}/slurm.state"
 poll = "3s"
 nodes = "3s"
+job_script = true
+slurm_info = true
 [[translate]]
 use = "sonar_to_cc"
 state = "{folder}/jobs.state"

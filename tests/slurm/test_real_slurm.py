@@ -75,6 +75,38 @@ def test_every_kind_of_job(cluster: Cluster) -> None:
     check_sums(cluster)
 
 
+def test_starts_have_script_and_description(cluster: Cluster) -> None:
+    """Tasks and components of a job share its script, which no envelope has."""
+    script = b'#!/bin/sh\n#SBATCH --ntasks=1\n# caf\xc3\xa9 caf\xe9 "a\tb"\nexec sleep 4\n'
+    path = cluster.folder / "job.sh"
+    path.write_bytes(script)
+    cluster.start_bridge()
+
+    def submit(*words: str) -> int:
+        options = ("--parsable", "--output", "/dev/null", *words, str(path))
+        return int(cluster.run("sbatch", *options).partition(";")[0])
+
+    single, array, het = submit(), submit("--array=0-2"), submit("-n1", ":", "-n1")
+    cluster.run("srun", "-n1", "--job-name", "interactive", "sleep", "4")
+    cluster.wait(lambda: not cluster.run("squeue", "-h", "-t", "R,PD,CG", "-o", "%i"))
+
+    def own(events: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+        return {event["jobId"]: event for event in events if event["jobId"] >= single}
+
+    cluster.wait(lambda: len(own(stops(cluster))) == 7)
+    cluster.end_bridge(signal.SIGTERM)
+    started = own(starts(cluster))
+    assert {single, array, het, het + 1} < started.keys()
+    for job, start in started.items():
+        metadata = start["metaData"]
+        assert metadata["slurmInfo"].startswith(f"JobId={job} ")
+        is_interactive = metadata["jobName"] == "interactive"
+        expected = None if is_interactive else script.decode(errors="replace")
+        assert metadata.get("jobScript") == expected
+    envelopes = [str(message.value) for message in cluster.messages() if message.name == "sonar"]
+    assert not [text for text in envelopes if "#SBATCH" in text or "BatchFlag" in text]
+
+
 def check_sums(cluster: Cluster) -> None:
     """`ccpipe acct sacct` counts each run that sacct prints, and sums what sacct has summed."""
     path = cluster.folder / "rows.txt"

@@ -3,13 +3,15 @@
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Self, SupportsIndex, overload
 
+from msgspec.structs import replace
+
 from ccpipe.errors import EncodeError
 from ccpipe.formats.sonar.encoder import encode
 from ccpipe.formats.sonar.stream import RejectedEnvelope
-from ccpipe.formats.sonar.types.envelope import Envelope
+from ccpipe.formats.sonar.types.envelope import Envelope, JobsEnvelope
 
 ESTIMATED_SIZE = 512
-"""Bytes counted for an envelope whose payload is not known."""
+"""Bytes counted for an envelope whose payload is not known, without its ``start_metadata``."""
 
 
 class Envelopes(list[Envelope]):
@@ -36,7 +38,7 @@ class Envelopes(list[Envelope]):
         rejected: Sequence[RejectedEnvelope] = (),
     ) -> None:
         super().__init__(envelopes)
-        self.size = ESTIMATED_SIZE * len(self) if size is None else size
+        self.size = sum(map(_estimated_size, self)) if size is None else size
         self.rejected = list(rejected)
 
     @overload
@@ -77,4 +79,13 @@ class Envelopes(list[Envelope]):
         try:
             return encode(envelope).rstrip(b"\n")
         except EncodeError:
+            if isinstance(envelope, JobsEnvelope):
+                envelope = replace(envelope, start_metadata={})
             return repr(envelope).encode(errors="backslashreplace")
+
+
+def _estimated_size(envelope: Envelope) -> int:
+    if not isinstance(envelope, JobsEnvelope):
+        return ESTIMATED_SIZE
+    texts = (text for each in envelope.start_metadata.values() for text in each.values())
+    return ESTIMATED_SIZE + sum(map(len, texts))

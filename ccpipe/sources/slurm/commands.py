@@ -74,6 +74,17 @@ class Commands:
         """Return the same jobs with their allocations."""
         return self._run(["scontrol", "--all", "--details", "show", "job"])
 
+    def batch_script(self, job: int, seconds: float) -> bytes:
+        """Return the script of a job that slurmctld knows, within a time.
+
+        scontrol succeeds also where there is none, and then prints nothing.
+        """
+        words = ["scontrol", "write", "batch_script", str(job), "-"]
+        script = self._run(words, min(seconds, self.timeout))
+        if not script:
+            raise UnavailableError("scontrol write batch_script: printed nothing")
+        return script
+
     def sinfo(self) -> bytes:
         """Return the nodes, grouped by partition and state."""
         form = "Partition:|,NodeList:|,StateComplete:|"
@@ -83,12 +94,12 @@ class Commands:
         """Return squeue's version, such as ``slurm-wlm 22.05.8``."""
         return self._run(["squeue", "--version"]).decode(errors="replace").strip()
 
-    def _run(self, words: Sequence[str]) -> bytes:
+    def _run(self, words: Sequence[str], timeout: float | None = None) -> bytes:
         program = str(Path(self.folder, words[0])) if self.folder else words[0]
         try:
             return child.run(
                 [program, *words[1:]],
-                timeout=self.timeout,
+                timeout=self.timeout if timeout is None else timeout,
                 output=MAX_OUTPUT,
                 environment={**os.environ, "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"},
             )

@@ -3,7 +3,7 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 
@@ -45,6 +45,8 @@ class Poll:
     listed: frozenset[int] | None = None
     """Numbers of all jobs known to slurmctld; None if it did not answer."""
     details: dict[int, Detail] = field(default_factory=dict)
+    printed: dict[int, bytes] = field(default_factory=dict)
+    """What scontrol printed of each job that has started since the previous poll."""
     cluster: Cluster | None = None
     has_accounting: bool = True
     """Whether the rows are complete: sacct was called and succeeded."""
@@ -124,7 +126,8 @@ class Poller:
         self._starts = {job: start for job, start in self._starts.items() if job in poll.listed}
         missing = {job: at for job, at in _started(new) if self._starts.get(job) != at}
         if missing and (printed := self._try(poll, self.commands.scontrol)):
-            self._details.update(read_details(printed, set(missing)))
+            poll.printed = printed_jobs(printed, set(missing))
+            self._details.update(read_details(poll.printed))
             self._starts.update(missing)
         poll.details = self._details
 
@@ -198,16 +201,20 @@ def _numbers(records: Sequence[bytes]) -> Iterator[int]:
             yield int(number[0])
 
 
-def read_details(output: bytes, jobs: set[int]) -> dict[int, Detail]:
-    """Parse some of the jobs printed by ``scontrol -d show job``, by their numbers."""
+def printed_jobs(output: bytes, jobs: set[int]) -> dict[int, bytes]:
+    """Return what ``scontrol -d show job`` printed of some of the jobs, by their numbers."""
     found = list(_JOB.finditer(output))
     ends = [match.start() for match in found[1:]] + [len(output)]
-    wanted = b"".join(
-        output[match.start() : end]
+    return {
+        int(match[1]): output[match.start() : end]
         for match, end in zip(found, ends, strict=True)
         if int(match[1]) in jobs
-    )
-    reading = scontrol.read_jobs(wanted, zone=UTC)
+    }
+
+
+def read_details(printed: Mapping[int, bytes]) -> dict[int, Detail]:
+    """Parse what scontrol printed of jobs, by their numbers."""
+    reading = scontrol.read_jobs(b"".join(printed.values()), zone=UTC)
     for bad in reading.rejected:
         log.warning("scontrol show job: %s: %s", bad.reason, bad.excerpt)
     return {job.id.job: detail_of(job) for job in reading.records}

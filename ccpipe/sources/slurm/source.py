@@ -9,13 +9,15 @@ import functools
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from msgspec.structs import replace
+
 from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.sonar import Envelope, ErrorObject, timestamp
+from ccpipe.formats.sonar import Envelope, ErrorObject, SlurmJob, timestamp
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.formats.sonar.rules import Problem
 from ccpipe.formats.sonar.stream import RejectedEnvelope
@@ -24,6 +26,7 @@ from ccpipe.sources.slurm.changes import Changes
 from ccpipe.sources.slurm.commands import Commands
 from ccpipe.sources.slurm.poll import Poll, Poller
 from ccpipe.sources.slurm.replay import PollReplay
+from ccpipe.sources.slurm.start_metadata import StartMetadata
 from ccpipe.translate.slurm.to_sonar import META, cluster_envelope, jobs_envelope, spec_state
 
 log = logging.getLogger(__name__)
@@ -55,6 +58,8 @@ class Slurm(Source):
         resend: Duration = Duration(0),
         accounting: bool = True,
         uncompleted: bool = False,
+        job_script: bool = False,
+        slurm_info: bool = False,
         states: Literal["slurm", "spec"] = "slurm",
         programs: str = "",
         timeout: Interval = Interval(120),  # noqa: B008
@@ -88,6 +93,11 @@ class Slurm(Source):
             ``MinJobAge``, and nothing is known of steps and of resources used.
         uncompleted
             Whether sacct is asked for jobs that have not ended, too: that brings running steps.
+        job_script
+            Whether ``sonar_to_cc``, in the same bridge, sends a job's script with its start. It
+            may hold secrets. Envelopes have no field for it.
+        slurm_info
+            Whether it sends likewise what ``scontrol -d show job`` prints of the job.
         states
             ``slurm`` sends Slurm's states, such as NODE_FAIL and SUSPENDED; ``spec`` only the
             eight that Sonar's specification lists, which events of jobs cannot be made of.
@@ -124,6 +134,11 @@ class Slurm(Source):
         self.speed = speed
         self._commands = Commands(folder=programs, timeout=float(timeout))
         self._poller = Poller(self._commands, accounting=accounting, uncompleted=uncompleted)
+        self._metadata = (
+            StartMetadata(self._commands, job_script=job_script, slurm_info=slurm_info)
+            if job_script or slurm_info
+            else None
+        )
         self._replay = PollReplay(replay) if replay else None
         self._changes = Changes("" if self.is_full else state)
         self._request = Path(f"{state}.resend") if state else None
@@ -186,7 +201,7 @@ class Slurm(Source):
         with_nodes = time.monotonic() >= self._next_nodes
         if with_nodes:
             self._next_nodes = time.monotonic() + self.nodes
-        # Threads get only the poller: the state file is used in this thread only.
+        # Threads get only what runs commands: the state file is used in this thread only.
         poll = await asyncio.to_thread(
             self._poller.poll, since, until + MARGIN, with_nodes=with_nodes
         )
@@ -204,6 +219,8 @@ class Slurm(Source):
 
     async def _batches(self, poll: Poll, until: int, *, everything: bool) -> AsyncIterator[Batch]:
         """Yield what a poll has to send; the last batch records until when ends are known."""
+        if self._metadata is not None:
+            self._metadata.begin_poll()
         found = self._changes.changed(poll, everything=everything)
         while part := list(itertools.islice(found, 10 * self.batch_size)):
             await asyncio.sleep(0)
@@ -211,10 +228,11 @@ class Slurm(Source):
             if self.is_spec:
                 jobs = tuple(map(spec_state, jobs))
             envelopes = Envelopes(
-                jobs_envelope(jobs[at : at + self.batch_size], cluster=self.site.cluster,
-                              time=poll.time)
-                for at in range(0, len(jobs), self.batch_size)
-            )  # fmt: skip
+                [
+                    await self._about_jobs(jobs[at : at + self.batch_size], poll)
+                    for at in range(0, len(jobs), self.batch_size)
+                ]
+            )
             note = functools.partial(self._changes.acknowledge, sent)
             yield Batch(envelopes, functools.partial(_acknowledge, note), "slurm")
         self._changes.note_listed(poll)
@@ -224,6 +242,14 @@ class Slurm(Source):
         horizon = 0 if self._replay or complete is None else complete - 2 * self.window
         note = functools.partial(self._changes.acknowledge_poll, poll, complete, horizon)
         yield Batch(self._about_cluster(poll), functools.partial(_acknowledge, note), "slurm")
+
+    async def _about_jobs(self, jobs: Sequence[SlurmJob], poll: Poll) -> Envelope:
+        """Return jobs, with the texts of those that have started if they are requested."""
+        envelope = jobs_envelope(jobs, cluster=self.site.cluster, time=poll.time)
+        if self._metadata is None or not poll.printed:
+            return envelope
+        texts = await asyncio.to_thread(self._metadata.of, jobs, poll.printed)
+        return replace(envelope, start_metadata=texts)
 
     def _about_cluster(self, poll: Poll) -> Envelopes:
         """Return the cluster, with errors that are new."""

@@ -28,6 +28,7 @@ from ccpipe.formats.sonar import (
     ErrorObject,
     JobsAttributes,
     JobsData,
+    JobsEnvelope,
     SampleAttributes,
     SampleData,
     SlurmJob,
@@ -227,10 +228,13 @@ class SonarToCc(Translator):
     def _add_jobs(self, envelope: Envelope, jobs: JobsAttributes, time: int) -> None:
         """Add the records; those that cannot be used are rejected in an envelope of their own."""
         wrong: dict[SlurmJob, str] = {}
+        texts = envelope.start_metadata if isinstance(envelope, JobsEnvelope) else {}
         for record in jobs.slurm_jobs:
             try:
                 job = job_of(jobs.cluster, record, self.shared, self._gpu_ids, self._hwthreads)
                 if job is not None:
+                    if record.job_id in texts:
+                        job = replace(job, start_metadata=dict(texts[record.job_id]))
                     self._jobs.add(job, time)
                     self._jobs.check_reported(job)
             except DataError as error:

@@ -8,8 +8,10 @@ from ccpipe.sources.slurm.commands import END, SACCT_COLUMNS, SEPARATOR
 SCRIPT = """#!/bin/sh
 folder=$(dirname "$0")
 echo "$(basename "$0") $* TZ=$TZ" >> "$folder/calls"
-[ -e "$folder/$(basename "$0").out" ] || { echo down >&2; exit 1; }
-cat "$folder/$(basename "$0").out"
+output="$folder/$(basename "$0").out"
+[ "$1" = write ] && output="$folder/script.$3"
+[ -e "$output" ] || { echo down >&2; exit 1; }
+cat "$output"
 """
 NAMES = ("sacct", "squeue", "scontrol", "sinfo")
 TIMES = {"submit": "2026-11-20T10:00:00", "start": "2026-11-20T10:01:00"}
@@ -34,6 +36,10 @@ class Programs:
             path.unlink()
         else:
             path.write_text(output)
+
+    def set_script(self, job: int, script: bytes) -> None:
+        """Have scontrol print this script of a job; it fails for any other."""
+        (self.folder / f"script.{job}").write_bytes(script)
 
     def set_sacct(self, *rows: str) -> None:
         """Have sacct report these rows."""
@@ -78,10 +84,11 @@ def squeue_job(job: str, state: str, *, raw: str = "", priority: int = 1, **cell
     return SEPARATOR.join(values)
 
 
-def scontrol_job(job: str, *, cpus: str = "0-1", gres: str = "") -> str:
+def scontrol_job(job: str, *, cpus: str = "0-1", gres: str = "", batch: int = 1) -> str:
     """Return a running job of scontrol."""
     return (
         f"JobId={job} JobName=a\n   UserId=alice(1000) GroupId=alice(1000)\n"
+        f"   Requeue=1 Restarts=0 BatchFlag={batch} Reboot=0 ExitCode=0:0\n"
         f"   JobState=RUNNING Reason=None\n   SubmitTime={TIMES['submit']}\n"
         f"   StartTime={TIMES['start']} EndTime=Unknown\n   NodeList=c1\n   NumNodes=1 NumCPUs=2\n"
         f"   TRES=cpu=2,node=1\n     Nodes=c1 CPU_IDs={cpus} Mem=600 GRES={gres}\n"

@@ -37,6 +37,16 @@ def test_failure_names_the_command(programs: Programs, name: str) -> None:
         getattr(Commands(folder=str(programs.folder), timeout=10), name)()
 
 
+def test_job_without_a_script_is_an_error(programs: Programs) -> None:
+    """Scontrol ends with 0 then, too."""
+    commands = Commands(folder=str(programs.folder), timeout=10)
+    programs.set_script(7, b"#!/bin/sh\n")
+    programs.set_script(8, b"")
+    assert commands.batch_script(7, 10) == b"#!/bin/sh\n"
+    with pytest.raises(UnavailableError, match="scontrol write batch_script: printed nothing"):
+        commands.batch_script(8, 10)
+
+
 def test_missing_command_is_reported(tmp_path: Path) -> None:
     """A site that configured the wrong folder reads which program is not there."""
     with pytest.raises(UnavailableError, match="squeue: No such file"):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.sources.slurm.commands import SACCT_COLUMNS, SEPARATOR, Commands
-from ccpipe.sources.slurm.poll import Poller, read_details, sacct_records
+from ccpipe.sources.slurm.poll import Poller, printed_jobs, read_details, sacct_records
 from tests.formats.slurm.captured import captured
 from tests.sources.slurm.programs import Programs, sacct_row, scontrol_job, squeue_job
 
@@ -92,7 +92,7 @@ def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
 def test_only_wanted_jobs_of_scontrol_are_read() -> None:
     """Among many, those whose allocation is not known."""
     output = "".join(scontrol_job(str(n)) for n in range(1, 100)).encode()
-    found = read_details(output, {7, 9, 1000})
+    found = read_details(printed_jobs(output, {7, 9, 1000}))
     assert set(found) == {7, 9}
     assert found[7].allocation == ("OverSubscribe=OK", "Nodes=c1 CPU_IDs=0-1 Mem=600 GRES=")
 
@@ -100,6 +100,6 @@ def test_only_wanted_jobs_of_scontrol_are_read() -> None:
 def test_captured_jobs_of_scontrol_have_their_allocations() -> None:
     """Every job that ran has its CPUs."""
     output = captured("scontrol/phase1_linux.show_job_d.txt")
-    found = read_details(output, set(range(1000)))
+    found = read_details(printed_jobs(output, set(range(1000))))
     assert len(found) == output.count(b"\nJobId=") + 1
     assert sum(bool(detail.allocation) for detail in found.values()) > len(found) / 2

@@ -1,0 +1,246 @@
+"""Scripts and descriptions of jobs that start."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ccpipe.config import Interval, Site
+from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.formats.sonar import Envelope, JobsData, JobsEnvelope
+from ccpipe.formats.sonar import encode as encode_sonar
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.sources.slurm import start_metadata
+from ccpipe.sources.slurm.source import Slurm
+from ccpipe.sources.slurm.start_metadata import MAX_BYTES, as_text
+from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+from tests.sources.slurm.programs import Programs, scontrol_job, squeue_job
+
+SCRIPT = '#!/bin/bash -l\n#SBATCH --comment="a,b \\ ü"\n\tsrun --x=1 \x1b[0m\r\n'
+
+
+class Bridge:
+    """A source that sends scripts and descriptions, and the translator behind it."""
+
+    def __init__(self, programs: Programs, **options: Any) -> None:
+        options = {"job_script": True, "slurm_info": True, **options}
+        self.programs = programs
+        self.source = Slurm(
+            site=Site(cluster="fox", hostname="master"), programs=str(programs.folder),
+            poll=Interval(0.001), accounting=False, **options,
+        )  # fmt: skip
+        self.batches = aiter(self.source)
+        self.translator = SonarToCc()
+        self.envelopes: list[Envelope] = []
+
+    async def poll(self) -> list[dict[str, Any]]:
+        """Return the metadata of the starts of one poll, as a subscriber reads them."""
+        found = []
+        is_last = False
+        while not is_last:
+            batch = await anext(self.batches)
+            await batch.ack()
+            is_last = not any(isinstance(each.data, JobsData) for each in batch.records)
+            self.envelopes += batch.records
+            for message in decode(encode(self.translator.feed(batch.records), precision="ns")):
+                assert "secret" not in str(message.value) or message.name == "job"
+                if message.tags.get("function") == "start_job":
+                    found.append(json.loads(str(message.value))["metaData"])
+        return found
+
+    def scripts(self) -> list[str]:
+        """Return the jobs whose scripts were requested since the last call."""
+        return [call.split()[3] for call in self.programs.calls() if "batch_script" in call]
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    """Give a test its own commands."""
+    return Programs(tmp_path / "bin")
+
+
+def run(programs: Programs, *jobs: int, array: int = 0) -> None:
+    """Have jobs run; as tasks of an array if it is given."""
+    names = [f"{array}_{task}" if array else str(job) for task, job in enumerate(jobs)]
+    programs.set_squeue(
+        *(squeue_job(name, "RUNNING", raw=str(job)) for name, job in zip(names, jobs, strict=True))
+    )
+    programs.set("scontrol", "".join(scontrol_job(str(job)) for job in jobs))
+
+
+async def test_start_has_script_and_description(programs: Programs) -> None:
+    """Both are exact, once requested: at the start, not when the job is seen again or ends."""
+    bridge = Bridge(programs)
+    programs.set_squeue(squeue_job("7", "PENDING"))
+    programs.set_script(7, SCRIPT.encode())
+    assert await bridge.poll() == []
+    run(programs, 7)
+    (metadata,) = await bridge.poll()
+    assert metadata["jobScript"] == SCRIPT
+    assert metadata["slurmInfo"] == scontrol_job("7").strip()
+    assert bridge.scripts() == ["7"]
+    programs.set_squeue(squeue_job("7", "COMPLETED", end="2026-11-20T10:05:00"))
+    assert await bridge.poll() == await bridge.poll() == []
+    assert bridge.scripts() == []
+
+
+@pytest.mark.parametrize("options", [{"job_script": False}, {"slurm_info": False}])
+async def test_each_text_has_its_option(programs: Programs, options: dict[str, bool]) -> None:
+    """One may be sent without the other."""
+    bridge = Bridge(programs, **options)
+    run(programs, 7)
+    programs.set_script(7, b"#!/bin/sh\n")
+    (metadata,) = await bridge.poll()
+    assert ("jobScript" in metadata) == ("job_script" not in options)
+    assert ("slurmInfo" in metadata) == ("slurm_info" not in options)
+
+
+async def test_neither_is_sent_by_default(programs: Programs) -> None:
+    """Scripts may hold secrets: a site asks for them."""
+    bridge = Bridge(programs, job_script=False, slurm_info=False)
+    run(programs, 7)
+    programs.set_script(7, b"#!/bin/sh\n")
+    (metadata,) = await bridge.poll()
+    assert not {"jobScript", "slurmInfo"} & metadata.keys()
+    assert bridge.scripts() == []
+
+
+async def test_script_is_never_in_an_envelope(programs: Programs) -> None:
+    """Neither as any profile writes it, nor in a dead letter or in an event ``sonar``."""
+    bridge = Bridge(programs)
+    run(programs, 7)
+    programs.set_script(7, b"#!/bin/sh\nsecret\n")
+    (metadata,) = await bridge.poll()
+    assert "secret" in metadata["jobScript"]
+    (envelope,) = [each for each in bridge.envelopes if isinstance(each, JobsEnvelope)]
+    assert "secret" in repr(envelope.start_metadata)
+    assert b"secret" not in encode_sonar(envelope)
+    for profile in ("spec", "sonar", "jobanalyzer", "slurm-monitor"):
+        assert b"secret" not in encode_sonar(envelope, profile=profile)
+    assert envelope.data is not None
+    attributes = msgspec.structs.replace(envelope.data.attributes, cluster="\udce9")
+    bad = msgspec.structs.replace(envelope, data=JobsData(attributes))
+    for each in (envelope, bad):
+        letter = Envelopes([each]).original(0)
+        assert b"alice" in letter
+        assert b"secret" not in letter
+
+
+async def test_array_tasks_share_one_request(programs: Programs) -> None:
+    """Also those that start later."""
+    bridge = Bridge(programs)
+    for job in (7, 8, 9):
+        programs.set_script(job, b"#!/bin/sh\n")
+    run(programs, 7, 8, array=7)
+    assert [each["jobScript"] for each in await bridge.poll()] == ["#!/bin/sh\n"] * 2
+    run(programs, 7, 8, 9, array=7)
+    assert [each["jobScript"] for each in await bridge.poll()] == ["#!/bin/sh\n"]
+    assert bridge.scripts() == ["7"]
+
+
+async def test_component_has_the_script_of_its_job(programs: Programs) -> None:
+    """Slurm knows a script of its own of each component, which is none but of the first."""
+    bridge = Bridge(programs)
+    programs.set_script(7, b"#!/bin/sh\n")
+    programs.set_squeue(
+        squeue_job("7+0", "RUNNING", raw="7"), squeue_job("7+1", "RUNNING", raw="8")
+    )
+    programs.set("scontrol", scontrol_job("7") + scontrol_job("8"))
+    assert [each["jobScript"] for each in await bridge.poll()] == ["#!/bin/sh\n"] * 2
+    assert bridge.scripts() == ["7"]
+
+
+async def test_interactive_job_has_no_script(programs: Programs) -> None:
+    """It is not requested."""
+    bridge = Bridge(programs)
+    run(programs, 7)
+    programs.set("scontrol", scontrol_job("7", batch=0))
+    (metadata,) = await bridge.poll()
+    assert "jobScript" not in metadata
+    assert "slurmInfo" in metadata
+    assert bridge.scripts() == []
+
+
+async def test_failure_costs_only_the_script(
+    programs: Programs, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The jobs start without it, which is logged once a minute, not for each."""
+    bridge = Bridge(programs)
+    programs.set_script(9, b"#!/bin/sh\n")
+    run(programs, 7, 8, 9)
+    with caplog.at_level(logging.WARNING):
+        found = await bridge.poll()
+    assert ["jobScript" in each for each in found] == [False, False, True]
+    assert all("slurmInfo" in each for each in found)
+    (record,) = caplog.records
+    assert "job 7: scontrol: ended with 1: b'down" in record.getMessage()
+
+
+async def test_description_fails_with_scontrol(programs: Programs) -> None:
+    """The start is sent without both."""
+    bridge = Bridge(programs)
+    run(programs, 7)
+    programs.set("scontrol", None)
+    (metadata,) = await bridge.poll()
+    assert not {"jobScript", "slurmInfo"} & metadata.keys()
+
+
+async def test_requests_of_a_poll_are_bounded(
+    programs: Programs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In their number; each poll begins to count again."""
+    monkeypatch.setattr(start_metadata, "MAX_CALLS", 2)
+    bridge = Bridge(programs)
+    for job in range(1, 8):
+        programs.set_script(job, b"#!/bin/sh\n")
+    run(programs, 1, 2, 3)
+    assert ["jobScript" in each for each in await bridge.poll()] == [True, True, False]
+    run(programs, 1, 2, 3, 4)
+    assert ["jobScript" in each for each in await bridge.poll()] == [True]
+    assert bridge.scripts() == ["1", "2", "4"]
+    assert "more than 2 scripts" in caplog.text
+
+
+async def test_time_of_a_poll_is_bounded(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slurmctld that does not answer is not asked for every job."""
+    monkeypatch.setattr(start_metadata, "MAX_SECONDS", 0.2)
+    whole = (programs.folder / "scontrol").read_text()
+    hanging = whole.replace('cat "', '[ "$1" = write ] && exec sleep 60\ncat "')
+    (programs.folder / "scontrol").write_text(hanging)
+    for job in (7, 8):
+        programs.set_script(job, b"#!/bin/sh\n")
+    bridge = Bridge(programs)
+    run(programs, 7, 8)
+    found = await bridge.poll()
+    assert ["slurmInfo" in each for each in found] == [True, True]
+    assert bridge.scripts() in (["7"], [])  # it may have been ended before it noted the call
+
+
+async def test_size_of_a_poll_is_bounded(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All texts together; the other jobs start without."""
+    monkeypatch.setattr(start_metadata, "MAX_TOTAL", 25_000)
+    bridge = Bridge(programs, slurm_info=False)
+    for job in (7, 8, 9):
+        programs.set_script(job, b"#" * 10_000)
+    run(programs, 7, 8, 9, array=7)
+    assert ["jobScript" in each for each in await bridge.poll()] == [True, True, False]
+
+
+def test_text_is_cut_with_a_note() -> None:
+    """No more than 64 KiB of it are kept."""
+    assert as_text(b"x" * MAX_BYTES) == "x" * MAX_BYTES
+    cut = as_text(b"x" * MAX_BYTES + b"yz")
+    assert cut.startswith("x" * MAX_BYTES + "\n# ")
+    assert f"cut after {MAX_BYTES} of {MAX_BYTES + 2} bytes" in cut
+
+
+def test_bytes_that_are_not_utf_8_are_replaced() -> None:
+    """The others are kept."""
+    assert as_text(b"caf\xe9 \xc3\xbc\x00") == "caf\ufffd ü\x00"

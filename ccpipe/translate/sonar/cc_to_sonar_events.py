@@ -52,13 +52,20 @@ class JobEvents:
                 record = _started(start)
             except ValueError as error:
                 raise DataError(f"walltime: {error}") from None
-            self._starts.put((cluster, start.jobId), start)
+            self._starts.put((cluster, start.jobId), _without_texts(start))
             return cluster, record
         if function == "stop_job":
             stop = _read(payload, StopJob)
             cluster = cluster or stop.cluster
             return cluster, _stopped(stop, self._starts.get((cluster, stop.jobId)))
         raise DataError(f"an event job has the function {function!r:.40}")
+
+
+def _without_texts(start: StartJob) -> StartJob:
+    """Return a start without what may be large and no record has: many are remembered."""
+    texts = {"jobScript", "slurmInfo"}
+    kept = {key: text for key, text in start.metaData.items() if key not in texts}
+    return replace(start, metaData=kept)
 
 
 def _stopped(stop: StopJob, start: StartJob | None) -> SlurmJob:

@@ -1,6 +1,7 @@
 """ClusterCockpit's events to records of jobs, clusters and nodes."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,9 @@ from ccpipe.formats.sonar import (
     SlurmJob,
 )
 from ccpipe.message import Message, event
+from ccpipe.pipeline.state import StateStore
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
+from ccpipe.translate.sonar.cc_to_sonar_events import JobEvents
 from tests.translate.sonar.sonar_samples import START, at
 from tests.translate.sonar.test_cc_to_sonar import load, translator
 
@@ -56,6 +59,26 @@ def test_without_a_start_time_an_end_is_of_the_start_that_is_known() -> None:
     there = translator()
     record(there, START_7)
     assert record(there, stop).sacct == SacctData(ElapsedRaw=90)
+
+
+def test_scripts_of_starts_are_not_remembered(tmp_path: Path) -> None:
+    """They may be large, and no record has them; other metadata is in the record of the end."""
+    state = StateStore(str(tmp_path / "starts.state"))
+    events = JobEvents(state)
+    state.open()
+    metadata = {"jobName": "cfd", "jobScript": "#!/bin/sh\n", "slurmInfo": "JobId=7 "}
+    start = job_event(
+        "start_job", user="ann", startTime=START, numNodes=1, resources=[{"hostname": "c1"}],
+        metaData=metadata,
+    )  # fmt: skip
+    events.record("start_job", str(start.value), "fox")
+    state.commit(is_durable=True)
+    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"cfd" in kept
+    assert b"#!/bin/sh" not in kept
+    assert b"JobId=7" not in kept
+    stop = job_event("stop_job", 90, startTime=START, stopTime=START + 90)
+    assert events.record("stop_job", str(stop.value), "fox")[1].job_name == "cfd"
 
 
 def test_events_of_others_become_envelopes() -> None:

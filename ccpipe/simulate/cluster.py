@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ccpipe.bus.subjects import Subjects, escape
 from ccpipe.formats.lineprotocol import encode
+from ccpipe.formats.lineprotocol.series import escape_key
 from ccpipe.jobs.events import message
 from ccpipe.message import Message
 from ccpipe.simulate.jobs import SECOND, JobChange, Scheduler
@@ -163,12 +164,8 @@ class SimulatedCluster:
 def _prefix(each: SimulatedSeries, cluster: str) -> bytes:
     """Return a line up to its value; the node's name is a zero byte."""
     tags = sorted([("cluster", cluster), ("hostname", "\0"), *each.tags])
-    encoded = ",".join(f"{key}={_tag(value)}" for key, value in tags)
+    encoded = ",".join(f"{key}={escape_key(value)}" for key, value in tags)
     return f"{each.metric.name},{encoded} value=".encode()
-
-
-def _tag(value: str) -> str:
-    return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=").replace(" ", "\\ ")
 
 
 def _scale(series: SimulatedSeries, parts: NodeParts) -> int:

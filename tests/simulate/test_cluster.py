@@ -18,10 +18,14 @@ START = 1_790_000_000 * SECOND
 
 
 def cluster(
-    shape: Shape, *, seed: int = 1, subjects: dict[str, str] | None = None
+    shape: Shape,
+    *,
+    seed: int = 1,
+    subjects: dict[str, str] | None = None,
+    name: str = "fox.test",
 ) -> SimulatedCluster:
-    """Return a simulated cluster called ``fox.test``."""
-    site = Site(cluster="fox.test", hostname="x", bus=Bus(subjects=dict(subjects or {})))
+    """Return a simulated cluster."""
+    site = Site(cluster=name, hostname="x", bus=Bus(subjects=dict(subjects or {})))
     return SimulatedCluster(shape, Subjects.of(site), start=START, seed=seed)
 
 
@@ -60,6 +64,15 @@ def test_starts_and_stops_of_jobs_are_events() -> None:
     events = [each for each in samples(made, 720) if ".events.job" in each.subject]
     functions = Counter(next(iter(decode(each.body))).tags["function"] for each in events)
     assert functions["start_job"] >= functions["stop_job"] > 10
+
+
+def test_any_name_of_a_cluster_is_read_back() -> None:
+    """With what must be escaped, and a backslash, which must not."""
+    name = r"a\b,c=d e"
+    for payload in cluster(Shape(nodes=1, metrics=3), name=name).sample():
+        lines = decode(payload.body)
+        assert not lines.rejected
+        assert {line.tags["cluster"] for line in lines} == {name}
 
 
 @pytest.mark.parametrize("kind", ["late", "repeated"])

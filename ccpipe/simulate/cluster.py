@@ -169,7 +169,7 @@ def _prefix(each: SimulatedSeries, cluster: str) -> bytes:
 
 
 def _scale(series: SimulatedSeries, parts: NodeParts) -> int:
-    """Return the factor of a series that sums hardware threads: percentages of a node's CPUs."""
+    """Return the factor of a series that sums hardware threads: a node's load and percentages."""
     metric, tags = series
-    is_sum = metric.unit == "percent" and "hwthread" in metric.types
+    is_sum = metric.name == "cpu_load" or (metric.unit == "percent" and "hwthread" in metric.types)
     return parts.hwthread if is_sum and ("type", "node") in tags else 1

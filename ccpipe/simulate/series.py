@@ -35,7 +35,15 @@ _DEVICES = {
 """Values of the tag ``stype-id``, by those of ``stype``."""
 
 
-_GPU = ("accelerator",)
+_FIRST = (
+    "cpu_load", "cpu_user", "mem_used", "flops_any", "mem_bw", "cpu_power", "nv_util",
+    "nv_fb_mem_used", "nv_power_usage", "nv_temp", "net_bytes_in_bw", "net_bytes_out_bw",
+    "ib_recv_bw", "ib_xmit_bw", "lustre_read_bw", "lustre_write_bw", "temperature", "mem_power",
+    "ipc", "flops_dp", "flops_sp", "psi_cpu_some", "psi_memory_some", "psi_io_some", "io_reads",
+    "io_writes", "part_max_used", "procs_running", "procs_disk_sleep", "procs_zombie",
+)  # fmt: skip
+"""What the pages of cc-backend and Grafana show; the other metrics follow."""
+_RANK = {name: rank for rank, name in enumerate(_FIRST)}
 
 
 class NodeParts(NamedTuple):
@@ -56,15 +64,16 @@ class SimulatedSeries(NamedTuple):
 
 
 def node_series(parts: NodeParts, limit: int) -> list[SimulatedSeries]:
-    """Return the first `limit` series of a node, starting with those of the whole node and of GPUs.
+    """Return the first `limit` series of a node, starting with those of the whole node.
 
-    Metrics of the other parts follow in turn, so that a small limit includes some of each.
+    Metrics that only parts have, such as a socket's power, stand among them. Other series of parts
+    follow in turn, so that a small limit includes some of each.
     """
-    metrics = list(_metrics(parts))
+    metrics = sorted(_metrics(parts), key=lambda each: _RANK.get(each.name, len(_RANK)))
     found = [each for metric in metrics for each in _whole(metric, parts)]
     for index in range(max(parts)):
         for metric in metrics:
-            if metric.types != _GPU:
+            if "node" in metric.types:
                 found.extend(_part(metric, parts, index))
         if len(found) >= limit:
             break
@@ -81,10 +90,9 @@ def _metrics(parts: NodeParts) -> Iterator[Metric]:
 
 
 def _whole(metric: Metric, parts: NodeParts) -> Iterator[SimulatedSeries]:
-    if metric.types == _GPU:
-        for index in range(parts.accelerator):
-            yield from _part(metric, parts, index)
     if "node" not in metric.types:
+        for index in range(max(parts)):
+            yield from _part(metric, parts, index)
         return
     if not metric.stype:
         yield SimulatedSeries(metric, (("type", "node"),))

@@ -36,7 +36,11 @@ _RANGES = {
     "MByte/s": GaugeRange((0, 500), (4e4, 2.5e5)),
     "": GaugeRange((0, 2), (20, 128)),
 }
-_RANGES_BY_NAME = {"ipc": GaugeRange((0.1, 0.4), (0.6, 2.6))}
+_RANGES_BY_NAME = {
+    "cpu_load": GaugeRange((0, 0.02), (0.85, 1.05)),  # per hardware thread
+    "cpu_idle": GaugeRange((95, 100), (0, 5)),
+    "ipc": GaugeRange((0.1, 0.4), (0.6, 2.6)),
+}
 _COUNTERS = {"bytes", "packets", "pages", "requests", "J", "512 bytes", "ms"}
 _CONSTANTS = {"mem_total": 263_000_000, "num_cpus": 64, "swap_total": 0, "nv_fb_mem_total": 81_559}
 _CUMULATIVE_RATE = 5_000.0

@@ -21,6 +21,7 @@ from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.message import Kind, Message
 from ccpipe.node.collectors.slurm_cgroup import METRICS as OF_JOBS
 from ccpipe.node.sampling.metrics import declared
+from ccpipe.simulate.series import NodeParts, node_series
 from ccpipe.sinks.victoriametrics import VictoriaMetricsSink
 from ccpipe.telemetry import Counter, Gauge, Telemetry
 from tests.cli.command import ccpipe
@@ -53,7 +54,7 @@ MINUTE = 60 * 10**9
 def made() -> list[Message]:
     """Make a cluster's messages of half an hour that ends now, and two jobs' cgroups."""
     # fmt: off
-    done = ccpipe("simulate", "--dry-run", "--cluster", "fritz", "--nodes", "2", "--metrics", "400",
+    done = ccpipe("simulate", "--dry-run", "--cluster", "fritz", "--nodes", "2", "--metrics", "500",
                   "--hwthreads", "2", "--gpus", "1", "--for", "30m", "--interval", "60s",
                   "--speed", "max", "--failures", "0")
     # fmt: on
@@ -179,18 +180,31 @@ async def test_every_panel_of_postgresql_has_rows(
         assert all(value is not None for value in rows[0])
 
 
-def test_every_metric_exists() -> None:
+def names_of(panel: dict[str, Any]) -> set[str]:
+    """Return the metrics of a panel; each of its queries has one."""
+    found = set[str]()
+    for target in panel["targets"]:
+        if "expr" in target:
+            names = re.findall(r"\b[a-z]\w+(?=\{)|\bccpipe_\w+", target["expr"])
+        else:
+            names = re.findall(r"name = '(\w+)'", target["rawSql"])
+        assert names, target
+        found.update(names)
+    return found
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_every_metric_exists(panel: dict[str, Any]) -> None:
     """Each name in PromQL and SQL is one of a collector's table or of /metrics."""
-    known = names_of_telemetry() | {row.name for row in declared()} | {"job"}
-    for name, dashboard in DASHBOARDS.items():
-        for panel in dashboard["panels"]:
-            for target in panel["targets"]:
-                if "expr" in target:
-                    names = set(re.findall(r"\b[a-z]\w+(?=\{)|\bccpipe_\w+", target["expr"]))
-                else:
-                    names = set(re.findall(r"name = '(\w+)'", target["rawSql"]))
-                assert names, (name, panel["title"])
-                assert names <= known, (name, panel["title"])
+    assert names_of(panel) <= names_of_telemetry() | {row.name for row in declared()} | {"job"}
+
+
+def test_simulated_nodes_send_what_is_shown() -> None:
+    """By default, apart from what Slurm's cgroups report of each job."""
+    sent = {each.metric.name for each in node_series(NodeParts(accelerator=4), limit=100)}
+    shown = set.union(*(names_of(panel) for parameter in PANELS for panel in parameter.values))  # type: ignore[arg-type]
+    own = names_of_telemetry() | {row.name for row in OF_JOBS} | {"job"}
+    assert shown - own <= sent
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)

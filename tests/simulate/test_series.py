@@ -2,6 +2,7 @@
 
 import pytest
 
+from ccpipe.cli.config.clustercockpit import FOOTPRINTS
 from ccpipe.simulate.series import NodeParts, node_series
 
 
@@ -12,6 +13,13 @@ def test_every_series_is_that_of_a_collector_and_stands_once() -> None:
     assert {"cpu_load", "mem_used", "cpu_user", "nv_util"} <= {each.metric.name for each in found}
     for each in found:
         assert dict(each.tags)["type"] in each.metric.types
+
+
+def test_a_small_limit_has_what_cc_backend_shows_of_a_job() -> None:
+    """Its footprint, CPU time, and the power of each socket; with GPUs also theirs."""
+    names = [each.metric.name for each in node_series(NodeParts(accelerator=2), 10)]
+    assert set(names) > {*FOOTPRINTS, "cpu_user", "cpu_power", "nv_util"}
+    assert names.count("cpu_power") == names.count("nv_util") == 2
 
 
 @pytest.mark.parametrize("limit", [1, 100, 1000])

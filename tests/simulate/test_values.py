@@ -28,6 +28,15 @@ def test_a_counter_never_falls_and_does_not_depend_on_jobs() -> None:
     assert len(counts) == RING
 
 
+def test_a_busy_node_is_not_idle() -> None:
+    """Nor are all of its hardware threads loaded while it is."""
+    idle = rings(Metric("cpu_idle", "percent", float, ""), seed=1)
+    load = rings(Metric("cpu_load", "", float, ""), seed=1, scale=64)
+    assert max(map(float, idle.busy)) < min(map(float, idle.idle))
+    assert max(map(float, load.idle)) < 2
+    assert min(map(float, load.busy)) > 50
+
+
 @pytest.mark.parametrize(("seed", "is_same"), [(1, True), (2, False)])
 def test_the_seed_decides(seed: int, is_same: bool) -> None:
     """The same seed gives the same values, another one others."""

@@ -51,8 +51,9 @@ async def simulate(
     """Publish the data of a simulated cluster of any size.
 
     The metrics are those of ccpipe's collectors; jobs start and end, nodes fail,
-    and data can be late, malformed or duplicated. The same seed and times give
-    the same data. At a speed other than 1, timestamps end now.
+    and data can be late, malformed or duplicated. Jobs still running at the end
+    or on Ctrl-C are cancelled. The same seed and times give the same data. At a
+    speed other than 1, timestamps end now.
 
     Examples:
       ccpipe simulate --nodes 1000 --gpus 4 --for 10m
@@ -124,6 +125,7 @@ async def simulate(
     if dry_run:
         for _ in _samples(samples):
             _print(cluster.sample(), output)
+        _print(cluster.end(), output)
     else:
         await _publish(cluster, samples, clock, where, seed, report)
 
@@ -177,6 +179,8 @@ async def _publish(
                 if count % SLICE == 0:
                     await asyncio.sleep(0)
             progress.show(f"{plural(publisher.lines, 'line')} published")
+        for payload in cluster.end():
+            await publisher.publish(payload)
     progress.clear()
     taken = time.monotonic() - began
     if report:

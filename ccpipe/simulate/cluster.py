@@ -72,8 +72,8 @@ class SimulatedCluster:
         width = max(4, len(str(shape.nodes)))
         self.nodes = [f"n{number:0{width}}" for number in range(1, shape.nodes + 1)]
         self.jobs = Scheduler(
-            subjects.cluster, self.nodes, hwthreads=shape.parts.hwthread, start=self.time,
-            seed=seed, failures=shape.failures,
+            subjects.cluster, self.nodes, hwthreads=shape.parts.hwthread,
+            gpus=shape.parts.accelerator, start=self.time, seed=seed, failures=shape.failures,
         )  # fmt: skip
         self._draw = random.Random(f"{seed}/cluster")  # noqa: S311 - reproducible on purpose
         self._places = [self._draw.randrange(MASK) for _ in self.nodes]
@@ -103,6 +103,12 @@ class SimulatedCluster:
                 yield from self._spoil(self._metrics(index, number, stamp), number)
         if self.shape.sonar_interval and now % self.shape.sonar_interval == 0:
             yield from self._sonar(now)
+
+    def end(self) -> Iterator[Payload]:
+        """Yield the stops of the jobs that run at ``time``, if their starts were yielded."""
+        if not self._jobs_before:
+            for change in self.jobs.cancel_all(self.time):
+                yield self._event(message(change.function, change.job))
 
     def _metrics(self, index: int, number: int, stamp: bytes) -> Payload:
         at = self._places[index] + number

@@ -12,6 +12,7 @@ import msgspec
 from ccpipe.jobs import Job, JobNode
 
 SECOND = 10**9
+MILLISECOND = 10**6
 MEDIAN_SECONDS = 1200.0
 """Median run time of jobs. Durations are log-normal, like those of real sites."""
 SIGMA = 1.2
@@ -37,6 +38,8 @@ class JobChange(NamedTuple):
 class Scheduler:
     """Allocates nodes to jobs, first come first served.
 
+    Job ids count from the start in milliseconds, so that clusters that start later have others.
+
     Parameters
     ----------
     nodes
@@ -53,6 +56,7 @@ class Scheduler:
         nodes: list[str],
         *,
         hwthreads: int,
+        gpus: int = 0,
         start: int,
         seed: int,
         failures: float = 0.0,
@@ -60,6 +64,8 @@ class Scheduler:
         self.cluster = cluster
         self.nodes = nodes
         self.hwthreads = hwthreads
+        self.gpus = tuple(map(str, range(gpus)))
+        """Ids of a node's GPUs, as in the tag ``type-id`` of their metrics."""
         self.draw = random.Random(f"{seed}/jobs")  # noqa: S311 - reproducible on purpose
         self.job_of: list[Job | None] = [None] * len(nodes)
         """The job on each node."""
@@ -69,7 +75,7 @@ class Scheduler:
         self._waiting: deque[tuple[int, int, int]] = deque()  # submit, nodes, duration
         self._events: list[tuple[int, int, str, int]] = []  # time, number, what, of which
         self._numbers = 0
-        self._last_id = 1000
+        self._last_id = start // MILLISECOND
         self._widths = [2**k for k in range(max(1, int(math.log2(max(len(nodes) // 4, 2)))))]
         mean = MEDIAN_SECONDS * math.exp(SIGMA**2 / 2)
         width = sum(w / w for w in self._widths) / sum(1 / w for w in self._widths)
@@ -106,6 +112,11 @@ class Scheduler:
         """Return the running jobs."""
         return [job for job, _ in self._running.values()]
 
+    def cancel_all(self, now: int) -> Iterator[JobChange]:
+        """Yield the ends of the running jobs, as ``cancelled``."""
+        for which in list(self._running):
+            yield self._end(which, now, "cancelled")
+
     def _arrive(self, now: int) -> None:
         if len(self._waiting) < MAX_WAITING:
             width = self.draw.choices(self._widths, [1 / w for w in self._widths])[0]
@@ -129,8 +140,9 @@ class Scheduler:
             metadata={"jobName": _NAMES[self._last_id % len(_NAMES)]},
             submit=submit,
             start=now,
-            nodes=tuple(JobNode(self.nodes[index]) for index in chosen),
+            nodes=tuple(JobNode(self.nodes[at], accelerators=self.gpus) for at in chosen),
             hwthreads=width * self.hwthreads,
+            accelerators=width * len(self.gpus),
             shared="none",
             walltime=86_400,
         )

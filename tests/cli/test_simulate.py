@@ -4,12 +4,14 @@ import asyncio
 import json
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Kind
 
 
 async def run(*arguments: str) -> tuple[int, bytes, str]:
@@ -29,7 +31,7 @@ async def start(*arguments: str) -> asyncio.subprocess.Process:
 
 
 async def test_a_dry_run_prints_lines() -> None:
-    """As many as nodes, metrics and samples give, and the events of jobs."""
+    """As many as nodes, metrics and samples give, and starts and stops of jobs, which all end."""
     code, printed, _ = await run(
         "--nodes", "4", "--metrics", "5", "--for", "1m", "--speed", "max", "--dry-run",
         "--failures", "0",
@@ -37,7 +39,9 @@ async def test_a_dry_run_prints_lines() -> None:
     assert code == 0
     lines = decode(printed)
     assert not lines.rejected
-    assert sum(line.name != "job" for line in lines) == 4 * 5 * 6
+    assert sum(line.kind is Kind.METRIC for line in lines) == 4 * 5 * 6
+    functions = Counter(line.tags.get("function") for line in lines)
+    assert functions["start_job"] == functions["stop_job"] > 0
 
 
 async def test_times_begin_where_it_is_told() -> None:
@@ -47,7 +51,7 @@ async def test_times_begin_where_it_is_told() -> None:
         "--failures", "0", "--start", "2026-11-01T00:00:05Z",
     )  # fmt: skip
     assert code == 0
-    times = sorted(line.time for line in decode(printed) if line.name != "job" and line.time)
+    times = sorted(line.time for line in decode(printed) if line.kind is Kind.METRIC and line.time)
     assert times == [1_793_491_200 * 10**9, 1_793_491_210 * 10**9]
 
 

@@ -1,12 +1,16 @@
 """What a simulated cluster publishes."""
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import TypeVar
 
+import msgspec
 import pytest
 
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
+from ccpipe.formats.clustercockpit import StartJob, StopJob
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import SampleData
 from ccpipe.formats.sonar import decode as decode_envelopes
@@ -14,6 +18,7 @@ from ccpipe.simulate import Payload, Shape, SimulatedCluster
 from ccpipe.simulate.jobs import SECOND
 from ccpipe.simulate.series import NodeParts
 
+T = TypeVar("T")
 START = 1_790_000_000 * SECOND
 
 
@@ -23,15 +28,24 @@ def cluster(
     seed: int = 1,
     subjects: dict[str, str] | None = None,
     name: str = "fox.test",
+    start: int = START,
 ) -> SimulatedCluster:
     """Return a simulated cluster."""
     site = Site(cluster=name, hostname="x", bus=Bus(subjects=dict(subjects or {})))
-    return SimulatedCluster(shape, Subjects.of(site), start=START, seed=seed)
+    return SimulatedCluster(shape, Subjects.of(site), start=start, seed=seed)
 
 
 def samples(made: SimulatedCluster, count: int) -> list[Payload]:
     """Return what some samples publish."""
     return [payload for _ in range(count) for payload in made.sample()]
+
+
+def events(payloads: Iterable[Payload], function: str, type_: type[T]) -> Iterator[T]:
+    """Yield the contents of the events of a function, which may have no key that is not read."""
+    for payload in payloads:
+        for line in decode(payload.body):
+            if line.tags.get("function") == function:
+                yield msgspec.json.decode(str(line.value), type=type_)
 
 
 def test_a_sample_is_a_message_of_valid_lines_from_each_node() -> None:
@@ -64,6 +78,35 @@ def test_starts_and_stops_of_jobs_are_events() -> None:
     events = [each for each in samples(made, 720) if ".events.job" in each.subject]
     functions = Counter(next(iter(decode(each.body))).tags["function"] for each in events)
     assert functions["start_job"] >= functions["stop_job"] > 10
+
+
+def test_starts_list_nodes_and_gpus_and_every_job_stops_by_the_end() -> None:
+    """Jobs that still run at the end of the last sample are cancelled then."""
+    made = cluster(Shape(nodes=20, metrics=1, parts=NodeParts(hwthread=8, accelerator=2)))
+    assert not list(made.end())  # nothing has started
+    payloads = [*samples(made, 60), *made.end()]
+    starts = {each.jobId: each for each in events(payloads, "start_job", StartJob)}
+    stops = {each.jobId: each for each in events(payloads, "stop_job", StopJob)}
+    assert set(starts) == set(stops)
+    assert {each.jobState for each in stops.values()} > {"cancelled"}
+    assert max(each.stopTime for each in stops.values()) * SECOND == made.time
+    for job in starts.values():
+        assert {each.hostname for each in job.resources} <= set(made.nodes)
+        assert [each.accelerators for each in job.resources] == [["0", "1"]] * job.numNodes
+        assert (job.numHwthreads, job.numAcc) == (8 * job.numNodes, 2 * job.numNodes)
+        assert job.user
+        assert 0 < job.submitTime <= job.startTime < stops[job.jobId].stopTime
+        assert job.walltime > 0
+
+
+def test_a_cluster_that_starts_later_has_other_job_ids() -> None:
+    """Also one that starts with the sample after."""
+    starts = [
+        {job.jobId for job in events(samples(made, 60), "start_job", StartJob)}
+        for made in (cluster(Shape(nodes=50)), cluster(Shape(nodes=50), start=START + 10 * SECOND))
+    ]
+    assert all(starts)
+    assert not set.intersection(*starts)
 
 
 def test_any_name_of_a_cluster_is_read_back() -> None:

@@ -5,17 +5,20 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ccpipe.bus.subjects import Subjects, escape
+from ccpipe.formats.clustercockpit import NodeState, encode_node_states
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.formats.lineprotocol.series import escape_key
 from ccpipe.jobs.events import message
-from ccpipe.message import Message
+from ccpipe.message import Message, event
 from ccpipe.simulate.jobs import SECOND, JobChange, Scheduler
 from ccpipe.simulate.series import NodeParts, SimulatedSeries, node_series
 from ccpipe.simulate.sonar import sample_envelope
-from ccpipe.simulate.values import MASK, rings
+from ccpipe.simulate.values import MASK, NODE_MEMORY, rings
 
 _HOST = b"\0"
 """Placeholder of the node's name in lines shared by all nodes."""
+STATES_INTERVAL = 60 * SECOND
+"""Time between two reports of the states of all nodes, if a sample is not longer."""
 LATE_SAMPLES = 30
 """Maximum delay of a late payload, in samples."""
 _BROKEN = (b"cpu_load,type=node value= 1\n", b"cpu_load type=node\n", b"\xff\xfe,=\n")
@@ -96,6 +99,8 @@ class SimulatedCluster:
         for change in [*self._jobs_before, *self.jobs.advance(now)]:
             yield self._event(message(change.function, change.job))
         self._jobs_before = []
+        if number == 0 or now % STATES_INTERVAL < self.shape.interval:
+            yield from self._node_states(now)
         yield from self._late.pop(number, ())
         stamp = b" %d\n" % (now // SECOND)
         for index in range(len(self.nodes)):
@@ -148,8 +153,19 @@ class SimulatedCluster:
         if fate > 1 - shape.repeated:
             yield payload
 
-    def _event(self, event: Message) -> Payload:
-        return Payload(self.subjects.of_message(event), encode([event]), 1)
+    def _event(self, one: Message) -> Payload:
+        return Payload(self.subjects.of_message(one), encode([one]), 1)
+
+    def _node_states(self, now: int) -> Iterator[Payload]:
+        """Yield the state of every node, with what the job on it has allocated."""
+        parts, rows = self.shape.parts, []
+        whole = parts.hwthread, NODE_MEMORY // 1000, parts.accelerator, 1
+        for name, job, is_away in zip(self.nodes, self.jobs.job_of, self.jobs.is_away, strict=True):
+            state = "down" if is_away else "idle" if job is None else "allocated"
+            rows.append(NodeState(name, [state], *((0, 0, 0, 0) if job is None else whole)))
+        tags = {"cluster": self.subjects.cluster, "hostname": self.nodes[0], "type": "node"}
+        for payload in encode_node_states(self.subjects.cluster, rows):
+            yield self._event(event("nodestate", "nodestate", payload, time=now, tags=tags))
 
     def _sonar(self, now: int) -> Iterator[Payload]:
         template = self.subjects.templates["sonar"]

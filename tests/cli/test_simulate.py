@@ -31,7 +31,7 @@ async def start(*arguments: str) -> asyncio.subprocess.Process:
 
 
 async def test_a_dry_run_prints_lines() -> None:
-    """As many as nodes, metrics and samples give, and starts and stops of jobs, which all end."""
+    """As many as nodes, metrics and samples give, and events of nodes and jobs, which all end."""
     code, printed, _ = await run(
         "--nodes", "4", "--metrics", "5", "--for", "1m", "--speed", "max", "--dry-run",
         "--failures", "0",
@@ -42,6 +42,7 @@ async def test_a_dry_run_prints_lines() -> None:
     assert sum(line.kind is Kind.METRIC for line in lines) == 4 * 5 * 6
     functions = Counter(line.tags.get("function") for line in lines)
     assert functions["start_job"] == functions["stop_job"] > 0
+    assert functions["nodestate"] > 0
 
 
 async def test_times_begin_where_it_is_told() -> None:

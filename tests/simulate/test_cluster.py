@@ -10,7 +10,7 @@ import pytest
 
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
-from ccpipe.formats.clustercockpit import StartJob, StopJob
+from ccpipe.formats.clustercockpit import NodeState, NodeStates, StartJob, StopJob
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import SampleData
 from ccpipe.formats.sonar import decode as decode_envelopes
@@ -107,6 +107,25 @@ def test_a_cluster_that_starts_later_has_other_job_ids() -> None:
     ]
     assert all(starts)
     assert not set.intersection(*starts)
+
+
+def test_states_of_all_nodes_are_reported_every_minute() -> None:
+    """With what the job on a node has allocated; first at once."""
+    shape = Shape(nodes=12, metrics=1, parts=NodeParts(hwthread=8, accelerator=2), failures=200)
+    made, found = cluster(shape), list[list[NodeState]]()
+    for _ in range(30):
+        reported = [each.nodes for each in events(made.sample(), "nodestate", NodeStates)]
+        for nodes in reported:
+            assert [each.hostname for each in nodes] == made.nodes
+            for node, job, is_away in zip(nodes, made.jobs.job_of, made.jobs.is_away, strict=True):
+                state = "down" if is_away else "allocated" if job else "idle"
+                assert node.states == [state]
+                numbers = node.cpusAllocated, node.gpusAllocated, node.jobsRunning
+                assert numbers == ((8, 2, 1) if job else (0, 0, 0))
+                assert bool(node.memoryAllocated) == bool(job)
+        found += reported
+    assert 5 <= len(found) <= 6
+    assert {node.states[0] for nodes in found for node in nodes} == {"allocated", "idle", "down"}
 
 
 def test_any_name_of_a_cluster_is_read_back() -> None:

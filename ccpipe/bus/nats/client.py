@@ -37,6 +37,11 @@ class Client(RobustClient):
     loss: str = ""
     """Why the connection was given up, if the server did not close it."""
 
+    @property
+    def server_version(self) -> str:
+        """Version of the server that is connected, or was last; empty before."""
+        return str(self._server_info.get("version", ""))
+
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """Refuse a server without TLS: called with its first line, before CONNECT."""
         await super()._process_info(info, initial_connection)

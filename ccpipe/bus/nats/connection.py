@@ -178,6 +178,11 @@ class Connection:
         return self._client.is_connected
 
     @property
+    def server_version(self) -> str:
+        """Version of the server that is connected, or was last."""
+        return self._client.server_version
+
+    @property
     def max_payload(self) -> int:
         """Maximum message size that the server accepts, in bytes, headers included."""
         return self._client.max_payload

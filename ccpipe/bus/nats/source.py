@@ -55,6 +55,8 @@ REMEMBERED = 5000
 """Maximum number of acknowledgements that are repeated on a new connection."""
 SETTLE_SECONDS = 1.0
 """How much longer than `ack_wait` a redelivery by the broker may take."""
+REFUSED_SECONDS = (0.5, 10.0)
+"""Minimum and maximum pause after requests that the broker refuses in a row."""
 
 
 class _Refused(NamedTuple):
@@ -131,6 +133,8 @@ class NatsSource(Source):
         self._served = asyncio.Event()  # the open request is done
         self._asked = 0  # messages that the open request may still bring
         self._is_empty = False  # the stream, as of the last query
+        self._refusal = ""  # of the last request that was refused
+        self._refused = 0  # requests in a row
         self._inbox = ""
         self._stream = ""
         self._consumer = ""  # identifies the consumer that numbers belong to
@@ -351,7 +355,8 @@ class NatsSource(Source):
     def _end_request(self, status: str, description: str) -> None:
         """Record that the broker closed our request, and why."""
         if status == "503" or "deleted" in description.lower():
-            self._stream = ""  # the broker lost the consumer, perhaps with its disk: recreate it
+            # The broker lost the consumer, perhaps with its disk: recreate it.
+            self._stream, self._refusal = "", f"{status} {description}".strip()
         elif status == "404":  # the answer to a request that does not wait
             self._is_empty = True
         elif status not in ("408", "409"):
@@ -366,12 +371,26 @@ class NatsSource(Source):
                 if self._settled != self.bus.connects:
                     await self._settle(self.bus.connects)
                 await self._ask({"expires": int(PULL_SECONDS * 1e9)}, PULL_SECONDS + 1)
+                await self._pause_if_refused()
             if self._is_full:
                 self.telemetry.expect_nothing(self)
                 self._emptied.clear()
                 await self._emptied.wait()
                 self.telemetry.expect(self, STUCK_SECONDS)
         await self._empty(time.monotonic() + self.drain)
+
+    async def _pause_if_refused(self) -> None:
+        """Wait if the broker refuses requests although stream and consumer were just found."""
+        self._refused = 0 if self._stream else self._refused + 1
+        if self._refused > 1:
+            shortest, longest = REFUSED_SECONDS
+            seconds = min(shortest * 2 ** (self._refused - 2), longest)
+            log.warning(
+                "%s: NATS at %s (nats-server %s) refuses requests for messages: %s; "
+                "trying again in %g s",
+                self.durable, self.bus.url, self.bus.server_version, self._refusal, seconds,
+            )  # fmt: skip
+            await wait_for_event(self._stopped, seconds)
 
     async def _settle(self, connection: int) -> None:
         """On a new connection, wait for the redelivery of messages sent on an earlier one.
@@ -471,7 +490,7 @@ class NatsSource(Source):
             await asyncio.sleep(0.1)
         else:
             await wait_for_event(self._served, seconds)
-            if self._served.is_set():
+            if self._served.is_set() and self._stream:
                 self.telemetry.expect(self, STUCK_SECONDS)
 
     async def _probe(self) -> None:

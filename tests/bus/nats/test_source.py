@@ -1,6 +1,8 @@
 """The source: durable consumers on a stream, plain subscriptions without one."""
 
 import asyncio
+import re
+from pathlib import Path
 
 import nats
 import pytest
@@ -20,6 +22,7 @@ from tests.bus.codecs.readings import SUBJECT, Readings, ReadingsCodec
 from tests.bus.nats.conftest import connected
 from tests.bus.nats.reader import NOW, Reader, metrics, source
 from tests.conftest import eventually
+from tests.servers.nats.daemon import nats_daemon
 from tests.servers.nats.proxy import Proxy
 
 
@@ -228,3 +231,38 @@ async def test_a_source_answers_jetstream_only(site: Site, sink: NatsSink) -> No
         await reading.bus.flush()
         await other.flush()
     assert heard == []
+
+
+WITHOUT_NEXT = """
+jetstream {{ store_dir: "{folder}" }}
+accounts {{
+  data {{ jetstream: enabled, exports: [{{ service: "$JS.API.>" }}] }}
+  bridges {{ users: [{{ user: b, password: b }}], imports: [{imports}] }}
+}}
+"""
+"""A server that has stream and consumer, and refuses requests for messages like one without."""
+
+
+async def test_requests_that_the_broker_refuses_are_repeated_with_growing_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names the reason and the server's version, and ``/ready`` reports no progress."""
+    monkeypatch.setattr(module, "STUCK_SECONDS", 1.0)
+    monkeypatch.setattr(module, "REFUSED_SECONDS", (0.5, 60.0))
+    api = ["INFO", "STREAM.>", "CONSUMER.CREATE.>", "CONSUMER.INFO.>", "CONSUMER.DURABLE.>"]
+    service = '{{ service: {{ account: data, subject: "$JS.API.{}" }} }}'
+    imports = ", ".join(map(service.format, api))
+    configuration = WITHOUT_NEXT.format(folder=tmp_path / "js", imports=imports)
+    telemetry = Telemetry()
+    async with nats_daemon(tmp_path, configuration) as port:
+        bus = Bus(servers=[f"nats://b:b@127.0.0.1:{port}"])
+        site = Site(cluster="fox.test", hostname="n1", bus=bus)
+        async with Reader(NatsSource(site=site, telemetry=telemetry, durable="d")) as reader:
+            await eventually(lambda: "trying again in 2 s" in caplog.text, 60)
+            await eventually(lambda: telemetry.stuck() == ["NatsSource"], 60)
+            version = reader.source.bus.server_version
+        pauses = re.findall(
+            r"\(nats-server (.*)\) refuses .*: 503; trying again in (.*) s", caplog.text
+        )
+    assert version
+    assert pauses[:3] == [(version, "0.5"), (version, "1"), (version, "2")]

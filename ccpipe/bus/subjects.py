@@ -182,6 +182,11 @@ class Subjects(msgspec.Struct, frozen=True):
         """Return the subject of dead letters."""
         return self._fill("dead", escape(self.cluster))
 
+    def has(self, name: str) -> bool:
+        """Return whether a name is one of ``TEMPLATES`` or a class of events."""
+        is_class = name.startswith(_EVENTS) and name.removeprefix(_EVENTS).isidentifier()
+        return is_class or name in self.templates
+
     def patterns(self, names: Iterable[str], cluster: str | None = None) -> list[str]:
         """Return subscription patterns for some of ``TEMPLATES``; other names are taken literally.
 
@@ -192,7 +197,7 @@ class Subjects(msgspec.Struct, frozen=True):
         token = "*" if cluster == "*" else escape(cluster or self.cluster)
         found: dict[str, None] = {}
         for name in names:
-            if name not in self.templates and not _is_class(name):
+            if not self.has(name):
                 found[name] = None
                 continue
             found[self._fill(name, token)] = None
@@ -208,11 +213,6 @@ class Subjects(msgspec.Struct, frozen=True):
         if name not in self.templates:
             name, _, any_of["name"] = name.partition(".")
         return self.templates[name].format(**any_of)
-
-
-def _is_class(name: str) -> bool:
-    """Return whether a name is that of one class of events."""
-    return name.startswith(_EVENTS) and name.removeprefix(_EVENTS).isidentifier()
 
 
 def _flat(subjects: Mapping[str, str | Mapping[str, str]]) -> Iterator[tuple[str, str]]:

@@ -68,8 +68,8 @@ class MqttSource(Source):
         codec
             Message format: ``line`` (default) or ``sonar``.
         topics
-            Names of subjects, such as ``metrics``, or plain topic filters. Default: ``metrics``,
-            ``events`` and ``log``, or ``sonar`` with that codec.
+            Names of subjects, such as ``metrics`` or ``events.job``, or plain topic filters.
+            Default: ``metrics``, ``events`` and ``log``, or ``sonar`` with that codec.
         prefix
             Prefix of the topics derived from subject names, such as ``hpc/monitoring``.
         durable
@@ -212,7 +212,7 @@ def _filters(
     subjects = Subjects.of(site)
     found: dict[str, None] = {}
     for topic in topics:
-        if topic in subjects.templates:
+        if subjects.has(topic):
             found |= dict.fromkeys(filter_of(p, prefix) for p in subjects.patterns([topic]))
         else:
             found[topic] = None

@@ -138,6 +138,17 @@ def test_options_that_cannot_be(fox: Site) -> None:
         MqttSink(site=fox, latest=True, codec=SonarCodec())
 
 
+def test_topics_name_subjects_or_are_filters(source: Callable[..., MqttSource]) -> None:
+    """One class of events has the topic that the sink publishes it on."""
+    topics = ["metrics", "events.job", "sensors/+/events.job"]
+    assert source(topics=topics).filters == [
+        "fox%2Etest/metrics",
+        "fox%2Etest/metrics/+",
+        "fox%2Etest/events/job",
+        "sensors/+/events.job",
+    ]
+
+
 async def test_source_reads_a_new_type_of_records_from_given_topics(
     source: Callable[..., MqttSource], mosquitto: Mosquitto, fox: Site
 ) -> None:

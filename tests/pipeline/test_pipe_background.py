@@ -166,7 +166,8 @@ async def test_pipe_ends_when_the_task_of_its_kafka_source_fails(
 ) -> None:
     """Without commits everything would be delivered again after the next start."""
     site = Site(cluster="fox", hostname="n1")
-    source = KafkaSource(site=site, telemetry=Telemetry(), codec=LineCodec(), group="g")
+    reading: dict[str, Any] = {"codec": LineCodec(), "topics": ["fox.metrics"], "group": "g"}
+    source = KafkaSource(site=site, telemetry=Telemetry(), **reading)
 
     async def started() -> Consumer:
         return Consumer()

@@ -81,8 +81,8 @@ class KafkaSource(Source):
         codec
             Message format: ``sonar`` (default) or ``line``.
         topics
-            The topics. Without topics and pattern: Sonar's topics of the site's cluster,
-            ``<cluster>.sample``, ``.sysinfo``, ``.job`` and ``.cluster``.
+            The topics. Without topics and pattern, with the codec ``sonar``: Sonar's topics of the
+            site's cluster, ``<cluster>.sample``, ``.sysinfo``, ``.job`` and ``.cluster``.
         pattern
             A regular expression for topics, such as ``.*\.(sample|sysinfo|job|cluster)`` for all
             clusters; topics created later are included after some minutes.
@@ -103,6 +103,8 @@ class KafkaSource(Source):
         self.broker = broker
         self.codec = codec or SonarCodec()
         self.gives = self.codec.records
+        if not (topics or pattern) and self.gives is not SonarCodec.records:
+            raise ConfigError(f"topics: missing; {self.gives.name} have no default topics")
         head = f"{prefix}.{site.cluster}" if prefix else site.cluster
         self.topics = topics or [f"{head}.{each}" for each in SONAR_TYPES]
         self.pattern = pattern

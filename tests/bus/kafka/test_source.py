@@ -71,3 +71,5 @@ def test_options_that_cannot_be() -> None:
         KafkaSource(site=site, telemetry=telemetry, topics=["a"], pattern="b")
     with pytest.raises(ConfigError, match="pattern: '\\['"):
         KafkaSource(site=site, telemetry=telemetry, pattern="[")
+    with pytest.raises(ConfigError, match="topics: missing; lines have no default topics"):
+        KafkaSource(site=site, telemetry=telemetry, codec=LineCodec())

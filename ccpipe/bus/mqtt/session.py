@@ -6,6 +6,7 @@ underlying paho client is configured here to do better.
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ from ccpipe.errors import (
     EncodeError,
     MissingExtra,
     RejectedError,
+    TimedOutError,
     UnavailableError,
 )
 from ccpipe.process.background import guarded_call
@@ -43,6 +45,8 @@ _DENIED = {4, 5, 134, 135, 138, 140}
 """Bad user name or password, not authorized, banned: in MQTT 3.1.1 and in MQTT 5."""
 _ABOUT_THE_MESSAGE = {144, 149, 153}
 """Invalid topic name, packet too large, invalid payload format."""
+_ABOUT_A_PACKET = {129, 130}
+"""Malformed packet, protocol error: while messages are published, one of them (Mosquitto)."""
 _FAILURE = 128
 """Reason codes from this value on are failures."""
 
@@ -65,7 +69,7 @@ class MqttBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     protocol: Literal["5", "3.1.1"] = "5"
     """MQTT version; nats-server supports 3.1.1 only."""
     timeout: Duration = Duration(10)
-    """Time limit for the broker's response."""
+    """Time limit for the broker's response; that for acknowledgements grows while it is slower."""
 
     def __post_init__(self) -> None:
         """Check the address; raises ValueError, which names the key path."""
@@ -116,6 +120,7 @@ class Session:
         self._paho.on_publish = guarded_call(self._note_refusal)
         self._refusals: list[Any] = []
         self._lost: asyncio.Task[None] | None = None
+        self._is_publishing = False
         self.is_subscribed = False
         """Whether the broker has confirmed a subscription."""
 
@@ -172,35 +177,51 @@ class Session:
         """Acknowledge a message received on this connection."""
         self._paho.ack(message.mid, message.qos)
 
-    async def publish(self, messages: Sequence[tuple[str, bytes]], *, retain: bool = False) -> None:
+    async def publish(
+        self, messages: Sequence[tuple[str, bytes]], seconds: float, *, retain: bool = False
+    ) -> None:
         """Publish topics and payloads with QoS 1, in order, until the broker has acknowledged all.
 
         Raises
         ------
         UnavailableError
             if the connection is lost first.
+        TimedOutError
+            if a few of them are not acknowledged within `seconds`.
         DeniedError, RejectedError
             if the broker refuses one of them; only MQTT 5 reports it.
 
         """
-        for start in range(0, len(messages), IN_FLIGHT):
-            window = messages[start : start + IN_FLIGHT]
-            await self._publish_window(window, retain=retain)
-            for code in self._refusals:
-                raise self._refusal(code)
+        self._is_publishing = True
+        try:
+            for start in range(0, len(messages), IN_FLIGHT):
+                window = messages[start : start + IN_FLIGHT]
+                await self._publish_window(window, seconds, retain=retain)
+                for code in self._refusals:
+                    raise self._refusal(code)
+        finally:
+            self._is_publishing = False
 
-    async def _publish_window(self, window: Sequence[tuple[str, bytes]], *, retain: bool) -> None:
+    async def _publish_window(
+        self, window: Sequence[tuple[str, bytes]], seconds: float, *, retain: bool
+    ) -> None:
         assert self._lost is not None
         # They are sent in this order, and each waits for its acknowledgement.
         tasks = [
-            asyncio.create_task(self._client.publish(topic, payload, qos=1, retain=retain))
+            asyncio.create_task(
+                self._client.publish(topic, payload, qos=1, retain=retain, timeout=math.inf)
+            )
             for topic, payload in window
         ]
         stored = asyncio.gather(*tasks)
         either: set[asyncio.Future[Any]] = {stored, self._lost}
         try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if not stored.done():
+                if not self._lost.done():
+                    raise TimedOutError(
+                        f"{self.broker.url}: messages were not acknowledged within {seconds:g} s"
+                    )
                 await self.wait()
                 raise UnavailableError(f"{self.broker.url}: the broker closed the connection")
             stored.result()
@@ -243,7 +264,8 @@ class Session:
         reason = f"{self.broker.url}: {error or type(error).__name__}"
         if value in _DENIED:
             return DeniedError(reason)
-        if value in _ABOUT_THE_MESSAGE:  # the broker closes the connection over it
+        about = _ABOUT_THE_MESSAGE | (_ABOUT_A_PACKET if self._is_publishing else set())
+        if value in about:  # the broker closes the connection over it
             return RejectedError(reason)
         return UnavailableError(reason)
 

@@ -10,11 +10,19 @@ from ccpipe.bus.mqtt.session import MqttBroker, Session
 from ccpipe.bus.mqtt.topics import latest_topic, topic_of
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site, Size
-from ccpipe.errors import CcpipeError, ConfigError, UnavailableError
+from ccpipe.errors import (
+    CcpipeError,
+    ConfigError,
+    RejectedError,
+    TimedOutError,
+    UnavailableError,
+)
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Limits, Sink
 
+REFUSALS = 3
+"""Number of times in a row that the broker must close the connection over one record alone."""
 PACKET = 256 * 2**20 - 2**16
 """Maximum payload of MQTT (section 2.1.4), minus room for the topic."""
 
@@ -69,6 +77,7 @@ class MqttSink(Sink):
         if set(prefix) & set("+#\0"):
             raise ConfigError(f"prefix: {prefix!r} is not a valid topic")
         self.broker = broker
+        self.time_limit = float(broker.timeout)
         self.codec = codec or LineCodec()
         self.takes = self.codec.records
         self.prefix = prefix
@@ -77,6 +86,7 @@ class MqttSink(Sink):
         self.latest = latest
         self.packing = Packing(lines, min(bytes, max_message), max_message)
         self._session: Session | None = None
+        self._refused = 0  # times in a row that the broker closed the connection over one record
 
     async def __aenter__(self) -> Self:
         """Connect if the broker is reachable; raises DeniedError if it refuses us."""
@@ -102,9 +112,20 @@ class MqttSink(Sink):
             for subject, payload in self.codec.encode(records, self.subjects, self.packing)
         ]
         session = await self._connected()
-        await session.publish(messages)
-        if self.latest:
-            await session.publish(self._latest_values(records), retain=True)
+        try:
+            await session.publish(messages, self.time_limit)
+            if self.latest:
+                await session.publish(self._latest_values(records), self.time_limit, retain=True)
+        except TimedOutError:
+            await self.__aexit__()  # the next attempt does not wait behind these messages
+            raise
+        except RejectedError as error:
+            self._refused = self._refused + 1 if session.is_lost and len(records) == 1 else 0
+            if 0 < self._refused < REFUSALS:
+                raise UnavailableError(str(error)) from None
+            self._refused = 0
+            raise
+        self._refused = 0
 
     def _latest_values(self, records: Iterable[Message]) -> Sequence[tuple[str, bytes]]:
         """Return one line for each series: the one with the latest time, the last of equals."""

@@ -1,16 +1,19 @@
 """Records into a real Mosquitto: what each version of MQTT carries, and what it retains."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import aiomqtt
+import msgspec
 import pytest
 
 from ccpipe.bus.mqtt.session import MqttBroker
 from ccpipe.bus.mqtt.sink import MqttSink
 from ccpipe.bus.mqtt.source import MqttSource
-from ccpipe.config import Site
+from ccpipe.config import Duration, Site
+from ccpipe.errors import TimedOutError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message, event, metric
 from tests.bus.mqtt.reader import NOON, TAGS, Reader, metrics, remember, subscribed
@@ -69,12 +72,34 @@ async def test_latest_values_are_retained(
         await eventually(lambda: without.values == [6.0], 60)
 
 
+async def test_broker_slower_than_the_time_limit_gets_the_messages_once_it_has_grown(
+    fox: Site, mosquitto: Mosquitto, source: Callable[..., MqttSource]
+) -> None:
+    """A write that times out says so to the pipe, and what it left does not delay the next one."""
+    durable = source(durable="test")
+    await remember(source(durable="test"))
+    broker = msgspec.structs.replace(mosquitto.broker, timeout=Duration(0.5))
+    async with MqttSink(site=fox, broker=broker) as sink:
+        assert sink.time_limit == 0.5
+        mosquitto.process.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(TimedOutError, match="not acknowledged within 0.5 s"):
+                await sink.write(metrics(3))
+        finally:
+            mosquitto.process.send_signal(signal.SIGCONT)
+        sink.time_limit = 60.0
+        await sink.write(metrics(1, 3))
+    async with Reader(durable) as reader:
+        await eventually(lambda: 3.0 in reader.values, 60)
+
+
 @pytest.mark.parametrize(
     ("line", "options"),
     [
         ("max_packet_size 100000", {}),  # announced to clients of MQTT 5
         ("max_packet_size 100000", {"max_message": 90_000}),
         ("message_size_limit 100000", {"max_message": 90_000}),
+        ("message_size_limit 100000", {}),  # closes the connection of clients of MQTT 5
     ],
 )
 async def test_record_beyond_the_brokers_limit_becomes_a_dead_letter(

@@ -33,6 +33,7 @@ try:
     from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.properties import Properties
+    from paho.mqtt.reasoncodes import ReasonCode
 except ImportError:
     raise MissingExtra("aiomqtt", "mqtt") from None
 
@@ -41,8 +42,8 @@ IN_FLIGHT = 32
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
 
-_DENIED = {4, 5, 134, 135, 138, 140}
-"""Bad user name or password, not authorized, banned: in MQTT 3.1.1 and in MQTT 5."""
+_DENIED = {134, 135, 138, 140}
+"""Bad user name or password, not authorized, banned; paho translates the codes of MQTT 3.1.1."""
 _ABOUT_THE_MESSAGE = {144, 149, 153}
 """Invalid topic name, packet too large, invalid payload format."""
 _ABOUT_A_PACKET = {129, 130}
@@ -260,7 +261,7 @@ class Session:
 
     def _explain(self, error: BaseException) -> CcpipeError:
         code = getattr(error, "rc", None)
-        value = getattr(code, "value", code)
+        value = code.value if isinstance(code, ReasonCode) else None  # else an error of paho itself
         reason = f"{self.broker.url}: {error or type(error).__name__}"
         if value in _DENIED:
             return DeniedError(reason)

@@ -2,9 +2,11 @@
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from paho.mqtt.enums import MQTTErrorCode
 
 from ccpipe.bus.mqtt.session import MqttBroker, Session
 from ccpipe.bus.mqtt.sink import MqttSink
@@ -150,5 +152,21 @@ async def test_a_session_is_entered_once_and_closed(tmp_path: Path) -> None:
         async with session:
             assert not session.is_lost
         assert session.is_lost
+    finally:
+        mosquitto.stop()
+
+
+@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+async def test_publishing_as_the_connection_is_lost_may_be_tried_again(
+    tmp_path: Path, protocol: Any
+) -> None:
+    """The client's own error has the number that means a wrong password in MQTT 3.1.1."""
+    mosquitto = Mosquitto(tmp_path / "m")
+    await mosquitto.start()
+    try:
+        async with Session(MqttBroker(url=mosquitto.url, protocol=protocol)) as session:
+            session._paho._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)  # as when reading fails
+            with pytest.raises(UnavailableError, match="not currently connected"):
+                await session.publish([("topic", b"payload")], 60)
     finally:
         mosquitto.stop()

@@ -329,8 +329,8 @@ class _Pipe:
     async def deliver(self) -> None:
         """Write the next portion; halve rejected ones until the bad records are found.
 
-        A portion that times out is halved as well, unless the sink resumes it, and later writes are
-        limited to that size for a while.
+        A portion that times out is halved as well, unless the sink resumes it or it is one message,
+        and later writes are limited to that size for a while.
         """
         if not self.unwritten:
             return
@@ -339,7 +339,7 @@ class _Pipe:
         smaller: list[Portion] = []
         self.telemetry.expect(self.sink, WRITE_SECONDS)
         try:
-            if total > self.max_records:
+            if total > self.max_records and not self.stays_whole(portion):
                 smaller = portion.halves()
             else:
                 if portion.ids and self.rejected:
@@ -367,13 +367,17 @@ class _Pipe:
     async def after_timeout(self, portion: Portion, error: TimedOutError) -> list[Portion]:
         """Return what to write instead of a portion that timed out."""
         total = len(portion.records)
-        if total == 1 or self.sink.resumes:
+        if total == 1 or self.sink.resumes or self.stays_whole(portion):
             log.warning("%s: %s; retrying", type(self.sink).__name__, error)
             await self.attempts.pause(min(1.0, self.limits.backoff))
             return [portion]
         log.warning("%s: %s; retrying with half", type(self.sink).__name__, error)
         self.max_records = total // 2
         return portion.halves()
+
+    def stays_whole(self, portion: Portion) -> bool:
+        """Return whether a slow sink gets a message whole: until the time limit cannot grow."""
+        return portion.is_one_message and not self.time_limit.is_largest
 
     def after_rejection(
         self, portion: Portion, error: RejectedError | EncodeError

@@ -39,11 +39,21 @@ class Portion:
         ids = self.ids and self.ids.without(sorted(bad))
         return [Portion(records, self.type, [self.rows[i] for i in good], ids)]
 
+    @property
+    def is_one_message(self) -> bool:
+        """Whether halves would split a message that the sink stores once.
+
+        The first of them has no id: after a crash in between it would be stored twice.
+        """
+        return self.ids is not None and self._middle() not in self.ids.ends
+
+    def _middle(self) -> int:
+        half = len(self.records) // 2
+        return self.ids.near(half) if self.ids else half
+
     def halves(self) -> "list[Portion]":
         """Return two portions, the first half last."""
-        half = len(self.records) // 2
-        if self.ids:
-            half = self.ids.near(half)
+        half = self._middle()
         rows = self.rows
         first, second = self.ids.split(half) if self.ids else (None, None)
         if first and not first.are_known:

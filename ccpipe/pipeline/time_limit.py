@@ -34,6 +34,11 @@ class TimeLimit:
         self._factor = 1.0
         self._timeouts = 0  # in a row
 
+    @property
+    def is_largest(self) -> bool:
+        """Whether it has grown as far as it can."""
+        return self._factor >= self._largest
+
     def exceeded(self, error: TimedOutError) -> None:
         """Note a timeout."""
         self._timeouts += 1

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from ccpipe.errors import RejectedError
+from ccpipe.errors import RejectedError, TimedOutError
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Batch, DeadLetter, DeadLetterSink, Limits, MessageIds, Sink, Source, run
+from tests.pipeline.parts import play
 from tests.sinks.conftest import metric
 
 
@@ -136,3 +137,27 @@ async def test_dead_letters_are_written_before_the_store_knows_their_message() -
     limits = Limits(age=0.05)
     await run(OneMessage([1, 2, 3]), Remembers(), dead_letter_sink=letters, limits=limits)
     assert rejected == len(letters.letters) == 6
+
+
+class Slow(Picky):
+    """Times out on each write as long as its time limit is short."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(names_bad=True)
+        self.seconds, self.time_limit = seconds, 10.0
+
+    def take(self, records: Sequence[Message], ids: MessageIds) -> None:
+        """Store a part of a message as well if it must."""
+        if self.time_limit < self.seconds * len(records):
+            raise TimedOutError("no answer in time")
+        super().take(records, ids)
+
+
+@pytest.mark.parametrize(("seconds", "consumers"), [(60.0, ["c", "c"]), (200.0, ["", "c"])])
+def test_message_stays_whole_for_a_slow_store_until_the_time_limit_cannot_grow(
+    seconds: float, consumers: list[str]
+) -> None:
+    """Of its parts only the last has the id: a bridge killed in between would repeat the first."""
+    sink = Slow(seconds)
+    play(run(Numbered([1, 2]), sink, limits=Limits(age=0.05)))
+    assert sorted(sink.stored) == sorted((number, each) for number in (1, 2) for each in consumers)

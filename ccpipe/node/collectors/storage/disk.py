@@ -1,7 +1,8 @@
 """Disk activity and file system usage: ``/proc/diskstats`` and the mounted file systems.
 
 The metrics ``io_*`` are deltas since the last sample (only ``io_ioops`` is a current value) and are
-omitted if a counter decreased because the device was reset. Capacity is reported for local file
+omitted if a counter decreased because the device was reset. Milliseconds, which the kernel prints
+in 32 bits, may wrap around once between two samples. Capacity is reported for local file
 systems on a device or ZFS, not for network file systems, which could hang. A file system with
 several mount points is reported once, at the first one.
 """
@@ -39,6 +40,8 @@ _IO = (  # in the order of /proc/diskstats
     Metric("io_flushes_ms", "ms", int, "total time of all flushes", _NODE, "device"),
 )
 _IN_PROGRESS = 8
+_MILLISECONDS = [row.unit == "ms" for row in _IO if row.name != "io_ioops"]
+_WRAP = 2**32
 MIN_COLUMNS = 11
 """That every kernel writes after a device's name."""
 
@@ -120,11 +123,21 @@ class Disk:
                 continue
             in_progress = counters.pop(_IN_PROGRESS)
             self._before[device] = counters
-            gains = proc.gained(before.get(device), counters)
+            last = before.get(device)
+            gains = proc.gained(last, _unwrapped(last or (), counters))
             if gains is not None:
                 gains.insert(_IN_PROGRESS, in_progress)
                 tags = {"type": "node", "stype": "device", "stype-id": proc.tag(device)}
                 yield from emit(_IO, gains, time, tags)
+
+
+def _unwrapped(before: Sequence[int], now: Sequence[int]) -> list[int]:
+    """Return the counters now, of which those that wrapped around at 32 bits go on."""
+    found = list(now)
+    for i, (is_ms, old, new) in enumerate(zip(_MILLISECONDS, before, now, strict=False)):
+        if is_ms and new < old and _WRAP // 2 <= old < _WRAP:
+            found[i] += _WRAP
+    return found
 
 
 def capacity(

@@ -63,6 +63,35 @@ def test_a_device_that_begins_anew_is_silent_once(root: Root) -> None:
     assert _of(third, "sda")["io_reads"] == 0
 
 
+@pytest.mark.parametrize(
+    ("column", "before", "now", "gain"),
+    [
+        (6, 2**32 - 5, 7, 12),  # ms of reads, after 49 days of them
+        (13, 2**31, 0, 2**31),  # of anything, weighted
+        (6, 2**31 - 1, 0, None),  # too early: the device was reset
+        (5, 2**32 - 5, 7, None),  # sectors have 64 bits
+        (6, 2**32, 7, None),
+    ],
+)
+def test_milliseconds_go_on_where_they_wrap_around(
+    tmp_path: Path, column: int, before: int, now: int, gain: int | None
+) -> None:
+    """The kernel prints them in 32 bits; the other counters of the device count on as well."""
+    (tmp_path / "proc").mkdir()
+    collector = Disk(root=str(tmp_path))
+    for reads, value in ((10, before), (13, now)):
+        words = ["8", "0", "sda", *[str(reads)] * 19]  # two that only a later kernel has
+        words[column] = str(value)
+        (tmp_path / "proc/diskstats").write_text(" ".join(words))
+        values = _of(reported(collector._activity(0)), "sda")
+    if gain is None:
+        assert values == {}
+    else:
+        assert list(values.values())[column - 3] == gain
+        assert values["io_reads"] == 3
+        assert values["io_ioops"] == 13
+
+
 def test_devices_are_left_out_by_pattern(root: Root) -> None:
     """Loop devices and RAM disks are left out unless asked for."""
     root.show("captured/first")

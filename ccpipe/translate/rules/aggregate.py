@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Literal, NamedTuple, TypeVar
 
 from ccpipe.config import Duration
@@ -271,17 +272,25 @@ def _with_rows(records: Sequence[Message], made: Sequence[_Row]) -> Sequence[Mes
 def _sum(values: Sequence[float]) -> float:
     """Add up; integers stay integers as long as 64 bits hold them."""
     if not all(isinstance(value, int) for value in values):
-        return math.fsum(values)
+        return _float_sum(values)
     total = int(sum(values))
     if -(2**63) <= total < 2**63:
         return Uint(total) if all(isinstance(value, Uint) for value in values) else total
     return Uint(total) if 0 <= total < 2**64 else float(total)
 
 
+def _float_sum(values: Sequence[float]) -> float:
+    """Add up, rounding once; raises OverflowError or ValueError if the sum is not finite."""
+    try:
+        return math.fsum(values)
+    except OverflowError:  # perhaps only in between, which depends on the order
+        return float(sum(Fraction(float(value)) for value in values))
+
+
 def _mean(values: Sequence[float]) -> float:
     if all(isinstance(value, int) for value in values):
         return sum(values) / len(values)  # exact until it is rounded once
-    return math.fsum(values) / len(values)
+    return _float_sum(values) / len(values)
 
 
 _FUNCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
@@ -294,5 +303,5 @@ def _finite(function: Callable[[Sequence[float]], float], values: Sequence[float
     try:
         result = function(values)
         return result if math.isfinite(result) else None
-    except (OverflowError, ValueError):  # fsum() of large numbers, and of infinite ones
+    except (OverflowError, ValueError):  # of large numbers, and of infinite ones
         return None

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccpipe.config import Duration
@@ -256,13 +256,19 @@ def test_integers_are_added_up_exactly(values: list[int]) -> None:
         assert (minimum.value, type(minimum.value)) == (expected, type(values[0]))
 
 
-@given(st.lists(FLOATS | INTEGERS, min_size=1))
-def test_sums_do_not_depend_on_the_order_of_the_parts(values: list[float]) -> None:
-    """Floats are added up without rounding in between; an infinite sum is left out."""
+@given(st.lists(FLOATS | INTEGERS, min_size=1), st.sampled_from(("sum", "mean")))
+@example([2.0**1023, math.nextafter(2.0**1023, 0), 2**62, -4.9896007738368e291], "sum")
+@example([1e308, 1e308, -1e308], "mean")
+@example([1e308, 1e308], "sum")
+def test_sums_do_not_depend_on_the_order_of_the_parts(values: list[float], function: str) -> None:
+    """Floats are added up without rounding in between; only an infinite sum is left out."""
     parts = [hwthread(number, value) for number, value in enumerate(values)]
-    there = [message.value for message in made(parts)]
-    assert there == [message.value for message in made(parts[::-1])]
+    there = [message.value for message in made(parts, function=function)]
+    assert there == [message.value for message in made(parts[::-1], function=function)]
     assert all(math.isfinite(float(value)) for value in there)
+    if not there:
+        with pytest.raises(OverflowError):
+            float(sum(Fraction(float(value)) for value in values))
 
 
 def test_columns_get_their_aggregates_after_their_rows() -> None:

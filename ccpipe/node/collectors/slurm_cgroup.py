@@ -9,13 +9,13 @@ mostly no I/O. An invalid file only affects its own values.
 With the option `hwthreads` all metrics except pressure are divided equally among the hardware
 threads of the job's cpuset, without ``stype``, as in cc-metric-collector: stores that ignore
 ``stype`` can then distinguish jobs. Jobs that share a hardware thread are summed, and an idle one
-has 0.
+has 0. A job whose number cannot be found counts, too, since its number is not reported.
 """
 
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ccpipe.errors import DataError
@@ -146,6 +146,8 @@ class SlurmCgroup:
                 if job in jobs:  # two slurmds on one node, as test beds have them
                     job = proc.tag(f"{job}@{folder.name}")
                 jobs[job] = usage(path)
+            for path in self._ids.unknown(folder) if self._hwthreads else ():
+                jobs[str(path)] = replace(usage(path), waited={})  # which needs the number
         return jobs
 
     def _usage_1(self, memory: Path) -> _Usage:

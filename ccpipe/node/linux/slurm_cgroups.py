@@ -91,12 +91,13 @@ class JobIds:
 
     def jobs(self, folder: Path) -> list[tuple[int, Path]]:
         """Return the numbers and the folders of the jobs below a folder, in order."""
-        try:
-            names = os.listdir(folder)  # noqa: PTH208 - hundreds of paths cost too much
-        except OSError:
-            return []
-        found = ((self.number(folder / name), folder / name) for name in names)
+        found = ((self.number(folder / name), folder / name) for name in _names(folder))
         return sorted((number, path) for number, path in found if number is not None)
+
+    def unknown(self, folder: Path) -> list[Path]:
+        """Return the folders of the jobs below a folder whose numbers are unknown."""
+        paths = [folder / name for name in sorted(_names(folder)) if _may_be_job(name)]
+        return [path for path in paths if path.is_dir() and self.number(path) is None]
 
     def number(self, path: Path) -> int | None:
         """Return the number of the job that a folder belongs to; None for none or an unknown."""
@@ -104,8 +105,7 @@ class JobIds:
         if found := _JOB.fullmatch(name):
             return int(found[1])
         if not _SLUID.fullmatch(name):
-            # Names of the kernel's own files have a dot; most are told by that, without a call.
-            if "." not in name and name not in _NO_JOBS and path.is_dir():
+            if _may_be_job(name) and path.is_dir():
                 self._log_once(path, "this form of name is unknown")
             return None
         number, until = self._known.get(name, (None, 0.0))
@@ -207,13 +207,21 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _matching(folder: Path, pattern: re.Pattern[str]) -> list[tuple[str, Path]]:
-    """Return the sub-folders whose names match, sorted by what the names say."""
+def _may_be_job(name: str) -> bool:
+    """Tell most of the kernel's own files, whose names have a dot, without a call."""
+    return "." not in name and name not in _NO_JOBS
+
+
+def _names(folder: Path) -> list[str]:
     try:
-        names = os.listdir(folder)  # noqa: PTH208 - hundreds of paths cost too much
+        return os.listdir(folder)  # noqa: PTH208 - hundreds of paths cost too much
     except OSError:
         return []
-    found = map(pattern.fullmatch, names)
+
+
+def _matching(folder: Path, pattern: re.Pattern[str]) -> list[tuple[str, Path]]:
+    """Return the sub-folders whose names match, sorted by what the names say."""
+    found = map(pattern.fullmatch, _names(folder))
     return sorted((one[1] or "", folder / one[0]) for one in found if one)
 
 

@@ -174,6 +174,26 @@ def test_jobs_on_the_same_hardware_thread_are_added_up(tmp_path: Path) -> None:
     assert [values["job_mem_used", cpu] for cpu in "012"] == [60, 50, 0]
 
 
+def test_job_without_known_number_is_shared_out_among_hardware_threads(tmp_path: Path) -> None:
+    """Its threads are not idle, and the number is not needed; pressure, which needs it, is absent.
+
+    Where its memory cannot be read, nobody knows that of its threads.
+    """
+    pressures = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}"
+    tree = "## /sys/devices/system/cpu/online\n0-3\n"
+    for folder, cpu in (("job_7", 1), ("sEKNKTV3WPV500", 2), ("s5K1KKYAYG5D00", 3), ("system", 0)):
+        tree += f"## /{SCOPE}/{folder}/cpuset.cpus\n{cpu}\n"
+        tree += f"## /{SCOPE}/{folder}/cpu.pressure\n{pressures.format(0)}\n"
+        if cpu != 3:
+            tree += f"## /{SCOPE}/{folder}/memory.current\n{cpu * 100}\n"
+    unpack(f"@ first\n{tree}@ second\n", tmp_path)
+    collector = SlurmCgroup(hwthreads=True, root=str(tmp_path))
+    values = reported(collector.collect(0))
+    assert [values.get(("job_mem_used", cpu)) for cpu in "0123"] == [0, 100, 200, None]
+    values = reported(collector.collect(1))
+    assert {of for name, of in values if name.startswith("job_psi")} == {"7"}
+
+
 def test_an_invalid_blkio_file_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The same for version 1."""
     below = "slurm/uid_1/job_7"

@@ -13,6 +13,7 @@ from tests.cli.command import ccpipe, command, environment
 from tests.paths import ROOT
 
 DRY_RUN = ("bridge", ROOT / "bridges" / "null.toml", "--dry-run")
+SAMPLE = ("publish", "--once", "--dry-run", "-o")
 
 
 def shell(script: str, *words: object, **environ: str) -> tuple[int, str]:
@@ -26,7 +27,13 @@ def shell(script: str, *words: object, **environ: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("redirect", [">&-", ">/dev/full"])
-@pytest.mark.parametrize("words", [("--help",), ("version",), ("tail", "--help"), DRY_RUN])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--help",), ("version",), ("tail", "--help"), DRY_RUN,
+        *((*SAMPLE, output) for output in ("line", "json", "table", "sonar")),
+    ],
+)  # fmt: skip
 def test_a_closed_or_full_stdout_is_an_error(words: tuple[object, ...], redirect: str) -> None:
     """It is named in one line, with EX_IOERR: nobody takes an empty file for the answer."""
     code, said = shell(f'"$@" {redirect}', *words)

@@ -8,13 +8,14 @@ from cyclopts import Parameter
 
 from ccpipe.cli.console.options import Where, seconds
 from ccpipe.cli.recipe.pipe import run_pipe
-from ccpipe.errors import UsageError
+from ccpipe.errors import OutputError, UnavailableError, UsageError
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.pipeline import Sink
 
 if TYPE_CHECKING:
     from ccpipe.config import Site
     from ccpipe.formats.sonar import Envelope, WriteProfile
+    from ccpipe.message import Message
     from ccpipe.node.agent.agent import Agent
 
 Output = Literal["line", "json", "table", "sonar"]
@@ -109,7 +110,16 @@ def _printer(output: Output, site: "Site") -> Sink:
         return TableSink()
     from ccpipe.sinks.stdout import StdoutSink
 
-    return StdoutSink(format=output)
+    class LinePrinter(StdoutSink):
+        """Ends the command if the output fails, as the other printers do; a bridge waits."""
+
+        async def write(self, records: "Sequence[Message]") -> None:
+            try:
+                await super().write(records)
+            except UnavailableError as error:
+                raise OutputError(str(error)) from None
+
+    return LinePrinter(format=output)
 
 
 class EnvelopePrinter(Sink):

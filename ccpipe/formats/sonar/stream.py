@@ -22,7 +22,9 @@ LARGEST = 16 * 2**20
 """Maximum bytes of an envelope."""
 
 _SPACE = re.compile(rb"[ \t\r\n]*+")
-_BOUNDARY = re.compile(rb'(?<=\n)\{|\{(?=[ \t\r\n]*+"(?:topic|meta|data|errors)"[ \t\r\n]*+:)')
+_BOUNDARY = re.compile(
+    rb'(?<=\n)\{|\{(?=[ \t\r\n]{0,24}+"(?:topic|meta|data|errors)"[ \t\r\n]{0,24}+:)'
+)
 _OVERLAP = 64
 """Bytes at the end of the buffer that may be the start of a boundary."""
 _MAX_TOKEN = 32

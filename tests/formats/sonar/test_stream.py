@@ -59,6 +59,14 @@ def test_blocks_may_be_cut_anywhere(size: int) -> None:
     assert in_blocks(payload, size) == whole
 
 
+@pytest.mark.parametrize("spaces", [0, 24, 25, 60, 100])
+def test_decoder_finds_the_same_envelopes_in_blocks_when_garbage_precedes_them(spaces: int) -> None:
+    """However much white space an envelope begins with."""
+    payload = b"\x03{" + b"\t" * spaces + GOOD[0].lstrip()[1:]
+    whole = decode(payload)
+    assert {size for size in range(1, 200) if in_blocks(payload, size) != whole} == set()
+
+
 def test_an_envelope_is_there_as_soon_as_it_is_complete() -> None:
     """A reader of a live stream waits neither for the next one nor for a line's end."""
     decoder = Decoder()

@@ -14,6 +14,7 @@ An answer of 204 means that what was sent is safe: a request waits until the sin
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,10 @@ _PRECISIONS: dict[str, Precision] = {
     "": "ns", "n": "ns", "ns": "ns", "u": "us", "us": "us", "ms": "ms", "s": "s",
 }  # fmt: skip
 _TYPES = frozenset({"sample", "sysinfo", "job", "jobs", "cluster"})
+log = logging.getLogger(__name__)
+
+REPEAT_SECONDS = 60.0
+"""Minimum interval between log lines about requests that are refused with the same status."""
 CLOSE_SECONDS = 2.0
 """Time limit for responses at shutdown, if records cannot be written."""
 _REASONS = 10
@@ -137,6 +142,8 @@ class HttpSource(Source):
         self._waiting: asyncio.Queue[_Waiting | None] = asyncio.Queue()
         self._unsafe: set[asyncio.Future[None]] = set()
         self._stopping = False
+        self._logged: dict[int, float] = {}
+        """When a refusal was last logged, by status."""
 
     async def check(self) -> None:
         """Check that the configured files can be read; raises ConfigError."""
@@ -225,7 +232,20 @@ class HttpSource(Source):
                 raise
             return _error(503, "not written: shutting down; please retry")
         except Refused as refused:
+            self._log_refusal(request, refused)
             return _error(refused.status, str(refused))
+
+    def _log_refusal(self, request: web.Request, refused: Refused) -> None:
+        """Log what will not be repeated, such as a wrong password: Sonar takes it for success."""
+        if refused.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return
+        now = time.monotonic()
+        if now - self._logged.get(refused.status, -REPEAT_SECONDS) >= REPEAT_SECONDS:
+            self._logged[refused.status] = now
+            log.warning(
+                "%s:%d: data from %s are refused with %d: %s",
+                self.host, self.port, request.remote, refused.status, refused,
+            )  # fmt: skip
 
     def _take(self, size: int) -> None:
         self.held += size

@@ -258,6 +258,23 @@ def basic(user: str) -> dict[str, str]:
     return {"Authorization": f"Basic {pair}"}
 
 
+async def test_refused_requests_are_logged_once_a_minute_for_each_status(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Senders such as Sonar's curl take every answer for success: nobody else would know."""
+    (tmp_path / "users").write_text("fox:x\n")
+    async with running(Gate(), users_file=str(tmp_path / "users"), max_body=Size(100)) as client:
+        for headers, body, status in (
+            ({}, LINE, 401), ({}, LINE, 401), (basic("fox"), LINE * 100, 413),
+        ):  # fmt: skip
+            assert (await client.post(body, headers=headers))[0] == status
+    logged = [text.partition("data from 127.0.0.1 ")[2] for text in caplog.messages]
+    assert [text for text in logged if text] == [
+        "are refused with 401: unknown user, password or token",
+        "are refused with 413: more than 100 bytes",
+    ]
+
+
 async def test_user_writes_lines_only_for_clusters_that_are_allowed(tmp_path: Path) -> None:
     """One's own cluster and the bridge's, or those of the options; the rest is refused whole."""
     (tmp_path / "users").write_text("hare:x\nowl:x\nadmin:x\nstranger:x\n")

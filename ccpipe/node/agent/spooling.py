@@ -17,6 +17,7 @@ from ccpipe.bus.subjects import matches
 from ccpipe.errors import CcpipeError, DataError, DeniedError, UnavailableError
 from ccpipe.node.agent.spool import Dropped, Spool, Spooled
 from ccpipe.pipeline import DeadLetter, DeadLetterSink, Sink, wait_for_event
+from ccpipe.process.background import background
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -159,7 +160,7 @@ class SpoolReplay:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Replay in the background."""
-        task = asyncio.create_task(self._run(), name="ccpipe-spool")
+        task = background(self._run(), "ccpipe-spool")
         try:
             yield
         finally:

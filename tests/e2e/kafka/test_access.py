@@ -107,6 +107,8 @@ async def test_a_server_that_somebody_else_certified(secure: Secure, tmp_path: P
         await KafkaSink(site=SITE, broker=broker).check()
 
 
+# aiokafka may leave the socket of a failed handshake to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_tls_where_the_broker_has_none(secure: Secure) -> None:
     """It may be tried again, and the reason is told."""
     broker = secure.broker(

@@ -16,22 +16,22 @@ from tests.node.recorded_day import (
     unpack,
 )
 
-CYCLES = 8
+CYCLES = 16
 Series = tuple[str, tuple[tuple[str, str], ...]]
 
 
 def test_slots_follow_each_other_and_memory_stays(tmp_path: Path) -> None:
     """On a clock that runs fast, with sleeps that last too long: each slot once, none late.
 
-    After the first half, Python's objects take no more room: 40 blocks of memory may come and go,
-    where a single object kept in each slot would be 48.
+    After the first half, Python's objects take no more room: 80 blocks of memory may come and go
+    with what else the process does, where a single object kept in each slot would be 96.
     """
     clocks = Clocks(fast=1e-4, oversleep=0.02)
     day = live(tmp_path, CYCLES * READINGS, clocks=clocks, jitter=0.2)
     assert (day.missing, day.double, day.missed) == (0, 0, 0)
     assert list(day.slots) == list(range(day.slots[0], day.slots[0] + CYCLES * READINGS))
     assert all(0 <= late <= 0.2 + 2 * 0.02 + 0.002 for late in day.lateness)
-    assert day.sizes[-1] - day.sizes[CYCLES // 2 - 1] <= 40
+    assert day.sizes[-1] - day.sizes[CYCLES // 2 - 1] <= 80
 
 
 def test_each_cycle_says_the_same(tmp_path: Path) -> None:

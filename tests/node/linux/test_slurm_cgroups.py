@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,6 +105,8 @@ def process(title: str, **environment: str) -> Iterator[int]:
     """Run a process with a title, as slurmstepd sets its own, and nothing else in its memory."""
     child = subprocess.Popen([title, "infinity"], executable="/bin/sleep", env=environment)
     try:
+        while not Path(f"/proc/{child.pid}/cmdline").read_bytes():  # it is being executed
+            time.sleep(0.001)
         yield child.pid
     finally:
         child.kill()

@@ -10,7 +10,7 @@ from nats.js import JetStreamContext, api
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.bus.nats.streams.jetstream import IDENTITY
+from ccpipe.bus.nats.streams.jetstream import IDENTITY, consumer_of
 from ccpipe.bus.nats.streams.stream import (
     DEAD_SECONDS,
     ensure_consumer,
@@ -139,13 +139,14 @@ async def test_consumer_of_an_earlier_version_keeps_its_identity(
     old = api.ConsumerConfig(
         durable_name="bridge", ack_policy=api.AckPolicy.EXPLICIT, filter_subjects=METRICS
     )
-    made = (await jetstream.add_consumer(name, old)).created
+    await jetstream.add_consumer(name, old)
+    made = await consumer_of(jetstream, name, "bridge")
     assert made is not None
     for _ in range(2):
         found = await ensure_consumer(jetstream, name, "bridge", METRICS, 20)
-        assert found == f"{name} bridge {made:%Y-%m-%dT%H:%M:%S.%fZ}"
+        assert found == f"{name} bridge {made.created:%Y-%m-%dT%H:%M:%S.%fZ}"
     metadata = (await jetstream.consumer_info(name, "bridge")).config.metadata or {}
-    assert metadata[IDENTITY] == f"{made:%Y-%m-%dT%H:%M:%S.%fZ}"
+    assert metadata[IDENTITY] == f"{made.created:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 async def test_a_consumer_that_the_broker_refuses_is_a_mistake_in_the_recipe(

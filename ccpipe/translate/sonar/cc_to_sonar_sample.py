@@ -104,10 +104,8 @@ class SampleField(NamedTuple):
         maximum: float
         if self.field == "boot":
             minimum, maximum = 0, _YEAR_9999
-        elif self.field == "performance_state":
-            minimum, maximum = 0, 2**32
-        elif field.span is not None:
-            minimum, maximum = field.span
+        elif (span := _span(field, self.field)) is not None:
+            minimum, maximum = span
             if maximum > _EXACT:  # a value just below is written as the float that this is
                 maximum = math.nextafter(maximum, math.inf)
         else:
@@ -229,15 +227,23 @@ def _summed(values: Mapping[SampleField, float]) -> dict[SampleField, float]:
     return {**{slot: rounded(value) for slot, value in parts.items()}, **whole}
 
 
+def _span(field: Any, name: str) -> tuple[int, int] | None:
+    """Return the least integer of a field and the first that is too large; None for a float."""
+    if name == "performance_state":
+        return 0, 2**64 - 2
+    span: tuple[int, int] | None = field.span
+    return span
+
+
 def _set(cls: type[Record], known: dict[str, Any], slot: SampleField, value: float) -> None:
     """Set a field to a value within its limits, in its type."""
     value /= slot.scale
     if slot.field == "boot":
         known["boot"] = timestamp.write(int(value) * SECOND)
-    elif slot.field == "performance_state":
-        known[slot.field] = ExtendedUint(round(value))
-    elif (span := fields(cls)[slot.field].span) is not None:
-        known[slot.field] = min(round(value), span[1] - 1)
+    elif (span := _span(fields(cls)[slot.field], slot.field)) is not None:
+        number = min(round(value), span[1] - 1)
+        is_extended = slot.field == "performance_state"
+        known[slot.field] = ExtendedUint(number) if is_extended else number
     else:
         known[slot.field] = value
 

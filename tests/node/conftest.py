@@ -1,9 +1,11 @@
 """What tests of collectors share: trees of ``/proc`` and ``/sys`` with two readings each."""
 
 import itertools
+import os
 import re
 import shutil
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +130,15 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Any:
             monkeypatch.setattr(f"ccpipe.node.{module}.monotonic", times.__next__)
 
     return between
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system of 64 KiB; needs root."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "spool", disk], check=True)
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)

@@ -7,7 +7,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -380,18 +379,6 @@ def test_spool_loses_nothing_untold_when_damaged(
         assert names(path) in ([], ["damaged"])
         spool.close()
         shutil.rmtree(path)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a file system of 64 KiB; needs root."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a tmpfs needs root")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "spool", disk], check=True)
-    yield disk
-    subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 def fill(path: Path) -> None:

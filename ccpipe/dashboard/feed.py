@@ -14,7 +14,7 @@ from ccpipe.bus.nats.streams.replay import replay
 from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.config import Site
 from ccpipe.dashboard.health import ConsumerHealth, Health, StreamHealth
-from ccpipe.dashboard.jobs import Jobs
+from ccpipe.dashboard.jobs import KnownJobs
 from ccpipe.dashboard.journal import Journal
 from ccpipe.dashboard.metrics import known_metrics
 from ccpipe.dashboard.nodes import MAX_SERIES, Nodes
@@ -49,7 +49,7 @@ class DashboardFeed:
         self.telemetry = telemetry
         self.bus = Connection(site.bus, name="dashboard", telemetry=telemetry)
         self.nodes = Nodes(max_series=max_series)
-        self.jobs = Jobs()
+        self.jobs = KnownJobs()
         self.journal = Journal()
         self.health = Health()
         self.ticked = asyncio.Condition()

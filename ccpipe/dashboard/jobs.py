@@ -64,7 +64,7 @@ class JobRow(msgspec.Struct):
         return self.cluster, self.id, self.start
 
 
-class Jobs:
+class KnownJobs:
     """The known jobs, newest last; bounded."""
 
     def __init__(self, maximum: int = MAX_JOBS) -> None:

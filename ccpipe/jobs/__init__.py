@@ -5,11 +5,12 @@ which emits each start and each stop once. An ``Outbox`` keeps what was emitted 
 downstream. Both live in a ``StateStore``, so that neither a crash nor a restart changes the result.
 """
 
-from ccpipe.jobs.events import is_complete, is_stop_of, message
-from ccpipe.jobs.job import PENDING, REQUEUED, RUNNING, Job, JobNode, is_final
+from ccpipe.jobs.events import function_of, is_complete, is_stop_of, message, read_event
+from ccpipe.jobs.job import PENDING, REQUEUED, RUNNING, Job, JobNode, JobUsage, RunKey, is_final
 from ccpipe.jobs.lifecycle import REUSED, JobEvent, Lifecycle
 from ccpipe.jobs.outbox import Outbox
-from ccpipe.jobs.reported import JobReport, ReportedJobs, RunKey
+from ccpipe.jobs.records import Jobs
+from ccpipe.jobs.reported import JobReport, ReportedJobs
 
 __all__ = [
     "PENDING",
@@ -20,12 +21,16 @@ __all__ = [
     "JobEvent",
     "JobNode",
     "JobReport",
+    "JobUsage",
+    "Jobs",
     "Lifecycle",
     "Outbox",
     "ReportedJobs",
     "RunKey",
+    "function_of",
     "is_complete",
     "is_final",
     "is_stop_of",
     "message",
+    "read_event",
 ]

@@ -1,18 +1,21 @@
-"""Starts and stops of jobs as ClusterCockpit's events.
+"""Starts and stops of jobs as ClusterCockpit's events, written and read.
 
 Source: cc-backend's ``internal/api/nats.go``; ClusterCockpit specification, *Events*.
 """
 
+import contextlib
 import json
 import re
+from typing import Annotated, Any
 
 import msgspec
 
+from ccpipe.errors import DataError
 from ccpipe.formats.clustercockpit import JobTag, Resource, StartJob, StopJob
 from ccpipe.formats.lineprotocol.builder import valid_tag
-from ccpipe.jobs.job import Job
+from ccpipe.jobs.job import RUNNING, Job, JobNode
 from ccpipe.jobs.lifecycle import Function
-from ccpipe.message import Message, event
+from ccpipe.message import Kind, Message, event
 
 SECOND = 10**9
 
@@ -55,14 +58,11 @@ def message(
 
 def start_job(job: Job) -> StartJob:
     """Return the payload of a start; it contains the state if its stop follows directly."""
-    numbers = {
-        "arrayTaskId": job.array_task,
-        "hetJobId": job.het_id or None,
-        "hetJobOffset": job.het_offset,
-        "exitStatus": job.exit_code,
-    }
-    texts = {key: text for key, text in (job.metadata | job.start_metadata).items() if text}
-    metadata = {key: str(number) for key, number in numbers.items() if number is not None}
+    texts = {"jobName": job.name} | job.metadata | job.start_metadata
+    numbers = {key: getattr(job, name) for key, name in _NUMBERS.items()}
+    numbers["hetJobId"] = job.het_id or None
+    metadata = {key: text for key, text in texts.items() if text}
+    metadata |= {key: str(number) for key, number in numbers.items() if number is not None}
     return StartJob(
         jobId=job.id,
         user=job.user,
@@ -84,7 +84,7 @@ def start_job(job: Job) -> StartJob:
         submitTime=job.submit // SECOND,
         requestedMemory=job.memory,
         jobState=job.state if job.has_ended else "",
-        metaData=texts | metadata,
+        metaData=metadata,
         tags=[TAG],
     )
 
@@ -112,24 +112,124 @@ def is_stop_of(start: Message, stop: Message) -> bool:
     while the job was running has no state and is never packed with others, so that a message
     repeated after a crash is packed as before, and the broker detects the duplicate.
     """
-    functions = start.tags.get("function"), stop.tags.get("function")
-    if (start.name, stop.name, *functions) != ("job", "job", "start_job", "stop_job"):
-        return False
     try:
-        one, other = _identify(start), _identify(stop)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        functions = function_of(start), function_of(stop)
+        one, other = read_event(start), read_event(stop)
+    except DataError:
         return False
-    return one == other and one.jobState != ""
+    is_pair = functions == ("start_job", "stop_job") and one.key == other.key
+    return is_pair and one.state != RUNNING
 
 
-class _Identity(msgspec.Struct, frozen=True):
-    jobId: int  # noqa: N815 - cc-backend's keys
+def function_of(message: Message) -> Function:
+    """Return whether an event is a start or a stop; raises DataError if it is neither."""
+    if message.name != "job" or message.kind is not Kind.EVENT:
+        raise DataError(f"expected an event job, got {message.name!r}")
+    function = _FUNCTIONS.get(message.tags.get("function", ""))
+    if function is None:
+        raise DataError("expected function start_job or stop_job")
+    return function
+
+
+def read_event(message: Message) -> Job:
+    """Return the job of a start or a stop, with the message as its raw record.
+
+    The state of a start is that of its stop if the stop follows directly, else ``RUNNING``; the
+    state of a stop may be missing. A cluster that the payload does not name is that of the tags.
+
+    Raises
+    ------
+    DataError
+        if it is neither, or its payload is not cc-backend's.
+
+    """
+    function = function_of(message)
+    try:
+        found = _PAYLOAD.decode(str(message.value))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise DataError(f"not the payload of a {function}: {error}") from None
+    texts = {key: str(value) for key, value in (found.metaData or {}).items()}
+    state = found.jobState
+    return Job(
+        cluster=found.cluster or message.tags.get("cluster", ""),
+        id=found.jobId,
+        array_id=found.arrayJobId,
+        state=state or RUNNING if function == "start_job" else state,
+        name=texts.pop("jobName", ""),
+        user=found.user,
+        project=found.project,
+        partition=found.partition,
+        sub_cluster=found.subCluster,
+        submit=found.submitTime * SECOND,
+        start=found.startTime * SECOND,
+        end=found.stopTime * SECOND,
+        nodes=tuple(
+            JobNode(node.hostname, tuple(node.hwthreads or ()), tuple(node.accelerators or ()))
+            for node in found.resources or ()
+        ),
+        hwthreads=found.numHwthreads,
+        accelerators=found.numAcc,
+        memory=found.requestedMemory,
+        shared=found.shared,
+        walltime=found.walltime,
+        metadata=texts,
+        raw=message,
+        **_numbers(texts),
+    )
+
+
+def _numbers(texts: dict[str, str]) -> dict[str, Any]:
+    """Take the fields of a job out of its metadata."""
+    numbers = {}
+    for key, name in _NUMBERS.items():
+        with contextlib.suppress(ValueError):
+            numbers[name] = int(texts[key]) if key in texts else None
+            texts.pop(key, None)
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+_Time = Annotated[int, msgspec.Meta(ge=0, lt=2**63 // SECOND)]
+_Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Node(msgspec.Struct):
+    hostname: str = ""
+    hwthreads: list[int] | None = None
+    accelerators: list[str] | None = None
+
+
+class _Payload(msgspec.Struct):
+    """The fields of either event that are read; writers differ in the others."""
+
+    jobId: _Number  # noqa: N815 - cc-backend's keys, here and below
     cluster: str = ""
+    user: str = ""
+    project: str = ""
+    partition: str = ""
+    subCluster: str = ""  # noqa: N815
+    arrayJobId: _Number = 0  # noqa: N815
+    submitTime: _Time = 0  # noqa: N815
+    startTime: _Time = 0  # noqa: N815
+    stopTime: _Time = 0  # noqa: N815
     jobState: str = ""  # noqa: N815
+    numHwthreads: _Number = 0  # noqa: N815
+    numAcc: _Number = 0  # noqa: N815
+    requestedMemory: _Number = 0  # noqa: N815
+    shared: str = ""
+    walltime: _Number = 0
+    resources: list[_Node] | None = None
+    metaData: dict[str, Any] | None = None  # noqa: N815
 
 
-def _identify(reported: Message) -> _Identity:
-    return msgspec.json.decode(str(reported.value), type=_Identity)
+_PAYLOAD = msgspec.json.Decoder(_Payload, strict=False)
+_FUNCTIONS: dict[str, Function] = {"start_job": "start_job", "stop_job": "stop_job"}
+_NUMBERS = {
+    "arrayTaskId": "array_task",
+    "hetJobId": "het_id",
+    "hetJobOffset": "het_offset",
+    "exitStatus": "exit_code",
+}
+"""Numbers that a start has in its metadata."""
 
 
 def _encode(reported: StartJob | StopJob) -> str:

@@ -1,4 +1,6 @@
-"""A job as described by any scheduler."""
+"""A job of any scheduler."""
+
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,15 +25,45 @@ class JobNode(msgspec.Struct, frozen=True, omit_defaults=True):
     """MB."""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job as described by one or several records; a default value means unknown.
+class JobUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job or a step has used; 0 means unknown."""
 
-    Times are nanoseconds since the epoch.
+    wallclock: float = 0
+    """Seconds."""
+    cpu: float = 0
+    """Seconds of processor time, all tasks."""
+    user: float = 0
+    system: float = 0
+    max_rss: float = 0
+    """Bytes."""
+    max_vmem: float = 0
+    """Bytes."""
+    memory: float = 0
+    """GiB·s."""
+    io: float = 0
+    """GiB read and written."""
+
+
+class RunKey(NamedTuple):
+    """What identifies a run of a job in events of ClusterCockpit."""
+
+    cluster: str
+    id: int
+    start: int
+    """Nanoseconds since the epoch; 0 if a stop does not contain it."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run of a job of any scheduler, as one or several records describe it.
+
+    A default value means unknown. Times are nanoseconds since the epoch.
     """
 
     cluster: str
     id: int
     """Unique in its cluster. Array tasks and components of heterogeneous jobs have their own."""
+    step: str = ""
+    """The step or task of the job that the record is about; empty for the job itself."""
     run: int = 0
     """Number of times the job was requeued before, if the scheduler counts them."""
     array_id: int = 0
@@ -43,6 +75,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str = ""
     """``PENDING``, ``RUNNING`` (also while suspended), ``REQUEUED`` where only a run ended, or how
     the job ended: one of ``STATES``."""
+    name: str = ""
     user: str = ""
     project: str = ""
     """Project or account that is billed."""
@@ -69,11 +102,19 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Further information for users."""
     start_metadata: dict[str, str] = {}
     """More of it, such as the batch script, that is forgotten once the start was emitted."""
+    usage: JobUsage | None = None
+    raw: object = None
+    """The record that it was read from, for whoever needs more of it; never stored."""
 
     @property
     def key(self) -> tuple[str, int]:
         """Cluster and id, which identify the job."""
         return self.cluster, self.id
+
+    @property
+    def run_key(self) -> RunKey:
+        """Cluster, id and start, which identify the run."""
+        return RunKey(self.cluster, self.id, self.start)
 
     @property
     def has_ended(self) -> bool:

@@ -128,6 +128,8 @@ class Lifecycle:
 
     def add(self, job: Job, time: int) -> None:
         """Process a record created at `time`, in nanoseconds since the epoch."""
+        if job.raw is not None:
+            job = msgspec.structs.replace(job, raw=None)
         key = job.key
         known = self._open(key)
         ended = self._ended.get(key)

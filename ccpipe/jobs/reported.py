@@ -9,24 +9,14 @@ from collections.abc import Container, Iterator
 
 import msgspec
 
-from ccpipe.errors import DataError
+from ccpipe.jobs.events import function_of, read_event
+from ccpipe.jobs.job import RunKey
 from ccpipe.jobs.lifecycle import MAX_JOBS, Function
-from ccpipe.message import Kind, Message
+from ccpipe.message import Message
 from ccpipe.pipeline.state import StateStore
 
 MAX_ENDED = 10_000
 """Maximum number of jobs that ended of which the stop is kept; the oldest are dropped."""
-
-_FUNCTIONS: dict[str, Function] = {"start_job": "start_job", "stop_job": "stop_job"}
-
-
-class RunKey(msgspec.Struct, frozen=True):
-    """What identifies a run of a job."""
-
-    jobId: int  # noqa: N815 - cc-backend's keys
-    cluster: str = ""
-    startTime: int = 0  # noqa: N815
-    """Seconds since the epoch; 0 if a stop does not contain it."""
 
 
 class JobReport(msgspec.Struct, frozen=True):
@@ -40,16 +30,7 @@ class JobReport(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, message: Message) -> "JobReport":
         """Return an event as a report; raises DataError if it is not a start or a stop."""
-        function = _FUNCTIONS.get(message.tags.get("function", ""))
-        if function is None:
-            raise DataError("expected function start_job or stop_job")
-        if message.name != "job" or message.kind is not Kind.EVENT:
-            raise DataError(f"expected an event job, got {message.name!r}")
-        try:
-            key = msgspec.json.decode(str(message.value), type=RunKey)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            raise DataError(f"not the payload of a {function}: {error}") from None
-        return cls(function, key, str(message.value))
+        return cls(function_of(message), read_event(message).run_key, str(message.value))
 
 
 class ReportedJobs:
@@ -63,10 +44,10 @@ class ReportedJobs:
 
     def add(self, report: JobReport) -> None:
         """Record what the store has confirmed."""
-        key = _job(report.key)
+        key = report.key[:2]
         if report.function == "stop_job":
             started = self._running.get(key)
-            if started and report.key.startTime in (0, started.key.startTime):
+            if started and report.key.start in (0, started.key.start):
                 self._running.pop(key)
                 # with the start that the stop may lack
                 report = msgspec.structs.replace(report, key=started.key)
@@ -76,14 +57,10 @@ class ReportedJobs:
 
     def start_of(self, key: RunKey) -> JobReport | None:
         """Return the start of a job of which no stop was reported."""
-        started = self._running.get(_job(key))
-        return started if started and key.startTime in (0, started.key.startTime) else None
+        started = self._running.get(key[:2])
+        return started if started and key.start in (0, started.key.start) else None
 
     def differences(self, running: Container[RunKey]) -> Iterator[JobReport]:
         """Yield what must be reported again to a store that shows these jobs as running."""
         yield from [start for _, start in self._running.items() if start.key not in running]
         yield from [stop for _, stop in self._ended.items() if stop.key in running]
-
-
-def _job(key: RunKey) -> tuple[str, int]:
-    return key.cluster, key.jobId

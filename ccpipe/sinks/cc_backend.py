@@ -44,6 +44,7 @@ PAGE_JOBS = 1000
 """Jobs per page of cc-backend's list."""
 PAGE_BYTES = 256 * 2**20
 """Maximum size of a page."""
+SECOND = 10**9
 RETRY_SECONDS = 60.0
 """Time after which a failed comparison is repeated."""
 CONFIRM_SECONDS = 30.0
@@ -257,10 +258,10 @@ class CcBackendSink(HttpSink):
         missing = {}
         for number, report in jobs.items():
             start = self._reported.start_of(report.key)
-            key = start.key if start and not report.key.startTime else report.key
-            second = f"{key.startTime}-{key.startTime}"
+            key = start.key if start and not report.key.start else report.key
+            second = f"{key.start // SECOND}-{key.start // SECOND}"
             shown = await self._list({"cluster": key.cluster, "start-time": second})
-            states = [job.jobState for job in shown if job.jobId == key.jobId]
+            states = [job.jobState for job in shown if job.jobId == key.id]
             if states and (report.function == "start_job" or states[0] != "running"):
                 self._reported.add(report)
             else:
@@ -276,7 +277,9 @@ class CcBackendSink(HttpSink):
         self._next_comparison = time.monotonic() + RETRY_SECONDS
         try:
             shown = await self._list({"state": "running"})
-            await self._repair({RunKey(job.jobId, job.cluster, job.startTime) for job in shown})
+            await self._repair(
+                {RunKey(job.cluster, job.jobId, job.startTime * SECOND) for job in shown}
+            )
         except (UnavailableError, RejectedError) as error:
             log.warning("comparing running jobs failed: %s", error)
         else:
@@ -349,6 +352,5 @@ def _confirms(answer: Response) -> bool:
 
 
 def _event(report: JobReport) -> Message:
-    at = report.key.startTime * 10**9
     tags = {"cluster": report.key.cluster, "type": "node"}
-    return event("job", report.function, report.payload, time=at, tags=tags)
+    return event("job", report.function, report.payload, time=report.key.start, tags=tags)

@@ -1,12 +1,17 @@
 """Starts and stops as cc-backend reads them."""
 
+import contextlib
 import json
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ccpipe.errors import DataError
 from ccpipe.formats.lineprotocol import decode, encode
-from ccpipe.jobs import RUNNING, Job, JobNode, is_complete, is_stop_of, message
+from ccpipe.jobs import RUNNING, Job, JobNode, is_complete, is_stop_of, message, read_event
+from ccpipe.message import event
 
 SECOND = 10**9
 BASE = 1_795_170_000
@@ -32,7 +37,8 @@ JOB = Job(
     shared="multi_user",
     walltime=60,
     exit_code=137,
-    metadata={"jobName": "burn", "empty": ""},
+    name="burn",
+    metadata={"category": "-q all.q", "empty": ""},
 )
 
 
@@ -48,8 +54,8 @@ def test_a_start_has_every_key() -> None:
         "numHwthreads": 4, "numAcc": 1, "shared": "multi_user", "walltime": 60,
         "submitTime": BASE + 90, "requestedMemory": 2000, "jobState": "timeout",
         "metaData": {
-            "jobName": "burn", "arrayTaskId": "0", "hetJobId": "6", "hetJobOffset": "0",
-            "exitStatus": "137",
+            "jobName": "burn", "category": "-q all.q", "arrayTaskId": "0", "hetJobId": "6",
+            "hetJobOffset": "0", "exitStatus": "137",
         },
         "tags": [{"type": "source", "name": "ccpipe", "scope": "admin"}],
     }  # fmt: skip
@@ -127,3 +133,37 @@ def test_what_is_no_job_event_belongs_to_nothing() -> None:
     broken = msgspec.structs.replace(stop, value="{")
     assert not is_stop_of(start, broken)
     assert not is_stop_of(start, msgspec.structs.replace(stop, name="jobs"))
+
+
+def test_reader_returns_the_job_that_was_written() -> None:
+    """All that a start and a stop hold; the event is the raw record."""
+    start, stop = message("start_job", JOB), message("stop_job", JOB)
+    written = msgspec.structs.replace(
+        JOB, end=0, hwthreads=4, requested_hwthreads=0, metadata={"category": "-q all.q"}, raw=start
+    )
+    assert read_event(start) == written
+    assert read_event(stop) == Job(
+        cluster="fox", id=7, start=JOB.start, end=JOB.end, state="timeout", raw=stop
+    )
+    running = message("start_job", msgspec.structs.replace(JOB, state=RUNNING, end=0))
+    assert read_event(running).state == RUNNING
+
+
+def test_reader_accepts_what_other_writers_leave_out_or_write_as_text() -> None:
+    """Numbers in quotes; no cluster beside that of the tags; metadata that are not texts."""
+    payload = '{"jobId": "7", "startTime": "5", "metaData": {"exitStatus": "x", "n": 1}}'
+    found = read_event(event("job", "start_job", payload, time=0, tags={"cluster": "fox"}))
+    assert (found.key, found.start, found.exit_code) == (("fox", 7), 5 * SECOND, None)
+    assert found.metadata == {"exitStatus": "x", "n": "1"}
+
+
+@given(
+    st.text()
+    | st.from_regex(r'\{"jobId": ?-?[0-9]{1,20}(, ?"startTime": ?-?[0-9]{1,20}(\.5)?)?\}'),
+    st.sampled_from(["start_job", "stop_job", "hold_job", ""]),
+)
+def test_reader_returns_a_job_or_an_error_for_any_payload(payload: str, function: str) -> None:
+    """Its numbers fit in 64 bits, as does its start in nanoseconds."""
+    with contextlib.suppress(DataError):
+        found = read_event(event("job", function, payload, time=0, tags={}))
+        assert msgspec.msgpack.encode(found.run_key)

@@ -23,7 +23,7 @@ def report(function: str, number: int, start: int = 100) -> JobReport:
 
 def key(number: int, start: int = 100) -> RunKey:
     """Return what identifies a run."""
-    return RunKey(number, "fox", start)
+    return RunKey("fox", number, start * 10**9)
 
 
 @pytest.mark.parametrize("start", [100, 0])

@@ -87,6 +87,7 @@ def finished_job(job: JobRecords, mapping: Mapping) -> Job:
         array_id=last.job_number if last.task_number else 0,
         array_task=last.task_number or None,
         state=state_of(last),
+        name=last.job_name,
         user=last.owner,
         project=mapping.project_of(last),
         partition=last.qname,
@@ -113,6 +114,7 @@ def running_job(job: RunningJob, mapping: Mapping) -> Job:
         array_id=job.job_number if job.task_number else 0,
         array_task=job.task_number or None,
         state=RUNNING,
+        name=job.name,
         user=job.owner,
         partition=job.queue,
         sub_cluster=mapping.sub_cluster,
@@ -120,7 +122,6 @@ def running_job(job: RunningJob, mapping: Mapping) -> Job:
         nodes=mapping.nodes(job.hosts),
         hwthreads=job.slots * mapping.threads_per_slot,
         shared=mapping.shared,
-        metadata={"jobName": job.name},
     )
 
 
@@ -136,6 +137,7 @@ def logged_job(log: JobLog, start: int, mapping: Mapping) -> Job:
         array_id=log.job_number if log.task_number else 0,
         array_task=log.task_number or None,
         state=RUNNING,
+        name=log.job_name,
         user=log.owner,
         project=mapping.project_of(log),
         sub_cluster=mapping.sub_cluster,
@@ -144,7 +146,6 @@ def logged_job(log: JobLog, start: int, mapping: Mapping) -> Job:
         nodes=(JobNode(mapping.start_node),),
         shared=mapping.shared,
         metadata={
-            "jobName": log.job_name,
             "account": log.account,
             "department": log.department,
             "group": log.group,
@@ -172,7 +173,6 @@ def _metadata(job: JobRecords, mapping: Mapping) -> dict[str, str]:
     """Return metadata that is not in other keys of the event."""
     last = job.last
     return {
-        "jobName": last.job_name,
         "account": last.account,
         "department": last.department,
         "group": last.group,

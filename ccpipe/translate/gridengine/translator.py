@@ -16,7 +16,7 @@ from ccpipe.config import Duration, Site
 from ccpipe.errors import DataError
 from ccpipe.formats.gridengine.event import from_event, is_event
 from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.jobs import RUNNING, Job, Lifecycle, Outbox
+from ccpipe.jobs import RUNNING, Job, Lifecycle, Outbox, function_of, read_event
 from ccpipe.jobs import message as job_message
 from ccpipe.message import Message
 from ccpipe.pipeline import Translator
@@ -250,21 +250,10 @@ class AccountingJobs(Translator):
 
     def _note_start(self, message: Message) -> None:
         """Remember a start that another source sent; ours, which come back, change nothing."""
-        if message.tags.get("function") != "start_job":
-            return
         try:
-            start = msgspec.json.decode(str(message.value), type=_Start)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            job = read_event(message)
+        except DataError:
             return  # whoever is to store it reports it
-        if start.cluster == self.mapping.cluster:
-            at = start.startTime * SECOND
-            job = Job(cluster=start.cluster, id=start.jobId, state=RUNNING, start=at)
-            self._lifecycle.note_start(job, at)
-
-
-class _Start(msgspec.Struct, frozen=True):
-    """What identifies the job of a ``start_job``."""
-
-    jobId: int  # noqa: N815 - cc-backend's key
-    cluster: str
-    startTime: int  # noqa: N815
+        if job.cluster == self.mapping.cluster and function_of(message) == "start_job":
+            start = Job(cluster=job.cluster, id=job.id, state=RUNNING, start=job.start)
+            self._lifecycle.note_start(start, job.start)

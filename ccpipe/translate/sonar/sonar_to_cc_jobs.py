@@ -54,6 +54,7 @@ def job_of(
         het_id=record.het_job_id,
         het_offset=number.het_offset,
         state=_state(record),
+        name=record.job_name,
         user=record.user_name,
         project=record.account,
         partition=record.partition,
@@ -188,7 +189,6 @@ def uses_of(jobs: Iterable[Job]) -> dict[str, NodeUse]:
 def _metadata(record: SlurmJob) -> dict[str, str]:
     """Return what no key of the event holds, without what is empty."""
     texts = {
-        "jobName": record.job_name,
         "reservation": record.reservation,
         "distribution": record.distribution,
         "requestedCpus": str(record.requested_cpus or ""),

@@ -1,0 +1,73 @@
+"""``Jobs``: the records of a scheduler, as they travel through a pipe."""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import ClassVar, Self, SupportsIndex, overload
+
+import msgspec
+
+from ccpipe.jobs.job import Job
+from ccpipe.pipeline.interfaces import Rejected
+
+ESTIMATED_SIZE = 1024
+"""Bytes counted for a job with its raw record, if the size of its payload is unknown."""
+
+
+class Jobs(list[Job]):
+    """Jobs, with what could not be read beside them.
+
+    Parameters
+    ----------
+    jobs
+        In the order of their records.
+    rejected
+        The pieces of their payload that could not be read.
+    size
+        Bytes of the payload; None if they were not read from one.
+
+    """
+
+    name: ClassVar[str] = "jobs"
+    subjects: ClassVar[Sequence[str]] = ("events",)
+
+    def __init__(
+        self,
+        jobs: Iterable[Job] = (),
+        *,
+        rejected: Sequence[Rejected] = (),
+        size: int | None = None,
+    ) -> None:
+        super().__init__(jobs)
+        self.rejected = rejected
+        self.size = ESTIMATED_SIZE * len(self) if size is None else size
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Job: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Jobs": ...
+    def __getitem__(self, index: SupportsIndex | slice) -> "Job | Jobs":
+        found = super().__getitem__(index)
+        return Jobs(found) if isinstance(found, list) else found
+
+    @classmethod
+    def of(cls, records: Iterable[Job]) -> Self:
+        """Return ``Jobs`` unchanged, any other jobs as ``Jobs``."""
+        return records if isinstance(records, cls) else cls(records)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Sequence[Job]]) -> Self:
+        """Concatenate jobs in order."""
+        jobs = [cls.of(part) for part in parts]
+        return cls(
+            chain.from_iterable(jobs),
+            rejected=[bad for part in jobs for bad in part.rejected],
+            size=sum(part.size for part in jobs),
+        )
+
+    def original(self, index: int) -> bytes:
+        """Return a job's raw record as JSON, or the job without one; ``repr`` where JSON cannot."""
+        job = self[index]
+        try:
+            return msgspec.json.encode(job if job.raw is None else job.raw)
+        except (TypeError, ValueError):
+            return repr(job).encode(errors="backslashreplace")

@@ -7,7 +7,7 @@ downstream. Both live in a ``StateStore``, so that neither a crash nor a restart
 
 from ccpipe.jobs.events import function_of, is_complete, is_stop_of, message, read_event
 from ccpipe.jobs.job import PENDING, REQUEUED, RUNNING, Job, JobNode, JobUsage, RunKey, is_final
-from ccpipe.jobs.lifecycle import REUSED, JobEvent, Lifecycle
+from ccpipe.jobs.lifecycle import JobEvent, Lifecycle, is_same_job
 from ccpipe.jobs.outbox import Outbox
 from ccpipe.jobs.records import Jobs
 from ccpipe.jobs.reported import JobReport, ReportedJobs
@@ -15,7 +15,6 @@ from ccpipe.jobs.reported import JobReport, ReportedJobs
 __all__ = [
     "PENDING",
     "REQUEUED",
-    "REUSED",
     "RUNNING",
     "Job",
     "JobEvent",
@@ -30,6 +29,7 @@ __all__ = [
     "function_of",
     "is_complete",
     "is_final",
+    "is_same_job",
     "is_stop_of",
     "message",
     "read_event",

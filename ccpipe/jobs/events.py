@@ -18,6 +18,7 @@ from ccpipe.jobs.lifecycle import Function
 from ccpipe.message import Kind, Message, event
 
 SECOND = 10**9
+MEGABYTE = 10**6
 
 TAG = JobTag("source", "ccpipe", "admin")
 """The tag of every start.
@@ -82,7 +83,7 @@ def start_job(job: Job) -> StartJob:
         shared=job.shared,
         walltime=job.walltime,
         submitTime=job.submit // SECOND,
-        requestedMemory=job.memory,
+        requestedMemory=job.memory // MEGABYTE,
         jobState=job.state if job.has_ended else "",
         metaData=metadata,
         tags=[TAG],
@@ -169,7 +170,7 @@ def read_event(message: Message) -> Job:
         ),
         hwthreads=found.numHwthreads,
         accelerators=found.numAcc,
-        memory=found.requestedMemory,
+        memory=found.requestedMemory * MEGABYTE,
         shared=found.shared,
         walltime=found.walltime,
         metadata=texts,

@@ -28,13 +28,13 @@ class JobNode(msgspec.Struct, frozen=True, omit_defaults=True):
 class JobUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a job or a step has used; 0 means unknown."""
 
-    wallclock: float = 0
+    wallclock: int | float = 0
     """Seconds."""
     cpu: float = 0
     """Seconds of processor time, all tasks."""
     user: float = 0
     system: float = 0
-    max_rss: float = 0
+    max_rss: int | float = 0
     """Bytes."""
     max_vmem: float = 0
     """Bytes."""
@@ -75,6 +75,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str = ""
     """``PENDING``, ``RUNNING`` (also while suspended), ``REQUEUED`` where only a run ended, or how
     the job ended: one of ``STATES``."""
+    outcome: str = ""
+    """How it ended, in the words of its scheduler."""
+    runs_again: bool = False
+    """Whether only this run has ended, after which the scheduler may run the job again."""
     name: str = ""
     user: str = ""
     project: str = ""
@@ -91,7 +95,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     requested_hwthreads: int = 0
     accelerators: int = 0
     memory: int = 0
-    """Requested, in MB."""
+    """Requested, in bytes."""
     shared: str = ""
     """Whether its nodes are shared: ``none``, ``single_user`` or ``multi_user``."""
     walltime: int = 0

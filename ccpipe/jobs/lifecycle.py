@@ -298,6 +298,11 @@ def _never_reported(job: Job) -> str:
     return "name no nodes" if job.state == "completed" and not job.nodes else ""
 
 
+def is_same_job(one: int, other: int) -> bool:
+    """Return whether two submissions of an id can be of one job; an unknown one, 0, can."""
+    return not one or not other or abs(one - other) <= REUSED
+
+
 def _precedes(job: Job, known: _Open) -> bool:
     """Return whether a record describes a run that ended before the known one started."""
     return 0 < job.start < known.start and 0 < job.end <= known.start
@@ -309,7 +314,7 @@ def _is_other_job(job: Job, known: _Open) -> bool:
     if not known.start:
         return before.has_ended and max(job.start, job.submit) > before.end
     is_later = job.state != PENDING and job.start > known.start
-    return is_later and bool(before.submit) and job.submit - before.submit > REUSED
+    return is_later and not is_same_job(before.submit, job.submit)
 
 
 def _merged(known: _Open, job: Job, time: int) -> Job:

@@ -9,8 +9,8 @@ import msgspec
 from ccpipe.jobs.job import Job
 from ccpipe.pipeline.interfaces import Rejected
 
-ESTIMATED_SIZE = 1024
-"""Bytes counted for a job with its raw record, if the size of its payload is unknown."""
+_JOB_SIZE = 2048
+"""Approximate size of a job in memory, with its raw record."""
 
 
 class Jobs(list[Job]):
@@ -22,8 +22,8 @@ class Jobs(list[Job]):
         In the order of their records.
     rejected
         The pieces of their payload that could not be read.
-    size
-        Bytes of the payload; None if they were not read from one.
+    payload_size
+        Its size in bytes.
 
     """
 
@@ -35,11 +35,11 @@ class Jobs(list[Job]):
         jobs: Iterable[Job] = (),
         *,
         rejected: Sequence[Rejected] = (),
-        size: int | None = None,
+        payload_size: int = 0,
     ) -> None:
         super().__init__(jobs)
         self.rejected = rejected
-        self.size = ESTIMATED_SIZE * len(self) if size is None else size
+        self.payload_size = payload_size
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Job: ...
@@ -61,8 +61,13 @@ class Jobs(list[Job]):
         return cls(
             chain.from_iterable(jobs),
             rejected=[bad for part in jobs for bad in part.rejected],
-            size=sum(part.size for part in jobs),
+            payload_size=sum(part.payload_size for part in jobs),
         )
+
+    @property
+    def size(self) -> int:
+        """Approximate size of the jobs in memory, in bytes."""
+        return self.payload_size + _JOB_SIZE * len(self)
 
     def original(self, index: int) -> bytes:
         """Return a job's raw record as JSON, or the job without one; ``repr`` where JSON cannot."""

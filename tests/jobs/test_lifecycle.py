@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpipe.jobs import PENDING, REQUEUED, REUSED, RUNNING, Job, JobNode, Lifecycle
+from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode, Lifecycle
+from ccpipe.jobs.lifecycle import REUSED
 from ccpipe.pipeline.state import StateStore
 
 SECOND = 10**9

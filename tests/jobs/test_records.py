@@ -9,12 +9,14 @@ BAD = RejectedAccountingLine(3, 40, "not a record", b"x")
 
 
 def test_jobs_are_taken_and_concatenated_with_what_was_rejected() -> None:
-    """The size is that of the payloads, where it is known."""
-    one = Jobs([Job(cluster="fox", id=7), Job(cluster="fox", id=8)], rejected=[BAD], size=100)
+    """The size is that of the payloads, and of the jobs."""
+    one = Jobs(
+        [Job(cluster="fox", id=7), Job(cluster="fox", id=8)], rejected=[BAD], payload_size=100
+    )
     other = Jobs.of(iter([Job(cluster="fox", id=9)]))
     both = Jobs.concat([one, other])
     assert [job.id for job in both] == [7, 8, 9]
-    assert (both.rejected, both.size) == ([BAD], 100 + other.size)
+    assert (both.rejected, both.size) == ([BAD], 100 + 3 * other.size)
     assert Jobs.of(one) is one
     assert isinstance(both[1:], Jobs)
 

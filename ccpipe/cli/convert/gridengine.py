@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from ccpipe.formats.files import ReadableStream
 from ccpipe.formats.gridengine import read_stream
 from ccpipe.terminal import printable
-from ccpipe.translate.gridengine.events import Mapping
 from ccpipe.translate.gridengine.export import Format, open_writer, write_records
+from ccpipe.translate.gridengine.jobs import Mapping
 
 
 class FromGridEngine:

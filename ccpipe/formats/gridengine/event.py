@@ -1,8 +1,8 @@
-"""An accounting record as an event of the line protocol, for the bus.
+"""Accounting records and ``job_log`` lines as events of the line protocol, for the bus.
 
-The payload is the record as OCS writes it in JSON lines, with the additional key ``origin``: where
-it was read. No two records have the same origin, so no two events are equal, and a broker that
-deduplicates by content stores each once.
+The payload is the record as OCS writes it in JSON lines, or the fields of the line, with the
+additional key ``origin``: where it was read. No two have the same origin, so no two events are
+equal, and a broker that deduplicates by content stores each once.
 """
 
 from urllib.parse import quote
@@ -11,27 +11,39 @@ import msgspec
 
 from ccpipe.errors import DataError
 from ccpipe.formats.gridengine.jsonl import parse_jsonl
-from ccpipe.formats.gridengine.record import Accounting, Origin
+from ccpipe.formats.gridengine.record import Accounting, Origin, clean
+from ccpipe.formats.gridengine.reporting import JobLog
 from ccpipe.formats.gridengine.writer import encode_jsonl
 from ccpipe.message import Message, event
 
-NAME, FUNCTION = "accounting", "record"
-"""Class and function of such an event."""
+NAME = "accounting"
+"""Class of such an event."""
+RECORD, JOB_LOG = "record", "job_log"
+"""Its function."""
 
 
-def to_event(record: Accounting, *, cluster: str, hostname: str = "") -> Message:
-    """Return a record as an event; `hostname` is used for jobs that never ran.
+def to_event(record: Accounting | JobLog, *, cluster: str, hostname: str = "") -> Message:
+    """Return a record or line as an event; `hostname` is used for jobs that never ran.
 
-    Its time is the record's end, else the latest known time, else none.
+    The time is the end of a record, else its latest known time, else none.
     """
-    extra = {**record.extra, "origin": msgspec.to_builtins(record.origin)}
-    payload = encode_jsonl(msgspec.structs.replace(record, extra=extra))
-    times = (record.end_time, record.reported, record.start_time, record.submission_time)
-    host = tag(record.hostname or hostname)
-    tags = {"cluster": cluster, **({"hostname": host} if host else {}), "type": "node"}
-    text = payload.decode("utf-8", "replace").rstrip("\n")
-    timestamp = next((time for time in times if time), None)
-    return msgspec.structs.replace(event(NAME, FUNCTION, text, time=0, tags=tags), time=timestamp)
+    time: int | None
+    if isinstance(record, JobLog):
+        function, time, host = JOB_LOG, record.time, clean(record.host)
+        texts = {
+            key: clean(value) if isinstance(value, str) else value
+            for key, value in msgspec.structs.asdict(record).items()
+        }
+        payload = msgspec.json.encode(texts).decode()
+    else:
+        function, host = RECORD, record.hostname or hostname
+        extra = {**record.extra, "origin": msgspec.to_builtins(record.origin)}
+        line = encode_jsonl(msgspec.structs.replace(record, extra=extra))
+        payload = line.decode("utf-8", "replace").rstrip("\n")
+        times = (record.end_time, record.reported, record.start_time, record.submission_time)
+        time = next((each for each in times if each), None)
+    tags = {"cluster": cluster, **({"hostname": tag(host)} if host else {}), "type": "node"}
+    return msgspec.structs.replace(event(NAME, function, payload, time=0, tags=tags), time=time)
 
 
 def tag(text: str) -> str:
@@ -43,22 +55,24 @@ def tag(text: str) -> str:
 
 def is_event(message: Message) -> bool:
     """Return whether a message is such an event."""
-    return (
-        message.name == NAME
-        and message.field == "event"
-        and message.tags.get("function") == FUNCTION
-    )
+    is_accounting = message.name == NAME and message.field == "event"
+    return is_accounting and message.tags.get("function") in (RECORD, JOB_LOG)
 
 
-def from_event(message: Message) -> Accounting:
-    """Return the record of such an event.
+def from_event(message: Message) -> Accounting | JobLog:
+    """Return the record or line of such an event.
 
     Raises
     ------
     DataError
-        if its payload is not a record.
+        if its payload is neither.
 
     """
+    if message.tags.get("function") == JOB_LOG:
+        try:
+            return msgspec.json.decode(str(message.value), type=JobLog)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise DataError(f"an event without a job_log line: {error}") from None
     record = parse_jsonl(str(message.value).encode("utf-8", "surrogatepass"))
     if record is None:
         raise DataError("an event of class accounting without a record")

@@ -1,6 +1,7 @@
 """``Accounting``: one accounting record in fixed units, whichever program wrote it."""
 
 import enum
+import re
 from typing import Annotated, Any
 
 import msgspec
@@ -156,3 +157,11 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def is_intermediate(self) -> bool:
         """Whether the job still runs: usage since midnight, from the reporting file."""
         return self.exit_status == -1
+
+
+def clean(text: str) -> str:
+    """Replace bytes that are not UTF-8 with U+FFFD, which JSON requires."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")

@@ -10,9 +10,12 @@ import msgspec
 
 from ccpipe.errors import DataError
 from ccpipe.formats.gridengine.classic import none
+from ccpipe.formats.gridengine.reader import RejectedAccountingLine, split_lines
+from ccpipe.formats.gridengine.record import NOWHERE, Origin
 
 STARTED = frozenset({"sent", "delivered"})
 """Events with which a job or task is given to a host. ``delivered`` is often missing."""
+DELETED = "deleted"
 
 
 class JobLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +42,7 @@ class JobLog(msgspec.Struct, frozen=True, kw_only=True):
     department: str
     account: str
     message: str
+    origin: Origin = NOWHERE
 
     @property
     def is_start(self) -> bool:
@@ -90,3 +94,24 @@ def parse_job_log(line: bytes) -> JobLog | None:
         account=account,
         message=message,
     )
+
+
+def read_job_log(
+    payload: bytes, *, file: str, offset: int, line: int
+) -> tuple[list[JobLog], list[RejectedAccountingLine]]:
+    """Read the starts and deletions in a payload; accounting records report the rest better.
+
+    The payload begins at `offset` of a file with its line `line`.
+    """
+    found: list[JobLog] = []
+    rejected: list[RejectedAccountingLine] = []
+    for number, text in enumerate(split_lines(payload), line):
+        try:
+            log = parse_job_log(text)
+        except DataError as error:
+            rejected.append(RejectedAccountingLine(number, offset, str(error), text))
+        else:
+            if log is not None and (log.is_start or log.event == DELETED):
+                found.append(msgspec.structs.replace(log, origin=Origin(file, offset, number)))
+        offset += len(text) + 1
+    return found, rejected

@@ -4,7 +4,6 @@ For cells that write no ``job_log``, and for the hosts of parallel jobs, which n
 while they run.
 """
 
-from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
 from xml.etree import ElementTree as ET
 
@@ -34,21 +33,6 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     role: str = ""
     """``MASTER`` or ``SLAVE``; empty without ``-g t``."""
     slots: int = 1
-
-
-class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job or array task that runs, with all its hosts."""
-
-    job_number: int
-    task_number: int
-    name: str
-    owner: str
-    queue: str
-    """That of the master."""
-    hosts: tuple[str, ...]
-    """The master's first."""
-    slots: int
-    start_time: int
 
 
 def read_shares(payload: bytes, *, zone: tzinfo | None = None) -> list[Share]:
@@ -120,35 +104,6 @@ def _of_qhost(tree: ET.Element) -> list[Share]:
                 )
             )
     return shares
-
-
-def running_jobs(shares: Iterable[Share]) -> list[RunningJob]:
-    """Put the shares of each running job together.
-
-    With ``-g t`` and in qhost a parallel job has one MASTER share, which only names its host, and
-    a SLAVE share for the slots of each host. A job without SLAVE is where its MASTER is.
-    """
-    groups: dict[tuple[int, int], list[Share]] = {}
-    for share in shares:
-        if share.is_running and share.start_time is not None and share.hostname:
-            groups.setdefault((share.job_number, share.task_number), []).append(share)
-    return [_running(group) for group in groups.values()]
-
-
-def _running(group: list[Share]) -> RunningJob:
-    group = sorted(group, key=lambda share: share.role == "SLAVE")
-    first = group[0]
-    slaves = [share for share in group if share.role == "SLAVE"]
-    return RunningJob(
-        job_number=first.job_number,
-        task_number=first.task_number,
-        name=first.name,
-        owner=first.owner,
-        queue=first.queue,
-        hosts=tuple(dict.fromkeys(share.hostname for share in group)),
-        slots=sum(share.slots for share in slaves or group),
-        start_time=min(share.start_time or 0 for share in group),
-    )
 
 
 def parse_xml(payload: bytes) -> ET.Element:

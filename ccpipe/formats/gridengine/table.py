@@ -1,13 +1,12 @@
 """Accounting records as an Arrow table."""
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ccpipe.errors import MissingExtra
 from ccpipe.formats.gridengine.classic import RUSAGE
-from ccpipe.formats.gridengine.record import Accounting, Amount
+from ccpipe.formats.gridengine.record import Accounting, Amount, clean
 
 try:
     import pyarrow as pa
@@ -95,9 +94,4 @@ _JSON: dict[str, Callable[[Accounting], str | None]] = {
 
 def _text(text: str | None) -> str | None:
     """Replace bytes that are not UTF-8, which Arrow's strings cannot hold, by U+FFFD."""
-    if text is None or text.isascii():
-        return text
-    return _SURROGATE.sub("\ufffd", text)
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
+    return text if text is None or text.isascii() else clean(text)

@@ -1,18 +1,17 @@
-"""Follows Grid Engine's accounting files: each record becomes one event.
+"""Follows Grid Engine's accounting files: each record is a job, or a run or PE task of one.
 
-So does each start or deletion in the reporting file, if that is followed too.
+So is each start or deletion in the reporting file, if that is followed too.
 
-At least once: the checkpoint moves only after the broker's acknowledgement. Exactly once: a record
-that is read again after a crash makes an identical event, which contains its origin (the file's id
-and the offset). Publish one event per message (``lines = 1`` of the sink ``nats``), so that each
-has its own message id.
+At least once: the checkpoint moves only after everything made of a record is acknowledged. Exactly
+once: a record has its origin (the file's id and the offset), by which one that is read again after
+a crash is recognised.
 """
 
 import asyncio
 import fcntl
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import IO, Literal, Self
 
@@ -21,14 +20,13 @@ import msgspec
 from ccpipe.config import Duration, Interval, Site, make_folder_of
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.gridengine import Accounting, read
-from ccpipe.formats.gridengine.event import to_event
 from ccpipe.formats.gridengine.reader import RejectedAccountingLine
-from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.message import Message
+from ccpipe.formats.gridengine.reporting import JobLog, read_job_log
+from ccpipe.jobs import Jobs
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.sources.follow import Chunk, FileProgress, Follower
 from ccpipe.sources.synced_file import replace_content
-from ccpipe.translate.gridengine import job_log
+from ccpipe.translate.gridengine.jobs import job_of
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +37,7 @@ class AccountingFile(Source):
     Only one process at a time may use a checkpoint.
     """
 
-    gives = Messages
+    gives = Jobs
 
     def __init__(
         self,
@@ -171,30 +169,30 @@ class AccountingFile(Source):
         for path in sorted(self._followers, key=lambda path: self._reached.get(path, 0)):
             if chunk := await asyncio.to_thread(self._followers[path].step):
                 batch = self._batch(path, chunk)
-                times = (message.time for message in batch.records if message.time)
-                self._reached[path] = max(times, default=self._reached.get(path, 0))
+                times = (job.end or job.start or job.submit for job in batch.records)
+                self._reached[path] = max(times, default=0) or self._reached.get(path, 0)
                 return batch
         return None
 
     def _batch(self, path: str, chunk: Chunk) -> Batch:
-        events, rejected = list[Message](), list[RejectedAccountingLine]()
+        found, rejected = list[Accounting | JobLog](), list[RejectedAccountingLine]()
         payload, file = chunk.payload, chunk.file
         offset, line = chunk.offset, chunk.line
         if path in self.paths:
             reading = read(payload, file=file, offset=offset, line=line)
-            events, rejected = self._events(reading.records), reading.rejected
+            found, rejected = [*map(self._without_secrets, reading.records)], reading.rejected
         if path == self.reporting:
-            reported, bad_lines = job_log.read(payload, file=file, offset=offset, line=line)
-            events += [job_log.to_event(each, cluster=self.site.cluster) for each in reported]
+            logs, bad_lines = read_job_log(payload, file=file, offset=offset, line=line)
+            found += logs
             rejected += bad_lines
+        jobs = (job_of(record, self.site.cluster) for record in found)
         ack = self._acknowledge(path, chunk.progress)
-        return Batch(Messages(events, rejected, payload_size=len(payload)), ack, path)
+        return Batch(Jobs(jobs, rejected=rejected, payload_size=len(payload)), ack, path)
 
-    def _events(self, records: Sequence[Accounting]) -> list[Message]:
-        if not self.command_line:
-            records = [msgspec.structs.replace(record, submit_cmd_line=None) for record in records]
-        cluster, hostname = self.site.cluster, self.site.hostname
-        return [to_event(record, cluster=cluster, hostname=hostname) for record in records]
+    def _without_secrets(self, record: Accounting) -> Accounting:
+        if self.command_line:
+            return record
+        return msgspec.structs.replace(record, submit_cmd_line=None)
 
     def _acknowledge(self, path: str, progress: FileProgress) -> Callable[[], Awaitable[None]]:
         async def acknowledge() -> None:

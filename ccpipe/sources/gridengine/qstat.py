@@ -17,12 +17,12 @@ from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.clustercockpit import NodeState, encode_node_states
 from ccpipe.formats.gridengine.host_status import Host, read_hosts
-from ccpipe.formats.gridengine.status import RunningJob, read_shares, running_jobs
+from ccpipe.formats.gridengine.status import read_shares
 from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.jobs import message
+from ccpipe.jobs import Job, RunKey, message
 from ccpipe.message import Message, event
 from ccpipe.pipeline import Batch, Source, wait_for_event
-from ccpipe.translate.gridengine.events import MAX_ARRAY_TASKS, Mapping, running_job
+from ccpipe.translate.gridengine.jobs import MAX_ARRAY_TASKS, Mapping, running_jobs
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Qstat(Source):
             array_factor=array_factor,
             threads_per_slot=threads_per_slot,
         )
-        self._known: set[tuple[int, int, int]] = set()
+        self._known: set[RunKey] = set()
         self._stopped = asyncio.Event()
 
     async def check(self) -> None:
@@ -88,7 +88,7 @@ class Qstat(Source):
         while not self._stopped.is_set():
             try:
                 output = await self._run()
-                found = self._new_starts(running_jobs(read_shares(output)))
+                found = self._new_starts(running_jobs(read_shares(output), self.site.cluster))
                 found += self._node_states(read_hosts(output, lists_jobs="-j" in self.command))
             except (DataError, OSError, TimeoutError) as error:
                 log.warning(
@@ -99,12 +99,12 @@ class Qstat(Source):
                     yield Batch(found, origin=self.command[0])
             await wait_for_event(self._stopped, self.poll)
 
-    def _new_starts(self, jobs: list[RunningJob]) -> list[Message]:
+    def _new_starts(self, jobs: list[Job]) -> list[Message]:
         """Return the starts of new jobs, and forget those that are gone."""
-        there = {(job.job_number, job.task_number, job.start_time): job for job in jobs}
+        there = {job.run_key: job for job in jobs}
         new = [job for key, job in there.items() if key not in self._known]
         self._known = set(there)
-        return [message("start_job", running_job(job, self.mapping)) for job in new if job.owner]
+        return [message("start_job", self.mapping.apply(job)) for job in new if job.user]
 
     def _node_states(self, hosts: list[Host]) -> list[Message]:
         """Return the states of all nodes as events."""

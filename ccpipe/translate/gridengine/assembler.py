@@ -1,4 +1,4 @@
-"""Accounting records to jobs: the records of one job, put together.
+"""The runs and tasks of one job, put together.
 
 docs/gridengine/jobs.md says what a job's records give; the rules are here:
 
@@ -25,11 +25,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ccpipe.formats.gridengine import Accounting, Origin, Outcome
-from ccpipe.formats.gridengine.event import from_event, to_event
-from ccpipe.jobs import REUSED
-from ccpipe.message import Message
+from ccpipe.formats.gridengine import Accounting
+from ccpipe.formats.gridengine.reporting import JobLog
+from ccpipe.jobs import RUNNING, Job, JobNode, is_same_job
 from ccpipe.pipeline.state import StateStore
+from ccpipe.translate.gridengine.jobs import Mapping
 
 log = logging.getLogger(__name__)
 
@@ -41,97 +41,91 @@ Key = tuple[int, int]
 """Job number and array task; 0 if there is no array."""
 
 
-class JobRecords(msgspec.Struct, frozen=True):
-    """The records of one job, or of one task of an array, that has ended."""
+class JobRuns(msgspec.Struct, frozen=True):
+    """A job, or a task of an array, that has ended."""
 
-    last: Accounting
-    """The record with which it ended; the master's if it was parallel."""
-    tasks: tuple[Accounting, ...] = ()
-    """Records of the PE tasks of its last run."""
-    earlier: tuple[Accounting, ...] = ()
+    last: Job
+    """Its last run; that of the master if it was parallel."""
+    tasks: tuple[Job, ...] = ()
+    """The PE tasks of its last run."""
+    earlier: tuple[Job, ...] = ()
     """Its earlier runs, the oldest first."""
 
     @property
-    def key(self) -> Key:
-        """Job number and array task; 0 if there is no array."""
-        return self.last.job_number, self.last.task_number
+    def start(self) -> int:
+        """When its first run started; 0 if none did."""
+        return min((run.start for run in (*self.earlier, self.last) if run.start), default=0)
 
     @property
-    def start(self) -> int | None:
-        """When its first run started; None if none did."""
-        starts = [record.start_time for record in (*self.earlier, self.last) if record.start_time]
-        return min(starts, default=None)
-
-    @property
-    def end(self) -> int | None:
+    def end(self) -> int:
         """When its last run ended; where that never started, the end of the last one that did."""
-        ends = [record.end_time for record in (*self.earlier, self.last) if record.end_time]
-        return self.last.end_time or max(ends, default=None)
+        return self.last.end or max(run.end for run in (*self.earlier, self.last))
 
     @property
-    def hosts(self) -> tuple[str, ...]:
-        """The hosts of its last run, that of the master first."""
-        records = (self.last, *self.tasks)
-        return tuple(dict.fromkeys(record.hostname for record in records if record.hostname))
+    def nodes(self) -> tuple[JobNode, ...]:
+        """The nodes of its last run, that of the master first."""
+        return tuple(dict.fromkeys(node for job in (self.last, *self.tasks) for node in job.nodes))
 
     @property
-    def has_all_hosts(self) -> bool:
-        """Whether `hosts` is complete: without records of PE tasks only the master's is known."""
-        return self.last.granted_pe is None or bool(self.tasks) or self.last.slots <= 1
+    def has_all_nodes(self) -> bool:
+        """Whether `nodes` is complete: without records of PE tasks only the master's is known."""
+        last = self.last
+        return "pe" not in last.metadata or bool(self.tasks) or last.hwthreads <= 1
 
     @property
     def cpu(self) -> float:
         """Seconds of processor time of the last run, over all its tasks."""
-        return sum(record.cpu for record in (self.last, *self.tasks))
+        return sum(job.usage.cpu for job in (self.last, *self.tasks) if job.usage)
 
-    @property
-    def outcome(self) -> Outcome:
-        """How its last run ended."""
-        return self.last.outcome
+    def finished(self, mapping: Mapping) -> Job:
+        """Return the job from the start of its first run to the end of its last."""
+        job = mapping.apply(self.last, self.nodes)
+        counts = {
+            "peTasks": str(len(self.tasks) or ""),
+            "restarts": str(len(self.earlier) or ""),
+            "nodes": "" if self.has_all_nodes else "incomplete: only the master's host is known",
+        }
+        return msgspec.structs.replace(
+            job,
+            start=self.start,
+            end=max(self.end, self.start),
+            metadata=job.metadata | counts,
+        )
 
 
 @dataclass(slots=True)
 class _Waiting:
     """A job that has not ended."""
 
-    runs: list[Accounting] = field(default_factory=list)
-    tasks: list[Accounting] = field(default_factory=list)
+    runs: list[Job] = field(default_factory=list)
+    tasks: list[Job] = field(default_factory=list)
     seen: int = 0
     """The latest time that any record had when the last of these came."""
     places: list[tuple[int, int, int]] = field(default_factory=list)
     """The keys of its records in the table."""
 
     @property
-    def submitted(self) -> int | None:
-        times = [record.submission_time for record in (*self.runs, *self.tasks)]
-        return next((time for time in times if time), None)
+    def submitted(self) -> int:
+        return next((job.submit for job in (*self.runs, *self.tasks) if job.submit), 0)
 
     @property
-    def started(self) -> int | None:
-        return min((run.start_time for run in self.runs if run.start_time), default=None)
+    def started(self) -> int:
+        return min((run.start for run in self.runs if run.start), default=0)
 
-    def add(self, record: Accounting) -> None:
-        if record.pe_taskid is not None:
-            self.tasks.append(record)
+    def add(self, job: Job) -> None:
+        if job.step:
+            self.tasks.append(job)
         else:
-            self.runs.append(record)
+            self.runs.append(job)
             self.tasks.clear()  # they belonged to this run; the next one has its own
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """A waiting record, stored as the original event."""
+    """A run or task that waits, without its raw record."""
 
-    record: Accounting
+    job: Job
     seen: int
     """The latest time that any record had when it came."""
-
-    def encode(self) -> bytes:
-        return msgspec.msgpack.encode((to_event(self.record, cluster=""), self.seen))
-
-    @classmethod
-    def decode(cls, content: bytes) -> "_Held":
-        message, seen = msgspec.msgpack.decode(content, type=tuple[Message, int])
-        return cls(from_event(message), seen)
 
 
 class Assembler:
@@ -168,9 +162,13 @@ class Assembler:
         """Number of records of PE tasks whose master's never came."""
         state = state or StateStore()
         self._records = state.table(
-            "waiting", tuple[int, int, int], _Held, maximum=2**63,
-            encode=_Held.encode, decode=_Held.decode,
-        )  # fmt: skip
+            "waiting",
+            tuple[int, int, int],
+            _Held,
+            maximum=2**63,
+            encode=msgspec.json.encode,
+            decode=msgspec.json.Decoder(_Held).decode,
+        )  # fmt: skip - JSON holds integers of any size, such as what a job requests
         self._ended = state.table("assembled", tuple[int, int], int, maximum=maximum)
         self._deleted = state.table("deleted", tuple[int, int], int, maximum=maximum)
         self._places = state.table("places", tuple[str, int], bool, maximum=maximum)
@@ -184,29 +182,30 @@ class Assembler:
         for place, held in self._records.items():
             waiting = self._waiting.setdefault(place[:2], _Waiting())
             self._waiting.move_to_end(place[:2])
-            waiting.add(held.record)
+            waiting.add(held.job)
             waiting.places.append(place)
             waiting.seen = held.seen
             self._count = max(self._count, place[2])
             self._reach(held.seen)
         self._reach(max((end for _, end in self._ended.items()), default=0))
 
-    def feed(self, records: Iterable[Accounting]) -> Iterator[JobRecords]:
+    def feed(self, jobs: Iterable[Job]) -> Iterator[JobRuns]:
         """Process records in the order of the file; yield the jobs that have ended."""
-        for record in records:
-            if not self.is_repeated(record.origin):
-                yield from self.add(record)
+        for job in jobs:
+            if not self.is_repeated(job):
+                yield from self.add(job)
 
-    def flush(self) -> Iterator[JobRecords]:
+    def flush(self) -> Iterator[JobRuns]:
         """Yield the jobs that still wait for a further run."""
         while self._waiting:
             yield from self._as_it_is(next(iter(self._waiting)))
 
-    def is_repeated(self, origin: Origin) -> bool:
+    def is_repeated(self, job: Job) -> bool:
         """Return whether a line came before, and remember it; one without a file never did."""
-        place = origin.file, origin.offset
-        if not origin.file:
+        record = job.raw
+        if not isinstance(record, Accounting | JobLog) or not record.origin.file:
             return False
+        place = record.origin.file, record.origin.offset
         if place in self._places:
             self.repeated += 1
             self._report("repeated")
@@ -214,63 +213,64 @@ class Assembler:
         self._places.put(place, True)
         return False
 
-    def add(self, record: Accounting) -> Iterator[JobRecords]:
+    def add(self, job: Job) -> Iterator[JobRuns]:
         """Add a record that is not repeated; yield the jobs that have ended."""
-        if not record.is_intermediate:
-            yield from self._add(record)
-            self._reach(record.end_time)
+        if job.state != RUNNING:  # usage since midnight
+            yield from self._add(job)
+            self._reach(job.end)
             yield from self._let_go()
 
-    def delete(self, key: Key, timestamp: int) -> Iterator[JobRecords]:
-        """Note that a job was deleted; task -1 stands for all tasks of its number.
+    def delete(self, job: Job) -> Iterator[JobRuns]:
+        """Note that a job was deleted, or one of its tasks.
 
         Its last records may come later, so it is returned only after records of `SETTLE` later.
         """
-        self._deleted.put(key, timestamp)
+        self._deleted.put(key_of(job), job.end)
         yield from self._let_go()
 
-    def first_start(self, key: Key, submitted: int | None) -> int | None:
-        """Return when the first run of a waiting job started; None if that is not known."""
-        waiting = self._waiting.get(key)
-        if waiting is None or not is_same_job(waiting.submitted, submitted):
-            return None
+    def first_start(self, job: Job) -> int:
+        """Return when the first run of a waiting job started; 0 if that is not known."""
+        waiting = self._waiting.get(key_of(job))
+        if waiting is None or not is_same_job(waiting.submitted, job.submit):
+            return 0
         return waiting.started
 
-    def _add(self, record: Accounting) -> Iterator[JobRecords]:
-        key = record.job_number, record.task_number
+    def _add(self, job: Job) -> Iterator[JobRuns]:
+        key = key_of(job)
         waiting = self._waiting.get(key)
-        if waiting and not is_same_job(waiting.submitted, record.submission_time):
+        if waiting and not is_same_job(waiting.submitted, job.submit):
             yield from self._as_it_is(key)
             waiting = None
-        if record.pe_taskid is not None and waiting is None and self._is_late(record):
+        if job.step and waiting is None and self._is_late(job):
             self.late += 1
             self._report("late")
-            log.info("job %d, task %d: PE task %s came late: left out", *key, record.pe_taskid)
-        elif record.pe_taskid is None and record.is_final:
-            waiting = self._forget(key)
-            self._ended.put(key, record.end_time or self.latest)
-            yield JobRecords(record, tuple(waiting.tasks), tuple(waiting.runs))
+            log.info("job %d, task %d: PE task %s came late: left out", *key, job.step)
+        elif job.step or job.runs_again:
+            self._wait(job)
         else:
-            self._wait(key, record)
+            waiting = self._forget(key)
+            self._ended.put(key, job.end or self.latest)
+            yield JobRuns(job, tuple(waiting.tasks), tuple(waiting.runs))
 
-    def _is_late(self, task: Accounting) -> bool:
+    def _is_late(self, task: Job) -> bool:
         """Return whether the job of a PE task was returned before."""
-        end = self._ended.get((task.job_number, task.task_number))
-        return end is not None and (task.start_time or 0) <= end
+        end = self._ended.get(key_of(task))
+        return end is not None and task.start <= end
 
-    def _wait(self, key: Key, record: Accounting) -> None:
+    def _wait(self, job: Job) -> None:
         """Hold a record until its job ends."""
+        key = key_of(job)
         waiting = self._waiting.setdefault(key, _Waiting())
         self._waiting.move_to_end(key)
-        waiting.add(record)
-        self._reach(record.end_time)
+        waiting.add(job)
+        self._reach(job.end)
         waiting.seen = self.latest
         self._count += 1
         place = *key, self._count
         waiting.places.append(place)
-        self._records.put(place, _Held(record, waiting.seen))
+        self._records.put(place, _Held(msgspec.structs.replace(job, raw=None), waiting.seen))
 
-    def _let_go(self) -> Iterator[JobRecords]:
+    def _let_go(self) -> Iterator[JobRuns]:
         """Yield jobs that waited too long or exceed the maximum."""
         while self._waiting:
             key, oldest = next(iter(self._waiting.items()))
@@ -280,12 +280,12 @@ class Assembler:
         for which, deleted in [*self._final_deletions()]:
             self._deleted.pop(which)
             for key in self._waiting_of(which):
-                if (self._waiting[key].started or 0) <= deleted:
+                if self._waiting[key].started <= deleted:
                     yield from self._as_it_is(key)
 
-    def _reach(self, timestamp: int | None) -> None:
+    def _reach(self, timestamp: int) -> None:
         """Advance the time, but not into the future: such a record is damaged."""
-        self.latest = max(self.latest, min(timestamp or 0, time.time_ns() + DAY))
+        self.latest = max(self.latest, min(timestamp, time.time_ns() + DAY))
 
     def _forget(self, key: Key) -> _Waiting:
         waiting = self._waiting.pop(key, None) or _Waiting()
@@ -293,11 +293,11 @@ class Assembler:
             self._records.pop(place)
         return waiting
 
-    def _as_it_is(self, key: Key) -> Iterator[JobRecords]:
+    def _as_it_is(self, key: Key) -> Iterator[JobRuns]:
         """Yield a job with the records received so far."""
         waiting = self._forget(key)
         if waiting.runs:
-            yield JobRecords(waiting.runs[-1], tuple(waiting.tasks), tuple(waiting.runs[:-1]))
+            yield JobRuns(waiting.runs[-1], tuple(waiting.tasks), tuple(waiting.runs[:-1]))
         else:
             self.orphans += len(waiting.tasks)
             for _ in waiting.tasks:
@@ -305,11 +305,10 @@ class Assembler:
             log.info("job %d, task %d: PE tasks without a master: left out", *key)
 
     def _waiting_of(self, deleted: Key) -> list[Key]:
-        """Return the waiting jobs that a deletion is about."""
-        job, task = deleted
-        if task < 0:
-            return [key for key in self._waiting if key[0] == job]
-        return [deleted] if deleted in self._waiting else []
+        """Return the waiting jobs that a deletion is about: with task 0 all of the number."""
+        if deleted[1]:
+            return [deleted] if deleted in self._waiting else []
+        return [key for key in self._waiting if key[0] == deleted[0]]
 
     def _final_deletions(self) -> Iterator[tuple[Key, int]]:
         """Yield the deletions after which no more records are expected."""
@@ -319,6 +318,6 @@ class Assembler:
             yield key, deleted
 
 
-def is_same_job(one: int | None, other: int | None) -> bool:
-    """Return whether two submissions of a job number can be of one job; an unknown one can."""
-    return one is None or other is None or abs(one - other) <= REUSED
+def key_of(job: Job) -> Key:
+    """Return the job number and array task of a job."""
+    return job.array_id or job.id, job.array_task or 0

@@ -15,9 +15,12 @@ from ccpipe.formats.gridengine import (
     encode_jsonl,
 )
 from ccpipe.formats.lineprotocol import encode as encode_lines
+from ccpipe.jobs import is_complete
+from ccpipe.jobs import message as job_message
 from ccpipe.message import Message
-from ccpipe.translate.gridengine.assembler import Assembler, JobRecords
-from ccpipe.translate.gridengine.events import Mapping, events, metrics
+from ccpipe.translate.gridengine.assembler import Assembler, JobRuns
+from ccpipe.translate.gridengine.jobs import Mapping, job_of
+from ccpipe.translate.gridengine.translator import metrics
 
 FORMATS = ("classic", "json", "csv", "parquet", "line", "metrics", "events", "sonar")
 Format = Literal["classic", "json", "csv", "parquet", "line", "metrics", "events", "sonar"]
@@ -93,6 +96,14 @@ def _encode_json(record: Accounting) -> bytes:
     return encode_jsonl(record).decode("utf-8", "replace").encode()
 
 
+def events(job: JobRuns, mapping: Mapping) -> Iterator[Message]:
+    """Yield ``start_job`` and ``stop_job`` of a job that ran; nothing where it never started."""
+    finished = job.finished(mapping)
+    if job.end and is_complete(finished):
+        yield job_message("start_job", finished)
+        yield job_message("stop_job", finished)
+
+
 def _encode(messages: Iterator[Message]) -> bytes:
     return encode_lines(list(messages), precision="auto")
 
@@ -139,13 +150,15 @@ class _Table:
 class _Jobs:
     """Events and metrics of each job when it has ended."""
 
-    def __init__(self, target: IO[bytes], encode: Callable[[JobRecords], bytes]) -> None:
+    def __init__(self, target: IO[bytes], encode: Callable[[JobRuns], bytes]) -> None:
         self.target = target
         self.encode = encode
         self.assembler = Assembler()
 
     def write(self, records: Sequence[Accounting]) -> None:
-        self.target.write(b"".join(map(self.encode, self.assembler.feed(records))))
+        self.target.write(
+            b"".join(map(self.encode, self.assembler.feed(job_of(each, "") for each in records)))
+        )
 
     def close(self) -> None:
         for job in self.assembler.flush():
@@ -161,15 +174,15 @@ class _Sonar:
         self.assembler = Assembler()
 
     def write(self, records: Sequence[Accounting]) -> None:
-        self.put(list(self.assembler.feed(records)))
+        self.put(list(self.assembler.feed(job_of(each, "") for each in records)))
 
     def close(self) -> None:
         self.put(list(self.assembler.flush()))
 
-    def put(self, jobs: Sequence[JobRecords]) -> None:
+    def put(self, jobs: Sequence[JobRuns]) -> None:
         from ccpipe.formats.sonar import encode
         from ccpipe.translate.gridengine.to_sonar import jobs_to_sonar
 
         if jobs:
-            time = max((job.end or 0 for job in jobs), default=0)
+            time = max(job.end for job in jobs)
             self.target.write(encode(jobs_to_sonar(jobs, self.mapping, time=time)).rstrip() + b"\n")

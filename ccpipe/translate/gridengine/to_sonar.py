@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable
 
 from ccpipe import __version__
-from ccpipe.formats.gridengine import Accounting, Outcome
 from ccpipe.formats.sonar import (
     UNSET,
     ExtendedUint,
@@ -19,8 +18,9 @@ from ccpipe.formats.sonar import (
     SlurmJob,
     timestamp,
 )
-from ccpipe.translate.gridengine.assembler import JobRecords
-from ccpipe.translate.gridengine.events import Mapping, clean, state_of
+from ccpipe.jobs import Job, JobUsage
+from ccpipe.translate.gridengine.assembler import JobRuns
+from ccpipe.translate.gridengine.jobs import Mapping
 
 STATES = {
     "completed": "COMPLETED",
@@ -35,67 +35,70 @@ STATES = {
 KIB = 1024
 
 
-def jobs_to_sonar(jobs: Iterable[JobRecords], mapping: Mapping, *, time: int) -> JobsEnvelope:
+def jobs_to_sonar(jobs: Iterable[JobRuns], mapping: Mapping, *, time: int) -> JobsEnvelope:
     """Return an envelope of jobs that ended, made at `time`, in nanoseconds since the epoch.
 
     A job is one record without a step, and one for each PE task with the task's id as the step.
     """
-    records = tuple(record for job in jobs for record in _records(job, mapping))
     attributes = JobsAttributes(
-        time=timestamp.write(time), cluster=mapping.cluster, slurm_jobs=records
+        time=timestamp.write(time),
+        cluster=mapping.cluster,
+        slurm_jobs=tuple(
+            slurm_job(mapping.apply(each, nodes))
+            for job in jobs
+            for each, nodes in ((job.last, job.nodes), *((task, None) for task in job.tasks))
+        ),
     )
     meta = MetadataObject(producer="ccpipe", version=__version__)
     return JobsEnvelope(meta=meta, data=JobsData(attributes=attributes))
 
 
-def _records(job: JobRecords, mapping: Mapping) -> Iterable[SlurmJob]:
-    yield _record(job.last, job.hosts, mapping)
-    for task in job.tasks:
-        yield _record(task, (task.hostname,), mapping)
-
-
-def _record(record: Accounting, hosts: tuple[str, ...], mapping: Mapping) -> SlurmJob:
-    asked, slots = record.requests, record.slots
-    times = max(slots, 1) if mapping.per_slot else 1
-    memory_per_node = (asked.h_vmem or 0) * times // max(len(hosts), 1)
-    resources = _tres(slots, (asked.h_vmem or 0) * times, (asked.gpu or 0) * times)
-    never = record.outcome is Outcome.START_FAILED and not record.is_final
+def slurm_job(job: Job) -> SlurmJob:
+    """Return the record of a job or one of its tasks."""
+    memory = job.memory // KIB
+    amounts = {"cpu": job.hwthreads, "mem": memory, "gres/gpu": job.accelerators}
+    resources = ",".join(
+        f"{name}={amount}{'K' if name == 'mem' else ''}"
+        for name, amount in amounts.items()
+        if amount > 0
+    )
+    is_pending = job.runs_again and not job.start
     return SlurmJob(
-        job_id=mapping.job_id(record.job_number, record.task_number),
-        job_step=record.pe_taskid or "",
-        job_name=clean(record.job_name),
-        job_state="PENDING" if never else STATES[state_of(record)],
-        array_job_id=record.job_number if record.task_number else 0,
-        array_task_id=record.task_number,
-        user_name=clean(record.owner),
-        account=clean(record.project or record.account),
-        submit_time=_time(record.submission_time),
-        time_limit=UNSET if asked.h_rt is None else ExtendedUint(math.ceil(asked.h_rt / 60)),
-        partition=clean(record.qname),
-        reservation=str(record.arid) if record.arid else "",
-        nodes=tuple(clean(mapping.node(host)) for host in hosts if mapping.node(host)),
-        requested_cpus=max(slots, 0),
-        requested_memory_per_node=memory_per_node // KIB,
-        requested_node_count=len(hosts),
-        start_time=_time(record.start_time),
-        end_time=_time(record.end_time),
-        exit_code=max(record.exit_status, 0),
-        sacct=_sacct(record, resources),
+        job_id=job.id,
+        job_step=job.step,
+        job_name=job.name,
+        job_state="PENDING" if is_pending else STATES[job.state],
+        array_job_id=job.array_id,
+        array_task_id=job.array_task or 0,
+        user_name=job.user,
+        account=job.project or job.metadata.get("account", ""),
+        submit_time=_time(job.submit),
+        time_limit=ExtendedUint(math.ceil(job.walltime / 60)) if job.walltime else UNSET,
+        partition=job.partition,
+        reservation=job.metadata.get("arid", ""),
+        nodes=tuple(node.hostname for node in job.nodes),
+        requested_cpus=max(job.hwthreads, 0),
+        requested_memory_per_node=memory // max(len(job.nodes), 1),
+        requested_node_count=len(job.nodes),
+        start_time=_time(job.start),
+        end_time=_time(job.end),
+        exit_code=max(job.exit_code or 0, 0),
+        sacct=_sacct(job.usage or JobUsage(), resources),
         requested_resources=resources,
         allocated_resources=resources,
     )
 
 
-def _sacct(record: Accounting, resources: str) -> SacctData:
+def _sacct(usage: JobUsage, resources: str) -> SacctData:
     return SacctData(
         AllocTRES=resources,
-        AveCPU=_whole(record.cpu),
-        MinCPU=_whole(record.cpu),
-        ElapsedRaw=_whole(record.wallclock),
-        SystemCPU=_whole(record.amount("rusage", "ru_stime")),
-        UserCPU=_whole(record.amount("rusage", "ru_utime")),
-        MaxRSS=_whole(record.maxrss / KIB),
-        MaxVMSize=_whole(record.maxvmem / KIB),
+        AveCPU=_whole(usage.cpu),
+        MinCPU=_whole(usage.cpu),
+        ElapsedRaw=_whole(usage.wallclock),
+        SystemCPU=_whole(usage.system),
+        UserCPU=_whole(usage.user),
+        MaxRSS=_whole(usage.max_rss / KIB),
+        MaxVMSize=_whole(usage.max_vmem / KIB),
     )
 
 
@@ -105,14 +108,5 @@ def _whole(amount: float) -> int:
     return whole if 0 <= whole < 2**63 else 0
 
 
-def _tres(slots: int, memory: int, gpus: int) -> str:
-    parts = {"cpu": slots, "mem": memory // KIB, "gres/gpu": gpus}
-    return ",".join(
-        f"{name}={value}{'K' if name == 'mem' else ''}"
-        for name, value in parts.items()
-        if value > 0
-    )
-
-
-def _time(time: int | None) -> str:
-    return "" if time is None else timestamp.write(time)
+def _time(time: int) -> str:
+    return timestamp.write(time) if time else ""

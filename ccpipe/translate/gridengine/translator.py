@@ -1,12 +1,13 @@
-"""Accounting events to job events: the translator of the recipe ``bridges/gridengine.toml``.
+"""Records of Grid Engine to job events: the translator of the recipe ``bridges/gridengine.toml``.
 
 With a `state` file it continues after SIGKILL at any time: see ``jobs.Outbox``. Lines that come
 again make nothing.
 """
 
+import contextlib
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -14,36 +15,40 @@ import msgspec
 
 from ccpipe.config import Duration, Site
 from ccpipe.errors import DataError
-from ccpipe.formats.gridengine.event import from_event, is_event
+from ccpipe.formats.gridengine import Accounting
+from ccpipe.formats.gridengine.event import from_event, is_event, tag, to_event
+from ccpipe.formats.gridengine.reporting import JobLog
 from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.jobs import RUNNING, Job, Lifecycle, Outbox, function_of, read_event
+from ccpipe.jobs import (
+    RUNNING,
+    Job,
+    Jobs,
+    JobUsage,
+    Lifecycle,
+    Outbox,
+    is_same_job,
+    read_event,
+)
 from ccpipe.jobs import message as job_message
-from ccpipe.message import Message
+from ccpipe.message import Message, metric
 from ccpipe.pipeline import Translator
 from ccpipe.pipeline.state import StateStore
 from ccpipe.telemetry import Telemetry
-from ccpipe.translate.gridengine import job_log
-from ccpipe.translate.gridengine.assembler import Assembler, JobRecords, is_same_job
-from ccpipe.translate.gridengine.events import (
-    MAX_ARRAY_TASKS,
-    SECOND,
-    Mapping,
-    finished_job,
-    logged_job,
-    metrics,
-)
+from ccpipe.translate.gridengine.assembler import Assembler, JobRuns
+from ccpipe.translate.gridengine.jobs import MAX_ARRAY_TASKS, SECOND, Mapping, job_of
 
 log = logging.getLogger(__name__)
 
 
 class AccountingJobs(Translator):
-    """Puts accounting records together and reports which jobs started and stopped.
+    """Puts records together and reports which jobs started and stopped.
 
     A job's start is sent with its stop, unless a ``job_log`` line or another source reported it
-    while the job ran. Other events pass through unchanged.
+    while the job ran.
     """
 
-    takes = gives = Messages
+    takes: type[Jobs] | type[Messages] = Jobs
+    gives = Messages
     is_stateful = True
 
     def __init__(
@@ -72,7 +77,7 @@ class AccountingJobs(Translator):
         ----------
         emit
             ``events``: start_job and stop_job; ``metrics``: those of ``MEASURES``; ``records``:
-            the accounting events as they came, each once.
+            the records as events of class ``accounting``, each once.
         sub_cluster, short_hostnames, array_factor, project, threads_per_slot, per_slot, shared
             See ``Mapping``.
         command_line
@@ -84,14 +89,18 @@ class AccountingJobs(Translator):
         stop_delay
             Time between a start and a stop that are known at different times; see ``Lifecycle``.
         live
-            Whether another source, such as ``qstat``, sends starts while jobs run, and they come
-            along here: only the stop is then sent. Job events that come are not passed on, so
-            that source and sink may be one bus.
+            Whether records come as events from the bus, rather than from the source
+            ``accounting``, and with them the starts that another source, such as ``qstat``, sends
+            while jobs run: only the stop is then sent. Job events that come are not passed on, so
+            that source and sink may be one bus; other events pass through unchanged.
         state
             A file, on a local disk, that keeps what waits and what was sent. Without it, waiting
             jobs are sent as they are when the process ends, and are lost when it is killed.
 
         """
+        if live:
+            self.takes = Messages
+        self.site = site
         self.mapping = Mapping(
             cluster=site.cluster,
             sub_cluster=sub_cluster,
@@ -124,18 +133,13 @@ class AccountingJobs(Translator):
         """The oldest feed of which a stop is held back; see ``Translator``."""
         return self._outbox.oldest_held
 
-    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
-        """Return the events of jobs that started or ended, and other events unchanged."""
+    def feed(self, records: Sequence[Job | Message]) -> Sequence[Message]:
+        """Return the events of jobs that started or ended, and other messages unchanged."""
         self._open()
         passed: list[Message] = []
         made: list[Message] = []
-        for message in records:
-            if self.live and (message.name, message.field) == ("job", "event"):
-                self._note_start(message)
-            elif is_event(message) or job_log.is_event(message):
-                made += self._accounting(message)
-            else:
-                passed.append(message)
+        for job in self._read(records, passed):
+            made += self._add(job)
         return passed + self._put(made)
 
     def take_rejected(self) -> list[tuple[Any, str]]:
@@ -169,53 +173,60 @@ class AccountingJobs(Translator):
         ]
         return self._outbox.put([*((message, 0) for message in made), *events])
 
-    def _accounting(self, message: Message) -> list[Message]:
-        """Process an accounting event; return it and the metrics of the jobs that it ends."""
-        try:
-            found = self._record(message) if is_event(message) else self._log(message)
-        except DataError as error:
-            self._rejected.append((message, str(error)))
-            return []
-        if found is None:
-            return []
-        return [self._with_time(message)] * ("records" in self.emit) + found
+    def _read(self, records: Sequence[Job | Message], passed: list[Message]) -> Iterator[Job]:
+        """Yield jobs and those of events from the bus; add other messages to `passed`.
 
-    def _with_time(self, message: Message) -> Message:
-        """Give a record of a run that never started the time of its neighbours.
+        A start that cannot be read is for whoever stores it to report.
+        """
+        for record in records:
+            if isinstance(record, Job):
+                yield record
+            elif is_event(record):
+                try:
+                    yield job_of(from_event(record), self.mapping.cluster)
+                except DataError as error:
+                    self._rejected.append((record, str(error)))
+            elif (record.name, record.field) != ("job", "event"):
+                passed.append(record)
+            elif record.tags.get("function") == "start_job":
+                with contextlib.suppress(DataError):
+                    yield read_event(record)
+
+    def _add(self, job: Job) -> list[Message]:
+        """Process a record; return it as an event, and the metrics of the jobs that it ends."""
+        record = job.raw
+        if not isinstance(record, Accounting | JobLog):
+            self._note_start(job)
+            return []
+        if self.assembler.is_repeated(job):
+            return []
+        found: list[Message] = []
+        if isinstance(record, Accounting):
+            found = self._ended(self.assembler.add(job))
+        elif record.is_start:
+            self._start(job)
+        else:
+            found = self._ended(self.assembler.delete(job))
+        return [self._event(record)] * ("records" in self.emit) + found
+
+    def _event(self, record: Accounting | JobLog) -> Message:
+        """Return a record as an event; one of a run that never started has the latest time.
 
         cc-backend drops all lines of a payload from the first one on that has no time.
         """
+        site = self.site
+        message = to_event(record, cluster=site.cluster, hostname=site.hostname)
         if message.time:
             return message
-        latest = self.assembler.latest or time.time_ns()
-        return msgspec.structs.replace(message, time=latest)
+        return msgspec.structs.replace(message, time=self.assembler.latest or time.time_ns())
 
-    def _record(self, message: Message) -> list[Message] | None:
-        """Process a record; None if it is repeated."""
-        record = from_event(message)
-        if self.assembler.is_repeated(record.origin):
-            return None
-        return self._ended(self.assembler.add(record))
-
-    def _log(self, message: Message) -> list[Message] | None:
-        """Process a ``job_log`` line; None if it is repeated."""
-        reported = job_log.from_event(message)
-        if self.assembler.is_repeated(reported.origin):
-            return None
-        if reported.log.event == job_log.DELETED:
-            return self._ended(self.assembler.delete(reported.key, reported.log.time))
-        self._start(reported)
-        return []
-
-    def _start(self, reported: job_log.LoggedEvent) -> None:
+    def _start(self, job: Job) -> None:
         """Add a start reported by a line, unless it is a later run of a started job."""
-        line = reported.log
-        submitted = line.submission_time or None
-        if self._started(self.mapping.job_id(*reported.key), submitted) is not None:
-            return
-        first = self.assembler.first_start(reported.key, submitted) or line.time
-        self._warn_of_nodes()
-        self._lifecycle.add(logged_job(line, min(first, line.time), self.mapping), line.time)
+        first = self.assembler.first_start(job) or job.start
+        start = self.mapping.started(job, min(first, job.start))
+        if self._started(start) is None:
+            self._warn_of_nodes()
+            self._lifecycle.add(start, job.start)
 
     def _warn_of_nodes(self) -> None:
         """Warn once that cc-backend cannot assign an unknown node to a subcluster."""
@@ -226,34 +237,80 @@ class AccountingJobs(Translator):
             )  # fmt: skip
         self._is_warned = True
 
-    def _ended(self, jobs: Iterable[JobRecords]) -> list[Message]:
+    def _ended(self, jobs: Iterable[JobRuns]) -> list[Message]:
         """Add jobs that ended; return their metrics."""
         found: list[Message] = []
-        for records in jobs:
-            job = finished_job(records, self.mapping)
-            started = self._started(job.id, records.last.submission_time)
+        for runs in jobs:
+            job = runs.finished(self.mapping)
+            started = self._started(job)
             if started is not None:  # an end that no record tells is the start
-                end = max(records.end or 0, started.start)
+                end = max(runs.end, started.start)
                 job = msgspec.structs.replace(job, start=started.start, end=end)
             if job.start:
                 self._lifecycle.add(job, job.end)
             if "metrics" in self.emit:
-                found += metrics(records, self.mapping)
+                found += metrics(runs, self.mapping)
         return found
 
-    def _started(self, id_: int, submitted: int | None) -> Job | None:
-        """Return a job whose start was sent and that these records continue."""
-        job = self._lifecycle.started(self.mapping.cluster, id_)
-        if job is None or not is_same_job(job.submit or None, submitted):
-            return None
-        return job
+    def _started(self, job: Job) -> Job | None:
+        """Return the job whose start was sent and that a record continues."""
+        started = self._lifecycle.started(*job.key)
+        return started if started and is_same_job(started.submit, job.submit) else None
 
-    def _note_start(self, message: Message) -> None:
+    def _note_start(self, job: Job) -> None:
         """Remember a start that another source sent; ours, which come back, change nothing."""
-        try:
-            job = read_event(message)
-        except DataError:
-            return  # whoever is to store it reports it
-        if job.cluster == self.mapping.cluster and function_of(message) == "start_job":
+        if job.cluster == self.mapping.cluster:
             start = Job(cluster=job.cluster, id=job.id, state=RUNNING, start=job.start)
             self._lifecycle.note_start(start, job.start)
+
+
+MEASURES = {
+    "job_wallclock": "seconds from start to end",
+    "job_wait": "seconds from submission to start",
+    "job_cpu": "seconds of processor time, all tasks",
+    "job_efficiency": "processor time over slots times wall clock",
+    "job_slots": "slots",
+    "job_mem": "GiB·s, all tasks",
+    "job_io": "GiB read and written, all tasks",
+    "job_maxrss": "bytes, the largest of any task",
+    "job_maxvmem": "bytes, the largest of any task",
+    "job_exit_status": "128 + signal where a signal ended it",
+}
+"""The metrics of a finished job."""
+
+
+def metrics(job: JobRuns, mapping: Mapping) -> Iterator[Message]:
+    """Yield the metrics of a job that ran, with the time of its end."""
+    last = job.last
+    if not last.start or not last.end:
+        return
+    used = [each.usage or JobUsage() for each in (last, *job.tasks)]
+    wallclock = used[0].wallclock
+    room = last.hwthreads * wallclock
+    values: dict[str, float | None] = {
+        "job_wallclock": wallclock,
+        "job_wait": (last.start - last.submit) / SECOND if last.submit else None,
+        "job_cpu": job.cpu,
+        "job_efficiency": job.cpu / room if room else None,
+        "job_slots": last.hwthreads,
+        "job_mem": sum(each.memory for each in used),
+        "job_io": sum(each.io for each in used),
+        "job_maxrss": max(each.max_rss for each in used),
+        "job_maxvmem": max(each.max_vmem for each in used),
+        "job_exit_status": last.exit_code,
+    }
+    known = mapping.apply(last)
+    tags = {
+        "cluster": known.cluster,
+        "hostname": known.nodes[0].hostname if known.nodes else "",
+        "type": "node",
+        "jobid": str(known.id),
+        "user": last.user,
+        "project": last.project,
+        "queue": last.partition,
+        "outcome": last.outcome,
+    }
+    tags = {key: tag(value) for key, value in tags.items() if value}
+    for name, value in values.items():
+        if value is not None:
+            yield metric(name, value, time=last.end, tags=tags)

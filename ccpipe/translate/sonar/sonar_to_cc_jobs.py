@@ -65,7 +65,7 @@ def job_of(
         hwthreads=allocated.get("cpu", 0),
         requested_hwthreads=record.requested_cpus,
         accelerators=allocated.get("gres/gpu", 0) or sum(len(node.accelerators) for node in nodes),
-        memory=record.requested_memory_per_node // 1024,
+        memory=record.requested_memory_per_node // 1024 * 10**6,
         shared=_shared(record, shared),
         walltime=60 * (record.time_limit.value or 0),
         metadata=_metadata(record),

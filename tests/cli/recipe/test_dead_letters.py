@@ -37,6 +37,10 @@ paths = ["{folder}/accounting"]
 checkpoint = "{folder}/checkpoint"
 once = true
 
+[[translate]]
+use = "accounting_jobs"
+emit = ["records"]
+
 [sink]
 use = "{sink}"
 """

@@ -1,12 +1,17 @@
-"""Accounting records as events on the bus."""
+"""Accounting records and job_log lines as events on the bus."""
+
+from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
 from ccpipe.formats.gridengine.event import from_event, is_event, tag, to_event
 from ccpipe.formats.gridengine.reader import read
-from ccpipe.formats.gridengine.record import Accounting
+from ccpipe.formats.gridengine.record import Accounting, Origin
+from ccpipe.formats.gridengine.reporting import JobLog
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import event, metric
 from tests.formats.gridengine.accounting_samples import DATA, SAMPLES
@@ -66,3 +71,26 @@ def test_a_payload_that_is_no_record_is_named(payload: str, why: str) -> None:
     """Anything else in such an event is an error that says what is wrong."""
     with pytest.raises(DataError, match=why):
         from_event(event("accounting", "record", payload, time=1, tags={"cluster": "c"}))
+
+
+texts = st.text(max_size=5) | st.just("caf\udce9") | st.just("a\nb\\")
+names = ("state", "user", "host", "job_name", "owner", "group", "department", "message")
+known: dict[str, Any] = dict.fromkeys(names, texts)
+logs = st.builds(
+    JobLog, time=st.integers(0, 2**33).map(lambda s: s * 10**9), event=st.just("sent"),
+    job_number=st.integers(0, 10**7), task_number=st.integers(-1, 9), pe_taskid=st.none() | texts,
+    submission_time=st.integers(0, 2**33), project=st.none() | texts, account=texts,
+    origin=st.builds(Origin, st.text(max_size=3), st.integers(0, 2**40), st.integers(0, 9)),
+    **known,
+)  # fmt: skip
+
+
+@given(logs)
+def test_a_line_survives_the_wire(log: JobLog) -> None:
+    """Whatever its texts; bytes that are not UTF-8 become U+FFFD."""
+    lines = decode(encode([to_event(log, cluster="fox")], precision="auto"))
+    assert lines.rejected == []
+    found = from_event(lines[0])
+    assert isinstance(found, JobLog)
+    assert (found.job_number, found.task_number) == (log.job_number, log.task_number)
+    assert (found.origin, found.owner) == (log.origin, log.owner.replace("\udce9", "\ufffd"))

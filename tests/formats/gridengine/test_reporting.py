@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
 from ccpipe.formats.gridengine import read
-from ccpipe.formats.gridengine.reporting import parse_job_log
+from ccpipe.formats.gridengine.reporting import parse_job_log, read_job_log
 from tests.paths import TEST_DATA
 
 REPORTING = (TEST_DATA / "gridengine" / "reporting.head").read_bytes()
@@ -48,6 +48,28 @@ def test_a_broken_job_log_line_is_an_error() -> None:
     assert parse_job_log(b"1:queue:x") is None
     with pytest.raises(DataError, match="job_log"):
         parse_job_log(b"1:job_log:1:sent:x")
+
+
+def test_starts_and_deletions_are_read_with_their_places() -> None:
+    """Other lines are skipped; file, offset and line say where each was."""
+    found, rejected = read_job_log(b"# x\n" + REPORTING, file="f", offset=100, line=7)
+    assert rejected == []
+    assert {log.event for log in found} == {"sent", "delivered", "deleted"}
+    for log in found:
+        text = (b"# x\n" + REPORTING)[log.origin.offset - 100 :].split(b"\n")[0]
+        assert text.split(b":")[3:5] == [log.event.encode(), b"%d" % log.job_number]
+        assert log.origin.file == "f"
+        assert (b"# x\n" + REPORTING).split(b"\n")[log.origin.line - 7] == text
+
+
+def test_a_broken_line_is_rejected_with_its_place() -> None:
+    """The next one is read."""
+    good = next(
+        line for line in REPORTING.split(b"\n") if b":job_log:" in line and b":sent:" in line
+    )
+    found, (bad,) = read_job_log(b"1:job_log:x\n" + good + b"\n", file="f", offset=5, line=2)
+    assert (bad.line, bad.offset, bad.original) == (2, 5, b"1:job_log:x")
+    assert [log.origin.offset for log in found] == [5 + 12]
 
 
 @given(st.binary(max_size=80) | st.text(max_size=40).map(str.encode))

@@ -19,12 +19,12 @@ from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError, CreateError, UnavailableError
 from ccpipe.formats.gridengine import Accounting, Origin, encode_classic, read
-from ccpipe.formats.gridengine.event import from_event, is_event, to_event
-from ccpipe.message import Message
+from ccpipe.formats.gridengine.event import from_event, to_event
+from ccpipe.formats.gridengine.reporting import JobLog, read_job_log
+from ccpipe.jobs import Job, Jobs
 from ccpipe.pipeline import Batch
 from ccpipe.sources.gridengine.accounting import AccountingCheckpoint, AccountingFile
 from ccpipe.telemetry import Telemetry
-from ccpipe.translate.gridengine import job_log
 from tests.conftest import eventually
 from tests.paths import TEST_DATA
 from tests.sinks.conftest import full_disk
@@ -47,15 +47,21 @@ def source(tmp_path: Path, **options: object) -> AccountingFile:
 
 
 async def read_once(followed: AccountingFile, *, acknowledge: bool = True) -> list[Accounting]:
-    """Read what is there, and return the records of the events."""
+    """Read what is there, and return the records of the jobs."""
     records = []
     async with followed:
         async for batch in followed:
-            assert all(is_event(message) for message in batch.records)
-            records += [from_event(message) for message in batch.records]
+            assert isinstance(batch.records, Jobs)
+            records += [record_of(job) for job in batch.records]
             if acknowledge:
                 await batch.ack()
     return records
+
+
+def record_of(job: Job) -> Accounting:
+    """Return the record that a job was read from."""
+    assert isinstance(job.raw, Accounting)
+    return job.raw
 
 
 async def test_both_files_are_followed_at_once_and_again_after_a_restart(tmp_path: Path) -> None:
@@ -119,7 +125,7 @@ async def test_it_waits_for_a_file_and_for_the_end_of_a_line(tmp_path: Path) -> 
     followed.stop()
     await asyncio.wait_for(task, 60)
     assert [len(batch.records) for batch in batches] == [1, 1]
-    first, second = (from_event(batch.records[0]) for batch in batches)
+    first, second = (record_of(batch.records[0]) for batch in batches)
     assert bare(first) == bare(second)
     assert second.origin.offset == len(line) + 1  # the same content, and yet another record
 
@@ -197,9 +203,9 @@ async def test_without_a_checkpoint_it_begins_where_it_was_told(tmp_path: Path, 
 REPORTING = (DATA / "reporting.head").read_bytes()
 
 
-async def events_once(followed: AccountingFile) -> list[Message]:
+async def jobs_once(followed: AccountingFile) -> list[Job]:
     """Read what is there, and acknowledge it."""
-    found: list[Message] = []
+    found: list[Job] = []
     async with followed:
         async for batch in followed:
             found += batch.records
@@ -211,27 +217,32 @@ async def test_the_reporting_file_tells_of_starts_and_deletions_only(tmp_path: P
     """Its records are read where it is among the paths as well, and each line once."""
     (tmp_path / "reporting").write_bytes(REPORTING)
     path, oldest = str(tmp_path / "reporting"), {"begin": "oldest", "once": True}
-    logs, _ = job_log.read(REPORTING, file="", offset=0, line=1)
-    beside = await events_once(source(tmp_path, reporting=path, **oldest))
-    assert [job_log.from_event(message).log for message in beside] == [
-        reported.log for reported in logs
-    ]
+    logs, _ = read_job_log(REPORTING, file="", offset=0, line=1)
+    beside = await jobs_once(source(tmp_path, reporting=path, **oldest))
+    assert [bare_log(job) for job in beside] == [bare_log(log) for log in logs]
     both = source(
         tmp_path, paths=[path], reporting=path, checkpoint=str(tmp_path / "both"), **oldest
     )
-    functions = Counter(message.tags["function"] for message in await events_once(both))
-    assert functions == {"job_log": len(logs), "record": len(read(REPORTING).records)}
-    assert await events_once(source(tmp_path, reporting=path, once=True)) == []
+    kinds = Counter(type(job.raw) for job in await jobs_once(both))
+    assert kinds == {JobLog: len(logs), Accounting: len(read(REPORTING).records)}
+    assert await jobs_once(source(tmp_path, reporting=path, once=True)) == []
+
+
+def bare_log(log: Job | JobLog) -> JobLog:
+    """Return a line without where it was read."""
+    line = log.raw if isinstance(log, Job) else log
+    assert isinstance(line, JobLog)
+    return msgspec.structs.replace(line, origin=Origin())
 
 
 async def test_starts_begin_at_the_end_of_the_reporting_file(tmp_path: Path) -> None:
     """Of what is past nobody may tell the end; what is written from now on comes."""
     (tmp_path / "reporting").write_bytes(REPORTING)
     path = str(tmp_path / "reporting")
-    assert await events_once(source(tmp_path, reporting=path, once=True)) == []
+    assert await jobs_once(source(tmp_path, reporting=path, once=True)) == []
     with (tmp_path / "reporting").open("ab") as file:
         file.write(next(line for line in REPORTING.splitlines(True) if b":sent:" in line))
-    assert len(await events_once(source(tmp_path, reporting=path, once=True))) == 1
+    assert len(await jobs_once(source(tmp_path, reporting=path, once=True))) == 1
 
 
 async def test_files_are_read_side_by_side_by_their_times(tmp_path: Path) -> None:
@@ -247,7 +258,7 @@ async def test_files_are_read_side_by_side_by_their_times(tmp_path: Path) -> Non
     spans: dict[str, tuple[int, int]] = {}
     async with source(tmp_path, reporting=path, begin="oldest", once=True) as followed:
         async for batch in followed:
-            times = [message.time for message in batch.records]
+            times = [job.end or job.start for job in batch.records]
             spans[batch.origin] = (times[0], times[-1])
             if len(spans) == 2:
                 (begin, end), (other_begin, other_end) = spans.values()
@@ -270,6 +281,7 @@ from ccpipe.config import Bus, Duration, Interval, Site
 from ccpipe.pipeline import run
 from ccpipe.sources.gridengine.accounting import AccountingFile
 from ccpipe.telemetry import Telemetry
+from ccpipe.translate.gridengine.translator import AccountingJobs
 
 url, folder, once = sys.argv[1:]
 site = Site(cluster="fox.test", hostname="master", bus=Bus(servers=[url]))
@@ -278,7 +290,9 @@ source = AccountingFile(
     checkpoint=f"{folder}/checkpoint", poll=Interval(0.02), grace=Duration(0.2),
     once=once == "once", begin="oldest",
 )
-asyncio.run(run(source, NatsSink(site=site, telemetry=Telemetry(), lines=1)))
+records = AccountingJobs(site=site, emit=["records"])
+sink = NatsSink(site=site, telemetry=Telemetry(), lines=1)
+asyncio.run(run(source, sink, translators=[records]))
 """
 RECORDS = 4000
 KILLS = 5
@@ -362,7 +376,8 @@ async def stored(site: Site) -> Counter[int]:
     events = NatsSource(site=site, telemetry=Telemetry(), subjects=["events"], durable="test")
     async with events:
         async for batch in events:
-            numbers.update(from_event(message).job_number for message in batch.records)
+            found = map(from_event, batch.records)
+            numbers.update(record.job_number for record in found)
             if numbers.total() >= total:
                 break
     return numbers

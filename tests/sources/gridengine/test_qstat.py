@@ -13,9 +13,10 @@ import pytest
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError
 from ccpipe.formats.gridengine.host_status import Host
-from ccpipe.formats.gridengine.status import read_shares, running_jobs
+from ccpipe.formats.gridengine.status import read_shares
 from ccpipe.pipeline import Batch
 from ccpipe.sources.gridengine.qstat import Qstat
+from ccpipe.translate.gridengine.jobs import running_jobs
 from tests.conftest import eventually
 from tests.paths import TEST_DATA
 
@@ -83,7 +84,7 @@ async def test_qhost_lists_the_same_jobs() -> None:
         ],
     }
     running_there = {start["jobId"] for start in cell.starts()}
-    by_qstat = Qstat(site=SITE)._new_starts(running_jobs(read_shares(SAMPLE)))
+    by_qstat = Qstat(site=SITE)._new_starts(running_jobs(read_shares(SAMPLE), "fox"))
     assert len(running_there & {json.loads(str(start.value))["jobId"] for start in by_qstat}) >= 3
 
 
@@ -124,7 +125,7 @@ async def test_a_command_that_fails_is_logged(
 def test_a_start_is_new_where_it_was_not_listed_before() -> None:
     """A job that is gone and comes back, as after a rerun, has a start of its own."""
     source = Qstat(site=SITE)
-    jobs = running_jobs(read_shares(SAMPLE, zone=UTC))
+    jobs = running_jobs(read_shares(SAMPLE, zone=UTC), "fox")
     assert len(source._new_starts(jobs)) == len(jobs)
     assert source._new_starts(jobs) == []
     source._new_starts([])

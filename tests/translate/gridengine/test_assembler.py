@@ -1,5 +1,6 @@
 """From records to jobs: array tasks, PE tasks, reruns, records without times, reused numbers."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -7,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpipe.formats.gridengine import Accounting, Origin, Outcome, read
-from ccpipe.formats.gridengine.event import from_event, to_event
+from ccpipe.formats.gridengine import Accounting, Origin, read
+from ccpipe.jobs import Job
 from ccpipe.pipeline.state import StateStore
-from ccpipe.translate.gridengine.assembler import DAY, Assembler, JobRecords
+from ccpipe.translate.gridengine.assembler import DAY, Assembler, JobRuns, key_of
+from ccpipe.translate.gridengine.jobs import job_of
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"
@@ -35,30 +37,44 @@ def record(number: int = 1, begin: int = 10, **known: Any) -> Accounting:
     )
 
 
-def jobs(*records: Accounting, assembler: Assembler | None = None) -> list[JobRecords]:
+def job(number: int = 1, begin: int = 10, **known: Any) -> Job:
+    """Make the job of such a record."""
+    return job_of(record(number, begin, **known), "fox")
+
+
+def runs_of(*records: Accounting | Job, assembler: Assembler | None = None) -> list[JobRuns]:
     """Put records together and flush."""
     assembler = assembler or Assembler()
-    return [*assembler.feed(records), *assembler.flush()]
+    found = [each if isinstance(each, Job) else job_of(each, "fox") for each in records]
+    return [*assembler.feed(found), *assembler.flush()]
+
+
+def keys(found: Iterable[JobRuns]) -> list[tuple[int, int]]:
+    """Return job number and task of each."""
+    return [key_of(each.last) for each in found]
 
 
 def test_the_real_files_jobs() -> None:
     """128 records are 122 jobs and tasks of arrays; three are PE tasks of a job on two nodes."""
-    found = jobs(*read((DATA / "accounting").read_bytes()).records)
+    found = runs_of(*read((DATA / "accounting").read_bytes()).records)
     assert len(found) == 125
-    (parallel,) = (job for job in found if job.tasks)
-    assert (parallel.key, parallel.hosts) == (
-        (140, 0),
-        ("node02.cluster.example", "node01.cluster.example"),
-    )
+    (parallel,) = (each for each in found if each.tasks)
+    assert keys([parallel]) == [(140, 0)]
+    assert nodes_of(parallel) == ["node02.cluster.example", "node01.cluster.example"]
     assert parallel.cpu == 11
-    assert parallel.has_all_hosts
-    assert [job.key[0] for job in found if not job.has_all_hosts] == [139, 141]
+    assert parallel.has_all_nodes
+    assert [number for number, _ in keys(e for e in found if not e.has_all_nodes)] == [139, 141]
+
+
+def nodes_of(found: JobRuns) -> list[str]:
+    """Return the names of a job's nodes."""
+    return [node.hostname for node in found.nodes]
 
 
 def test_each_task_of_an_array_is_a_job() -> None:
     """Three records of one number and three tasks are three jobs."""
-    found = jobs(*(record(task_number=task) for task in (1, 2, 3)))
-    assert [job.key for job in found] == [(1, 1), (1, 2), (1, 3)]
+    found = runs_of(*(record(task_number=task) for task in (1, 2, 3)))
+    assert keys(found) == [(1, 1), (1, 2), (1, 3)]
 
 
 def test_runs_of_one_job_are_one_job() -> None:
@@ -68,35 +84,35 @@ def test_runs_of_one_job_are_one_job() -> None:
         record(begin=30, failed=25, exit_status=99, submission_time=NOW + 20 * SECOND),
         record(begin=50, submission_time=NOW + 40 * SECOND),
     ]
-    (job,) = jobs(*runs)
-    assert (job.start, job.end) == (NOW + 10 * SECOND, NOW + 60 * SECOND)
-    assert (len(job.earlier), job.outcome) == (2, Outcome.COMPLETED)
+    (found,) = runs_of(*runs)
+    assert (found.start, found.end) == (NOW + 10 * SECOND, NOW + 60 * SECOND)
+    assert (len(found.earlier), found.last.outcome) == (2, "completed")
 
 
 def test_a_lost_node_and_a_failed_start_wait_for_the_run_that_follows() -> None:
     """Pseudo records have no times, and make no start."""
     never: dict[str, Any] = {"start_time": None, "end_time": None}
-    (job,) = jobs(record(failed=8, **never), record(failed=25, **never), record())
-    assert (job.start, len(job.earlier)) == (NOW + 10 * SECOND, 2)
-    (alone,) = jobs(record(failed=8, **never))
-    assert (alone.start, alone.end, alone.outcome) == (None, None, Outcome.START_FAILED)
+    (found,) = runs_of(record(failed=8, **never), record(failed=25, **never), record())
+    assert (found.start, len(found.earlier)) == (NOW + 10 * SECOND, 2)
+    (alone,) = runs_of(record(failed=8, **never))
+    assert (alone.start, alone.end, alone.last.outcome) == (0, 0, "start_failed")
 
 
 def test_a_job_that_was_to_run_again_ends_after_the_quiet_time() -> None:
     """By the records' times, not by this machine's clock; a deleted job has no further record."""
     assembler = Assembler(quiet=DAY)
-    waiting = record(1, failed=30, exit_status=100)
-    assert list(assembler.feed([waiting, record(2, begin=80_000)])) != []
-    (job,) = (j for j in assembler.feed([record(3, begin=90_000)]) if j.key == (1, 0))
-    assert job.last == waiting
+    waiting = job(1, failed=30, exit_status=100)
+    assert list(assembler.feed([waiting, job(2, begin=80_000)])) != []
+    found = list(assembler.feed([job(3, begin=90_000)]))
+    assert [each.last for each in found if keys([each]) == [(1, 0)]] == [waiting]
 
 
 def test_a_damaged_time_does_not_end_what_waits() -> None:
     """A record of the year 2100 does not advance the time."""
     assembler = Assembler()
-    waiting = record(1, failed=30, exit_status=100)
-    damaged = record(2, end_time=4_102_444_800 * SECOND)
-    assert [job.key for job in assembler.feed([waiting, damaged])] == [(2, 0)]
+    waiting = job(1, failed=30, exit_status=100)
+    damaged = job(2, end_time=4_102_444_800 * SECOND)
+    assert keys(assembler.feed([waiting, damaged])) == [(2, 0)]
 
 
 def test_pe_tasks_join_their_master_even_across_reruns() -> None:
@@ -107,48 +123,48 @@ def test_pe_tasks_join_their_master_even_across_reruns() -> None:
         record(begin=30, pe_taskid="1.n3", hostname="n3", failed=1, start_time=None),
         record(begin=30, granted_pe="mpi", slots=3),
     ]
-    (job,) = jobs(*first, *second)
-    assert job.hosts == ("n1", "n2", "n3")
-    assert job.cpu == 15
+    (found,) = runs_of(*first, *second)
+    assert nodes_of(found) == ["n1", "n2", "n3"]
+    assert found.cpu == 15
 
 
 def test_late_and_orphaned_pe_tasks_are_counted() -> None:
     """A task after its master is late; one whose master never comes is an orphan: no job."""
     assembler = Assembler()
-    found = jobs(record(1), record(1, pe_taskid="1.n2"), record(2, pe_taskid="1.n2"),
+    found = runs_of(record(1), record(1, pe_taskid="1.n2"), record(2, pe_taskid="1.n2"),
                  assembler=assembler)  # fmt: skip
-    assert [job.key for job in found] == [(1, 0)]
+    assert keys(found) == [(1, 0)]
     assert (assembler.late, assembler.orphans) == (1, 1)
 
 
 def test_a_number_that_is_used_again_is_another_job() -> None:
     """Submissions a year apart are of two jobs, also where the first one was to run again."""
-    old = record(7, failed=25, exit_status=99)
+    old = job(7, failed=25, exit_status=99)
     later = NOW + 365 * DAY
-    new = record(7, submission_time=later, start_time=later, end_time=later + SECOND)
-    found = jobs(old, new)
-    assert [(job.last, job.earlier) for job in found] == [(old, ()), (new, ())]
+    new = job(7, submission_time=later, start_time=later, end_time=later + SECOND)
+    found = runs_of(old, new)
+    assert [(each.last, each.earlier) for each in found] == [(old, ()), (new, ())]
 
 
 def test_the_same_content_is_another_record_and_the_same_place_is_not() -> None:
     """Identity is file and offset: equal lines are legitimate, the same line again is not."""
     assembler = Assembler()
     records = [record(origin=Origin("f", offset)) for offset in (0, 10, 0, 10)]
-    assert len(jobs(*records, assembler=assembler)) == 2
+    assert len(runs_of(*records, assembler=assembler)) == 2
     assert assembler.repeated == 2
 
 
 def test_intermediate_records_are_left_out() -> None:
     """exit_status -1 holds only what was used since midnight."""
-    assert len(jobs(record(exit_status=-1, reported=NOW), record())) == 1
+    assert len(runs_of(record(exit_status=-1, reported=NOW), record())) == 1
 
 
 def test_no_more_is_held_than_asked_for() -> None:
     """Beyond the maximum, the job that waited longest is returned as it is."""
     assembler = Assembler(maximum=3)
-    waiting = [record(number, failed=25, exit_status=99) for number in range(10)]
-    assert [job.key[0] for job in assembler.feed(waiting)] == list(range(7))
-    assert [job.key[0] for job in assembler.flush()] == [7, 8, 9]
+    waiting = [job(number, failed=25, exit_status=99) for number in range(10)]
+    assert [number for number, _ in keys(assembler.feed(waiting))] == list(range(7))
+    assert [number for number, _ in keys(assembler.flush())] == [7, 8, 9]
 
 
 runs = st.builds(
@@ -171,13 +187,17 @@ def test_no_record_is_lost(records: list[Accounting]) -> None:
         for number, each in enumerate(records)
     ]
     assembler = Assembler()
-    found = jobs(*numbered, assembler=assembler)
-    masters = [each for job in found for each in (*job.earlier, job.last)]
-    assert sorted(r.origin.offset for r in masters) == [
-        r.origin.offset for r in numbered if r.pe_taskid is None
-    ]
-    tasks = [each.origin.offset for job in found for each in job.tasks]
+    found = runs_of(*numbered, assembler=assembler)
+    masters = [offset(each) for runs in found for each in (*runs.earlier, runs.last)]
+    assert sorted(masters) == [r.origin.offset for r in numbered if r.pe_taskid is None]
+    tasks = [offset(each) for runs in found for each in runs.tasks]
     assert len(tasks) == len(set(tasks))
+
+
+def offset(found: Job) -> int:
+    """Return where a record was read."""
+    assert isinstance(found.raw, Accounting)
+    return found.raw.origin.offset
 
 
 @settings(max_examples=30)
@@ -185,11 +205,7 @@ def test_no_record_is_lost(records: list[Accounting]) -> None:
 def test_a_process_that_ends_between_records_makes_no_difference(
     tmp_path_factory: pytest.TempPathFactory, lives: list[list[Accounting]]
 ) -> None:
-    """The state outlives the process: the same jobs come, in the same order.
-
-    Records are as events carry them, in microseconds.
-    """
-    lives = [[from_event(to_event(each, cluster="c")) for each in life] for life in lives]
+    """The state outlives the process: the same jobs come, in the same order."""
     path = str(tmp_path_factory.mktemp("jobs") / "state")
     found = []
     for records in lives:
@@ -197,14 +213,15 @@ def test_a_process_that_ends_between_records_makes_no_difference(
         assembler = Assembler(state=state)
         state.open()
         assembler.recall()
-        found += [bare(job) for job in assembler.feed(records)]
+        found += [bare(each) for each in assembler.feed(job_of(r, "fox") for r in records)]
         state.commit(is_durable=False)
         del state, assembler
     whole = Assembler()
-    every = [each for records in lives for each in records]
-    assert found == [bare(job) for job in whole.feed(every)]
+    every = [job_of(each, "fox") for records in lives for each in records]
+    assert found == [bare(each) for each in whole.feed(every)]
 
 
-def bare(job: JobRecords) -> list[tuple[Accounting, ...]]:
-    """Return a job's records."""
-    return [(job.last,), job.tasks, job.earlier]
+def bare(found: JobRuns) -> list[list[Job]]:
+    """Return a job's records without what is not stored."""
+    parts = ((found.last,), found.tasks, found.earlier)
+    return [[msgspec.structs.replace(each, raw=None) for each in part] for part in parts]

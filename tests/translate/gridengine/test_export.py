@@ -15,8 +15,9 @@ from ccpipe.formats.gridengine.table import from_records
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import JobsData
 from ccpipe.formats.sonar import decode as decode_sonar
-from ccpipe.translate.gridengine.events import MEASURES, Mapping
 from ccpipe.translate.gridengine.export import FORMATS, Format, open_writer, write_records
+from ccpipe.translate.gridengine.jobs import Mapping
+from ccpipe.translate.gridengine.translator import MEASURES
 from tests.translate.gridengine.test_assembler import DATA
 
 CLASSIC = (DATA / "accounting").read_bytes()

@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 
 from ccpipe.config import Duration, Site
 from ccpipe.formats.gridengine import Accounting, Origin, read
-from ccpipe.formats.gridengine.event import to_event
-from ccpipe.formats.gridengine.reporting import JobLog
+from ccpipe.formats.gridengine.event import from_event, to_event
+from ccpipe.formats.gridengine.reporting import JobLog, read_job_log
 from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.jobs import Jobs
 from ccpipe.message import Message
 from ccpipe.telemetry import Telemetry
-from ccpipe.translate.gridengine import job_log
 from ccpipe.translate.gridengine.assembler import DAY, SETTLE
+from ccpipe.translate.gridengine.jobs import job_of
 from ccpipe.translate.gridengine.translator import AccountingJobs
 from tests.translate.gridengine.test_assembler import DATA, NOW, SECOND, record
-from tests.translate.gridengine.test_events import SITE, Backend
+from tests.translate.gridengine.test_jobs import SITE, Backend
 
 REPORTING = (DATA / "reporting.head").read_bytes()
 
@@ -37,12 +38,12 @@ def line(event: str, number: int = 1, at: int = 10, task: int = 0, **known: Any)
             **known,
         }
     )  # fmt: skip
-    return job_log.to_event(job_log.LoggedEvent(log, Origin()), cluster="fox")
+    return to_event(log, cluster="fox")
 
 
 def translator_of(**options: Any) -> AccountingJobs:
     """Make a translator that holds no stop back."""
-    return AccountingJobs(**{"site": SITE, "stop_delay": Duration(0), **options})
+    return AccountingJobs(**{"site": SITE, "stop_delay": Duration(0), "live": True, **options})
 
 
 def accounting(*records: Accounting) -> list[Message]:
@@ -167,9 +168,9 @@ def test_a_line_that_cannot_be_read_is_refused() -> None:
 def real_messages() -> list[Message]:
     """Return what a real qmaster wrote, in its order: records and job_log lines."""
     records = read(REPORTING, file="f").records
-    logs, _ = job_log.read(REPORTING, file="f", offset=0, line=1)
+    logs, _ = read_job_log(REPORTING, file="f", offset=0, line=1)
     found = [(each.origin.offset, to_event(each, cluster="fox")) for each in records]
-    found += [(each.origin.offset, job_log.to_event(each, cluster="fox")) for each in logs]
+    found += [(each.origin.offset, to_event(each, cluster="fox")) for each in logs]
     return [message for _, message in sorted(found, key=lambda pair: pair[0])]
 
 
@@ -183,24 +184,29 @@ def test_the_real_jobs_start_live_and_cc_backend_accepts_them() -> None:
         backend.take(message)
     starts = {
         (log.job_number, log.task_number)
-        for log in (job_log.from_event(m).log for m in REAL if job_log.is_event(m))
-        if log.is_start
+        for log in map(from_event, REAL)
+        if isinstance(log, JobLog) and log.is_start
     }
     assert len(backend.starts) == len(starts) > 40
 
 
 class Bridge:
-    """A source that repeats, the translator and a sink; it may die between any two steps."""
+    """A source that repeats, the translator and a sink; it may die between any two steps.
 
-    def __init__(self, state: Path, batches: list[list[Message]]) -> None:
+    Records come from the bus if it is `live`, else from a source in the same process.
+    """
+
+    def __init__(self, state: Path, batches: list[list[Message]], *, live: bool) -> None:
         self.state = state
-        self.batches = batches
+        self.live = live
+        self.batches: list[Any] = batches if live else [*map(read_jobs, batches)]
         self.acknowledged = 0
         self.written: list[Message] = []
 
     def run(self, dies: str, after: int) -> None:
         """Continue after what was acknowledged; die in the batch of that number."""
-        translator = translator_of(state=str(self.state), emit=["records", "events", "metrics"])
+        emit = ["records", "events", "metrics"]
+        translator = translator_of(state=str(self.state), emit=emit, live=self.live)
         for number, batch in enumerate(self.batches[self.acknowledged :]):
             is_last = number == after
             found = translator.feed(batch)
@@ -216,9 +222,14 @@ class Bridge:
         assert translator.flush() == []  # what waits is kept
 
 
+def read_jobs(messages: list[Message]) -> Jobs:
+    """Return the jobs of events, as the source gives them."""
+    return Jobs(job_of(from_event(each), "fox") for each in messages)
+
+
 def once(batches: list[list[Message]], folder: Path) -> list[Message]:
-    """Return what a bridge writes that never dies."""
-    bridge = Bridge(folder / "whole", batches)
+    """Return what a bridge writes that never dies and reads from the bus."""
+    bridge = Bridge(folder / "whole", batches, live=True)
     bridge.run("never", 0)
     return bridge.written
 
@@ -233,14 +244,14 @@ deaths = st.lists(
 
 
 @settings(max_examples=10)
-@given(deaths, st.integers(5, 60))
+@given(deaths, st.integers(5, 60), st.booleans())
 def test_a_bridge_that_dies_writes_what_one_does_that_does_not(
-    tmp_path_factory: pytest.TempPathFactory, dies: list[tuple[str, int]], size: int
+    tmp_path_factory: pytest.TempPathFactory, dies: list[tuple[str, int]], size: int, live: bool
 ) -> None:
     """Every event once; where it dies before the commit, the same bytes again."""
     folder = tmp_path_factory.mktemp("bridge")
     batches = [REAL[i : i + size] for i in range(0, len(REAL), size)]
-    bridge = Bridge(folder / "state", batches)
+    bridge = Bridge(folder / "state", batches, live=live)
     for how, after in dies:
         bridge.run(how, after)
     bridge.run("never", 0)
@@ -297,7 +308,7 @@ def test_two_days_of_waiting_are_kept(tmp_path: Path) -> None:
 
 def test_a_stop_waits_until_its_start_is_long_sent() -> None:
     """cc-backend handles messages in no order: a stop that overtakes its start is lost."""
-    translator = AccountingJobs(site=SITE, stop_delay=Duration(0.2))
+    translator = AccountingJobs(site=SITE, live=True, stop_delay=Duration(0.2))
     assert reported(translator.feed([line("sent")])) == [("start_job", 1, BEGIN + 10)]
     assert not translator.oldest_held
     assert translator.feed(accounting(record(begin=10))) == []
@@ -313,6 +324,7 @@ def test_a_stop_that_is_held_back_is_sent_at_the_end_and_after_a_crash(tmp_path:
     """It is in the state, and its feed is not committed before it was written."""
     options: dict[str, Any] = {
         "site": SITE,
+        "live": True,
         "state": str(tmp_path / "state"),
         "stop_delay": Duration(600),
     }
@@ -337,7 +349,7 @@ def test_a_start_and_a_stop_of_one_feed_are_neighbours() -> None:
     """So that they travel in one message, whatever stands between their records."""
     started = [line("sent", number) for number in (1, 2, 3)]
     ended = accounting(*(record(number) for number in (3, 1)))
-    found = reported(AccountingJobs(site=SITE).feed([*started, *ended]))
+    found = reported(AccountingJobs(site=SITE, live=True).feed([*started, *ended]))
     assert [(function, job) for function, job, _ in found] == [
         ("start_job", 1), ("stop_job", 1), ("start_job", 2), ("start_job", 3), ("stop_job", 3),
     ]  # fmt: skip
@@ -353,7 +365,7 @@ def test_a_stop_names_the_partition() -> None:
 def test_records_that_are_left_out_are_counted() -> None:
     """Where a scrape of /metrics finds them, by reason."""
     telemetry = Telemetry()
-    translator = AccountingJobs(site=SITE, telemetry=telemetry)
+    translator = AccountingJobs(site=SITE, live=True, telemetry=telemetry)
     both = accounting(record(begin=10, origin=Origin("f", 0)))
     translator.feed(both)
     translator.feed(both)

@@ -4,6 +4,7 @@ import json
 from datetime import UTC
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,21 +12,16 @@ from hypothesis import strategies as st
 from ccpipe.config import Duration, Site
 from ccpipe.formats.gridengine import Accounting, Origin, read
 from ccpipe.formats.gridengine.event import to_event
-from ccpipe.formats.gridengine.status import RunningJob, read_shares, running_jobs
+from ccpipe.formats.gridengine.status import Share, read_shares
 from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.jobs import Job, JobNode
 from ccpipe.jobs import message as job_message
 from ccpipe.message import Message, event, metric
-from ccpipe.translate.gridengine.assembler import JobRecords
-from ccpipe.translate.gridengine.events import (
-    MEASURES,
-    Mapping,
-    events,
-    metrics,
-    running_job,
-    state_of,
-)
-from ccpipe.translate.gridengine.translator import AccountingJobs
-from tests.translate.gridengine.test_assembler import DATA, NOW, SECOND, record
+from ccpipe.translate.gridengine.assembler import JobRuns
+from ccpipe.translate.gridengine.export import events
+from ccpipe.translate.gridengine.jobs import Mapping, job_of, running_jobs, state_of
+from ccpipe.translate.gridengine.translator import MEASURES, AccountingJobs, metrics
+from tests.translate.gridengine.test_assembler import DATA, NOW, SECOND, job, record
 
 SITE = Site(cluster="fox", hostname="master")
 START_KEYS = {
@@ -78,7 +74,7 @@ class Backend:
 def translated(records: list[Accounting], **options: Any) -> list[Message]:
     """Send records through the translator as a bridge would: over the wire."""
     wire = encode([to_event(each, cluster="fox") for each in records], precision="auto")
-    translator = AccountingJobs(site=SITE, **options)
+    translator = AccountingJobs(site=SITE, live=True, **options)
     return [*translator.feed(decode(wire)), *translator.flush()]
 
 
@@ -96,15 +92,14 @@ def test_cc_backend_accepts_every_event_of_the_samples(name: str) -> None:
 
 def test_a_start_says_what_is_known() -> None:
     """Every key of a parallel job with limits, from its records."""
-    master = record(
+    master = job(
         77, task_number=3, granted_pe="mpi", slots=4, qname="all.q", project="astro",
         job_name="burn", account="sge", category="-l h_rt=3600,h_vmem=2G,gpu=1 -pe mpi 4",
         hostname="n1.cluster.example", submit_cmd_line="qsub secret",
     )  # fmt: skip
-    task = record(77, task_number=3, pe_taskid="1.n2", hostname="n2.cluster.example")
-    earlier = record(77, begin=1, task_number=3, failed=25, exit_status=99)
-    job = JobRecords(master, (task,), (earlier,))
-    start, stop = events(job, Mapping(cluster="fox"))
+    task = job(77, task_number=3, pe_taskid="1.n2", hostname="n2.cluster.example")
+    earlier = job(77, begin=1, task_number=3, failed=25, exit_status=99)
+    start, stop = events(JobRuns(master, (task,), (earlier,)), Mapping(cluster="fox"))
     assert json.loads(str(start.value)) == {
         "jobId": 77000003, "user": "anna", "cluster": "fox", "startTime": NOW // SECOND + 1,
         "numNodes": 2, "resources": [{"hostname": "n1"}, {"hostname": "n2"}],
@@ -113,7 +108,7 @@ def test_a_start_says_what_is_known() -> None:
         "requestedMemory": 8589, "jobState": "completed",
         "tags": [{"type": "source", "name": "ccpipe", "scope": "admin"}],
         "metaData": {
-            "jobName": "burn", "account": "sge", "category": master.category,
+            "jobName": "burn", "account": "sge", "category": master.metadata["category"],
             "submitTime": str(NOW // SECOND), "pe": "mpi", "exitStatus": "0",
             "failed": "0: no failure", "peTasks": "1", "restarts": "1", "arrayTaskId": "3",
         },
@@ -127,9 +122,11 @@ def test_a_start_says_what_is_known() -> None:
 
 def test_the_command_line_is_kept_back_unless_asked_for() -> None:
     """It may hold secrets."""
-    job = JobRecords(record(submit_cmd_line="qsub -v TOKEN=x"))
-    silent = "".join(str(m.value) for m in events(job, Mapping(cluster="fox")))
-    reported = "".join(str(m.value) for m in events(job, Mapping(cluster="fox", command_line=True)))
+    runs = JobRuns(job(submit_cmd_line="qsub -v TOKEN=x"))
+    silent = "".join(str(m.value) for m in events(runs, Mapping(cluster="fox")))
+    reported = "".join(
+        str(m.value) for m in events(runs, Mapping(cluster="fox", command_line=True))
+    )
     assert ("TOKEN" in silent, "TOKEN" in reported) == (False, True)
 
 
@@ -156,9 +153,9 @@ def test_outcomes_have_cc_backends_words(known: dict[str, Any], state: str) -> N
 
 def test_a_job_that_never_began_is_no_event_and_no_metric() -> None:
     """A record without times makes nothing."""
-    job = JobRecords(record(failed=8, start_time=None, end_time=None))
-    assert list(events(job, Mapping(cluster="fox"))) == []
-    assert list(metrics(job, Mapping(cluster="fox"))) == []
+    runs = JobRuns(job(failed=8, start_time=None, end_time=None))
+    assert list(events(runs, Mapping(cluster="fox"))) == []
+    assert list(metrics(runs, Mapping(cluster="fox"))) == []
 
 
 def test_a_run_after_the_end_is_a_job_of_its_own() -> None:
@@ -169,12 +166,39 @@ def test_a_run_after_the_end_is_a_job_of_its_own() -> None:
     assert found == [NOW // SECOND + b for b in (10, 10, 1000, 1000, 90_000, 90_000)]
 
 
+def running(name: str) -> dict[int, Job]:
+    """Return the running jobs of a sample by id."""
+    shares = read_shares((DATA / name).read_bytes(), zone=UTC)
+    return {job.id: job for job in running_jobs(shares, "fox")}
+
+
+def test_shares_of_a_running_job_come_together() -> None:
+    """Nodes, the master's first, and slots."""
+    found = running("qstat-g-t.xml")
+    assert msgspec.structs.replace(found[92], raw=None) == Job(
+        cluster="fox", id=92, state="running", name="colonmpi", user="anna", partition="all.q",
+        nodes=(JobNode("node02.cluster.example"), JobNode("node01.cluster.example")), hwthreads=2,
+        start=1795170981 * SECOND,
+    )  # fmt: skip
+    assert (found[103000001].array_id, found[103000001].array_task) == (103, 1)
+
+
+def test_qhost_lists_the_jobs_of_qstat() -> None:
+    """Both programs were asked at the same moment of the same cell."""
+    by_host, by_job = running("qhost-j-q-F.xml"), running("qstat-g-t.xml")
+    both = by_host.keys() & by_job.keys()
+    assert len(both) >= 3
+    for number in both:
+        one, other = by_host[number], by_job[number]
+        assert (one.user, one.hwthreads) == (other.user, other.hwthreads)
+        assert set(one.nodes) == set(other.nodes)
+
+
 def test_what_runs_now_can_start_too() -> None:
     """Each job that qstat lists makes a start that cc-backend accepts, with all its nodes."""
-    shares = read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC)
     backend = Backend()
-    for job in running_jobs(shares):
-        backend.take(job_message("start_job", running_job(job, Mapping(cluster="fox"))))
+    for each in running("qstat-g-t.xml").values():
+        backend.take(job_message("start_job", Mapping(cluster="fox").apply(each)))
     assert (92, "fox") in backend.running
     assert (103000001, "fox") in backend.running
 
@@ -182,11 +206,12 @@ def test_what_runs_now_can_start_too() -> None:
 def test_a_live_start_gets_its_stop_only() -> None:
     """The stop has the start that another source sent; a job without one has both."""
     live = record(92, hostname="n1")
-    begun = RunningJob(
-        job_number=92, task_number=0, name="a", owner="anna", queue="all.q", hosts=("n1",),
-        slots=1, start_time=NOW + 9 * SECOND,
+    share = Share(
+        job_number=92, name="a", owner="anna", queue="all.q", hostname="n1", is_running=True,
+        start_time=NOW + 9 * SECOND,
     )  # fmt: skip
-    start = job_message("start_job", running_job(begun, Mapping(cluster="fox")))
+    (begun,) = running_jobs([share], "fox")
+    start = job_message("start_job", Mapping(cluster="fox").apply(begun))
     translator = AccountingJobs(site=SITE, live=True, stop_delay=Duration(0))
     ends = [to_event(each, cluster="fox") for each in (live, record(93))]
     found = translator.feed([start, *ends])
@@ -205,8 +230,8 @@ def test_records_can_be_kept_beside_events() -> None:
 
 def test_metrics_of_a_finished_job() -> None:
     """One of each, with the time of its end and tags to group by."""
-    job = JobRecords(record(slots=2, project="astro", qname="all.q"), (record(pe_taskid="1.n2"),))
-    found = {message.name: message for message in metrics(job, Mapping(cluster="fox"))}
+    runs = JobRuns(job(slots=2, project="astro", qname="all.q"), (job(pe_taskid="1.n2"),))
+    found = {message.name: message for message in metrics(runs, Mapping(cluster="fox"))}
     assert found.keys() == MEASURES.keys()
     assert found["job_efficiency"].value == 0.5
     assert found["job_wait"].value == 10
@@ -222,7 +247,7 @@ def test_what_is_no_accounting_passes_through() -> None:
     tags = {"hostname": "n1", "type": "node"}
     other = metric("cpu_load", 1.0, time=1, tags=tags)
     broken = event("accounting", "record", "{", time=1, tags=tags)
-    translator = AccountingJobs(site=SITE)
+    translator = AccountingJobs(site=SITE, live=True)
     assert translator.feed([other, broken]) == [other]
     ((message, reason),) = translator.take_rejected()
     assert (message, reason[:8]) == (broken, "not JSON")
@@ -241,10 +266,11 @@ texts = st.text(max_size=6) | st.just("caf\udce9")
 def test_any_texts_make_events_that_can_be_sent(each: Accounting) -> None:
     """Whatever a record holds, cc-backend accepts the events and they can be encoded."""
     backend = Backend()
-    found = list(events(JobRecords(each), Mapping(cluster="fox")))
+    runs = JobRuns(job_of(each, "fox"))
+    found = list(events(runs, Mapping(cluster="fox")))
     for message in found:
         backend.take(message)
-    wire = encode([*found, *metrics(JobRecords(each), Mapping(cluster="fox"))], precision="auto")
+    wire = encode([*found, *metrics(runs, Mapping(cluster="fox"))], precision="auto")
     assert decode(wire).rejected == []
 
 

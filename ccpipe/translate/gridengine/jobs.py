@@ -1,0 +1,241 @@
+"""Grid Engine's records as jobs, and what a site adds to them.
+
+docs/gridengine/jobs.md says which field becomes what.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from ccpipe.formats.gridengine import Accounting, Outcome
+from ccpipe.formats.gridengine.record import clean
+from ccpipe.formats.gridengine.reporting import JobLog
+from ccpipe.formats.gridengine.status import Share
+from ccpipe.jobs import RUNNING, Job, JobNode, JobUsage
+
+SECOND = 10**9
+MAX_ARRAY_TASKS = 1_000_000
+
+STATES = {
+    Outcome.COMPLETED: "completed",
+    Outcome.FAILED: "failed",
+    Outcome.KILLED: "failed",
+    Outcome.TIMEOUT: "timeout",
+    Outcome.CANCELLED: "cancelled",
+    Outcome.REQUEUED: "preempted",
+    Outcome.NODE_FAIL: "node_fail",
+    Outcome.START_FAILED: "failed",
+}
+"""cc-backend's state for each outcome; see ``state_of`` for ``qdel``."""
+
+
+def job_of(record: Accounting | JobLog, cluster: str) -> Job:
+    """Return what a record or a ``job_log`` line reports of a job or of one of its PE tasks."""
+    if isinstance(record, JobLog):
+        return _logged(record, cluster)
+    requests, slots = record.requests, max(record.slots, 1)
+    is_array = record.task_number > 0
+    metadata = {
+        "account": record.account,
+        "department": record.department,
+        "group": record.group,
+        "category": record.category,
+        "submitTime": _seconds(record.submission_time),
+        "submitCmdLine": record.submit_cmd_line,
+        "pe": record.granted_pe,
+        "failed": f"{record.failed}: {record.failure}",
+        "deletedBy": record.deleted_by,
+        "arid": str(record.arid or ""),
+    }
+    return Job(
+        cluster=cluster,
+        id=array_id(record.job_number, record.task_number),
+        array_id=record.job_number if is_array else 0,
+        array_task=record.task_number if is_array else None,
+        step=clean(record.pe_taskid or ""),
+        state=RUNNING if record.is_intermediate else state_of(record),
+        outcome=str(record.outcome),
+        runs_again=not record.is_final,
+        name=clean(record.job_name),
+        user=clean(record.owner),
+        project=clean(record.project or ""),
+        partition=clean(record.qname),
+        submit=record.submission_time or 0,
+        start=record.start_time or 0,
+        end=record.end_time or 0,
+        nodes=(JobNode(clean(record.hostname)),) if record.hostname else (),
+        hwthreads=record.slots,
+        accelerators=(requests.gpu or 0) * slots,
+        memory=(requests.h_vmem or 0) * slots,
+        walltime=math.ceil(requests.h_rt or 0),
+        exit_code=record.exit_status,
+        metadata={key: clean(text) for key, text in metadata.items() if text},
+        usage=_usage(record),
+        raw=record,
+    )
+
+
+def _logged(log: JobLog, cluster: str) -> Job:
+    """Return a start, or a deletion: that of a whole array has no task."""
+    is_array = log.task_number > 0
+    metadata = {
+        "account": log.account,
+        "department": log.department,
+        "group": log.group,
+        "submitTime": _seconds(log.submission_time),
+    }
+    return Job(
+        cluster=cluster,
+        id=array_id(log.job_number, log.task_number),
+        array_id=log.job_number if is_array else 0,
+        array_task=log.task_number if is_array else None,
+        state=RUNNING if log.is_start else "cancelled",
+        name=clean(log.job_name),
+        user=clean(log.owner),
+        project=clean(log.project or ""),
+        submit=log.submission_time,
+        start=log.time if log.is_start else 0,
+        end=0 if log.is_start else log.time,
+        metadata={key: clean(text) for key, text in metadata.items() if text},
+        raw=log,
+    )
+
+
+def running_jobs(shares: Iterable[Share], cluster: str) -> list[Job]:
+    """Put the shares of each job that runs together.
+
+    With ``-g t`` and in qhost a parallel job has one MASTER share, which only names its host, and
+    a SLAVE share for the slots of each host. A job without SLAVE is where its MASTER is.
+    """
+    groups: dict[tuple[int, int], list[Share]] = {}
+    for share in shares:
+        if share.is_running and share.start_time is not None and share.hostname:
+            groups.setdefault((share.job_number, share.task_number), []).append(share)
+    return [_running(group, cluster) for group in groups.values()]
+
+
+def _running(shares: list[Share], cluster: str) -> Job:
+    shares = sorted(shares, key=lambda share: share.role == "SLAVE")
+    first = shares[0]
+    slaves = [share for share in shares if share.role == "SLAVE"]
+    return Job(
+        cluster=cluster,
+        id=array_id(first.job_number, first.task_number),
+        array_id=first.job_number if first.task_number else 0,
+        array_task=first.task_number or None,
+        state=RUNNING,
+        name=first.name,
+        user=first.owner,
+        partition=first.queue,
+        start=min(share.start_time or 0 for share in shares),
+        nodes=tuple(map(JobNode, dict.fromkeys(share.hostname for share in shares))),
+        hwthreads=sum(share.slots for share in slaves or shares),
+        raw=shares,
+    )
+
+
+def array_id(job_number: int, task_number: int, factor: int = MAX_ARRAY_TASKS) -> int:
+    """Return an id that no other job or array task has."""
+    return job_number * factor + task_number if task_number > 0 else job_number
+
+
+def state_of(record: Accounting) -> str:
+    """Return cc-backend's state for how a run ended.
+
+    Before OCS 9.1.2 no record says who deleted a job: SIGKILL without a requested limit is taken
+    for ``qdel``.
+    """
+    asked = record.requests
+    limits = {"h_cpu", "s_cpu", "h_rss", "h_data", "h_stack", "h_fsize"} & asked.resources.keys()
+    if (record.failed, record.exit_status) == (100, 137) and record.outcome is Outcome.KILLED:
+        unlimited = asked.h_rt is None and asked.h_vmem is None and not limits
+        return "cancelled" if unlimited else "failed"
+    return STATES[record.outcome]
+
+
+def _seconds(time: int | None) -> str:
+    return str(time // SECOND) if time else ""
+
+
+def _usage(record: Accounting) -> JobUsage:
+    """Return what a run used: whole numbers of ``rusage`` as integers, all else as floats.
+
+    They have the same types in the events of records: a store may refuse a metric that changes its.
+    """
+    rss = float(record.amount("eusage", "maxrss"))
+    return JobUsage(
+        wallclock=_whole(record.wallclock),
+        cpu=float(record.cpu),
+        user=float(record.amount("rusage", "ru_utime")),
+        system=float(record.amount("rusage", "ru_stime")),
+        max_rss=rss if rss == record.maxrss else _whole(record.maxrss),
+        max_vmem=float(record.maxvmem),
+        memory=float(record.amount("eusage", "mem")),
+        io=float(record.amount("eusage", "io")),
+    )
+
+
+def _whole(amount: float) -> float:
+    if not math.isfinite(amount):
+        return 0
+    return int(amount) if float(amount).is_integer() else amount
+
+
+class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A site's choices for its jobs."""
+
+    cluster: str
+    sub_cluster: str = ""
+    """Empty: cc-backend finds it by the nodes."""
+    short_hostnames: bool = True
+    """Whether nodes are named by the part before the first dot."""
+    array_factor: int = MAX_ARRAY_TASKS
+    """The id of an array's task is job number times this, plus task number."""
+    project: Literal["project", "department", "account"] = "project"
+    """What replaces the project of a job that has none."""
+    threads_per_slot: int = 1
+    per_slot: bool = True
+    """Whether memory and accelerators are requested by slot rather than by job."""
+    shared: Literal["none", "single_user", "multi_user"] = "none"
+    command_line: bool = False
+    """Whether metaData holds ``submit_cmd_line``, which may hold secrets."""
+    start_node: str = "unknown"
+    """The node of starts from the reporting file, which does not name nodes."""
+
+    def apply(self, job: Job, nodes: tuple[JobNode, ...] | None = None) -> Job:
+        """Return a job as the site has it, on `nodes` rather than its own if they are given."""
+        slots = 1 if self.per_slot else max(job.hwthreads, 1)
+        metadata = job.metadata
+        if not self.command_line:
+            metadata = {key: text for key, text in metadata.items() if key != "submitCmdLine"}
+        replacement = "" if self.project == "project" else metadata.get(self.project, "")
+        return msgspec.structs.replace(
+            job,
+            cluster=self.cluster,
+            id=array_id(job.array_id or job.id, job.array_task or 0, self.array_factor),
+            project=job.project or replacement,
+            sub_cluster=self.sub_cluster,
+            nodes=self.nodes(job.nodes if nodes is None else nodes),
+            hwthreads=job.hwthreads * self.threads_per_slot,
+            accelerators=job.accelerators // slots,
+            memory=job.memory // slots,
+            shared=self.shared,
+            metadata=metadata,
+        )
+
+    def started(self, job: Job, start: int) -> Job:
+        """Return the job of a ``job_log`` line: the line names neither its nodes nor its slots."""
+        job = self.apply(job, (JobNode(self.start_node),))
+        unknown = {"nodes": "unknown: the reporting file does not name them"}
+        return msgspec.structs.replace(job, start=start, metadata=job.metadata | unknown)
+
+    def nodes(self, nodes: Iterable[JobNode]) -> tuple[JobNode, ...]:
+        """Return the nodes by the site's names, each once."""
+        names = dict.fromkeys(self.node(node.hostname) for node in nodes)
+        return tuple(JobNode(name) for name in names if name)
+
+    def node(self, hostname: str) -> str:
+        """Return ClusterCockpit's name of a host."""
+        return hostname.partition(".")[0] if self.short_hostnames else hostname

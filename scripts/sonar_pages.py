@@ -65,10 +65,9 @@ line = sonar.encode(envelope, profile="jobanalyzer")
 ```
 
 `sonar.Decoder` parses a stream in blocks, in bounded memory; `sonar.Envelopes` is a batch of
-envelopes in a pipeline. `sonar.group_by_job` and `sonar.JobTracker` find the records of a job,
-`sonar.roll_up` merges similar processes into one record, with a synthetic process ID above
-`pid_max` that is stable across samples, and `ccpipe.formats.nodelist` parses and formats lists of
-nodes.
+envelopes in a pipeline. `sonar.roll_up` merges similar processes into one record, with a synthetic
+process ID above `pid_max` that is stable across samples, and `ccpipe.formats.nodelist` parses and
+formats lists of nodes.
 
 An omitted field has the default value of its type: zero, the empty string, false, the empty
 array. Memory and volumes are in kilobytes of 1024 bytes, clocks in megahertz, power in watts,

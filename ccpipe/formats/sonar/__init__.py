@@ -16,11 +16,6 @@ from ccpipe.formats.sonar.identity import (
     EPOCH_ZERO,
     GAP,
     JobId,
-    JobIdentity,
-    JobObservation,
-    JobTracker,
-    group_by_job,
-    job_observations,
 )
 from ccpipe.formats.sonar.profiles import ReadProfile, WriteProfile
 from ccpipe.formats.sonar.rollup import roll_up
@@ -72,9 +67,6 @@ __all__ = [
     "ErrorObject",
     "ExtendedUint",
     "JobId",
-    "JobIdentity",
-    "JobObservation",
-    "JobTracker",
     "JobsAttributes",
     "JobsData",
     "JobsEnvelope",
@@ -101,8 +93,6 @@ __all__ = [
     "WriteProfile",
     "decode",
     "encode",
-    "group_by_job",
-    "job_observations",
     "problems",
     "roll_up",
     "timestamp",

@@ -1,4 +1,4 @@
-"""Job identity: which records are about the same job.
+"""Identity of jobs.
 
 A batch job has a unique number in its cluster: records of (cluster, job, epoch 0) belong together
 whatever their node and time. Any other job is a process group of one node: (cluster, node, job,
@@ -10,13 +10,10 @@ structure*.
 """
 
 import re
-from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ccpipe.errors import DataError
 from ccpipe.formats.sonar.types.job import SlurmJob
-from ccpipe.formats.sonar.types.sample import SampleAttributes
-from ccpipe.formats.sonar.types.timestamp import parse as parse_time
 
 GAP = 3 * 3600 * 10**9
 """Nanoseconds without records after which the same number is another job: "on the order of a few
@@ -99,97 +96,3 @@ _JOB_ID = re.compile(
     r"(?P<job>[0-9]{1,19})(?:_(?:(?P<task>[0-9]{1,19})|\[[^]]*\])|\+(?P<offset>[0-9]{1,19}))?"
     r"(?:\.(?P<step>[^.]+))?"
 )
-
-
-class JobObservation(NamedTuple):
-    """One record about a job."""
-
-    cluster: str
-    node: str
-    job: int
-    epoch: int
-    time: int
-    """Nanoseconds since the Unix epoch."""
-
-
-class JobIdentity(NamedTuple):
-    """One job, whatever records are about it."""
-
-    cluster: str
-    node: str
-    """Empty for a batch job, which may run on many nodes."""
-    job: int
-    epoch: int
-    since: int
-    """Time of the first of its records, in nanoseconds; 0 for a batch job."""
-
-
-def job_observations(sample: SampleAttributes) -> Iterator[JobObservation]:
-    """Yield a record for each job of a sample; raises DataError if it has no time."""
-    time = parse_time(sample.time)
-    if time is None:
-        raise DataError(
-            f"a sample of {sample.node!r} has no time, so its jobs cannot be identified"
-        )
-    for job in sample.jobs:
-        yield JobObservation(sample.cluster, sample.node, job.job, job.epoch, time)
-
-
-def group_by_job(
-    records: Iterable[JobObservation], *, gap: int = GAP
-) -> dict[JobIdentity, list[JobObservation]]:
-    """Group records by job, sorted by time; `gap` is in nanoseconds."""
-    timelines: dict[JobIdentity, list[JobObservation]] = {}
-    for record in records:
-        timelines.setdefault(_timeline(record), []).append(record)
-    jobs: dict[JobIdentity, list[JobObservation]] = {}
-    for timeline, members in timelines.items():
-        members.sort(key=lambda record: record.time)
-        before, job = None, timeline
-        for member in members:
-            if timeline.epoch and (before is None or member.time - before > gap):
-                job = timeline._replace(since=member.time)
-            jobs.setdefault(job, []).append(member)
-            before = member.time
-    return jobs
-
-
-def _timeline(record: JobObservation) -> JobIdentity:
-    """Return the identity without the time."""
-    node = record.node if record.epoch else ""
-    return JobIdentity(record.cluster, node, record.job, record.epoch, 0)
-
-
-class JobTracker:
-    """Identifies jobs record by record, in approximate order of time.
-
-    It remembers jobs seen within two gaps. A late record that is no more than a gap older than the
-    first record of its job belongs to that job.
-    """
-
-    def __init__(self, *, gap: int = GAP) -> None:
-        """Begin without jobs; `gap` is in nanoseconds."""
-        self.gap = gap
-        self._seen: dict[JobIdentity, tuple[int, int]] = {}  # first and last time; oldest first
-
-    def identify(self, record: JobObservation) -> JobIdentity:
-        """Return the job that a record belongs to."""
-        timeline = _timeline(record)
-        if not timeline.epoch:
-            return timeline
-        since, last = self._seen.pop(timeline, (record.time, record.time))
-        if record.time < since - self.gap:  # of an earlier job
-            self._seen[timeline] = since, last
-            return timeline._replace(since=record.time)
-        if record.time - last > self.gap:
-            since = record.time
-        self._seen[timeline] = since, max(last, record.time)
-        self._forget(record.time - 2 * self.gap)
-        return timeline._replace(since=since)
-
-    def _forget(self, before: int) -> None:
-        while True:
-            timeline = next(iter(self._seen))
-            if self._seen[timeline][1] >= before:
-                return
-            del self._seen[timeline]

@@ -174,7 +174,7 @@ class Lifecycle:
     def check_reported(self, job: Job) -> None:
         """Raise DataError if a job has run and ended, but its start cannot be emitted."""
         known = self._pending.get(job.key)
-        if known is not None and known.job.has_ended and known.job.start and known.job.nodes:
+        if known is not None and known.job.nodes and _never_reported(known.job):
             raise DataError("it has ended, but its user is unknown")
 
     def take(self) -> list[JobEvent]:

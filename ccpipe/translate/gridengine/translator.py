@@ -201,13 +201,15 @@ class AccountingJobs(Translator):
         if self.assembler.is_repeated(job):
             return []
         found: list[Message] = []
-        if isinstance(record, Accounting):
-            found = self._ended(self.assembler.add(job))
-        elif record.is_start:
+        if isinstance(record, JobLog) and record.is_start:
             self._start(job)
         else:
-            found = self._ended(self.assembler.delete(job))
-        return [self._event(record)] * ("records" in self.emit) + found
+            is_record = isinstance(record, Accounting)
+            ended = self.assembler.add(job) if is_record else self.assembler.delete(job)
+            found = self._ended(ended)
+        if "records" in self.emit:
+            found.insert(0, self._event(record))
+        return found
 
     def _event(self, record: Accounting | JobLog) -> Message:
         """Return a record as an event; one of a run that never started has the latest time.

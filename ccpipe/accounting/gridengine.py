@@ -6,8 +6,7 @@ from ccpipe.accounting.each import each
 from ccpipe.accounting.scheduler import OUTCOME, SchedulerColumns
 from ccpipe.errors import MissingExtra
 from ccpipe.formats.gridengine import parse_category
-from ccpipe.formats.gridengine.outcome import GRACE, Outcome, classify, is_last_record
-from ccpipe.formats.gridengine.record import NO_DATA
+from ccpipe.formats.gridengine.record import GRACE, NO_DATA, Outcome, classify, is_last_record
 
 try:
     import pyarrow as pa

@@ -7,7 +7,6 @@
 """
 
 from ccpipe.formats.gridengine.category import Requests, parse_category
-from ccpipe.formats.gridengine.outcome import MEANINGS, USAGE_VALID, Outcome, meaning
 from ccpipe.formats.gridengine.reader import (
     ParsedChunk,
     RejectedAccountingLine,
@@ -16,7 +15,16 @@ from ccpipe.formats.gridengine.reader import (
     read,
     read_stream,
 )
-from ccpipe.formats.gridengine.record import Accounting, Amount, Origin, Variant
+from ccpipe.formats.gridengine.record import (
+    MEANINGS,
+    USAGE_VALID,
+    Accounting,
+    Amount,
+    Origin,
+    Outcome,
+    Variant,
+    meaning,
+)
 from ccpipe.formats.gridengine.writer import HEADER, encode_classic, encode_jsonl
 
 __all__ = [

@@ -16,8 +16,7 @@ from collections.abc import AsyncIterator
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.clustercockpit import NodeState, encode_node_states
-from ccpipe.formats.gridengine.host_status import Host, read_hosts
-from ccpipe.formats.gridengine.status import read_shares
+from ccpipe.formats.gridengine.status import Host, read_hosts, read_shares
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.jobs import Job, RunKey, message
 from ccpipe.message import Message, event

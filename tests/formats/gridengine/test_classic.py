@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from ccpipe.formats.gridengine.outcome import Outcome
-from ccpipe.formats.gridengine.record import Variant
+from ccpipe.formats.gridengine.record import Outcome, Variant
 from tests.formats.gridengine.accounting_samples import CLASSIC, TAIL, one, reason
 
 UNIVA = "NONE:anna@login1,root@m:2048.5:1024:login1:/home\udcadx:qsub a\udcffb"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from ccpipe.formats.gridengine.outcome import Outcome
-from ccpipe.formats.gridengine.record import Variant
+from ccpipe.formats.gridengine.record import Outcome, Variant
 from tests.formats.gridengine.accounting_samples import data, data_line, one, reason
 
 

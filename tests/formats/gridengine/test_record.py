@@ -1,6 +1,17 @@
-"""What a record computes from its fields."""
+"""What a record computes from its fields, and how its run ended."""
 
-from ccpipe.formats.gridengine.record import NO_DATA, Accounting
+import msgspec
+import pytest
+
+from ccpipe.formats.gridengine.record import (
+    APPLICATION_ERROR,
+    MIGRATING,
+    NO_DATA,
+    RESCHEDULING,
+    Accounting,
+    is_last_record,
+    meaning,
+)
 from tests.formats.gridengine.accounting_samples import CLASSIC, TAIL, one
 
 
@@ -31,3 +42,64 @@ def test_a_record_answers_from_its_category_and_its_codes() -> None:
 def test_an_intermediate_record_has_exit_status_minus_one() -> None:
     """The reporting file has such records at midnight of jobs that still run."""
     assert Accounting(job_number=1, exit_status=-1).is_intermediate
+
+
+@pytest.mark.parametrize(
+    ("failed", "exit_status", "started", "deleted_by", "expected"),
+    [
+        (0, 0, True, "", "completed"),
+        (0, 0, False, "", "start_failed"),
+        (0, 3, True, "", "failed"),
+        (0, 139, True, "", "killed"),
+        (0, 255, True, "", "failed"),
+        (100, 137, True, "", "killed"),
+        (100, 137, True, "anna@login1", "cancelled"),
+        (0, 0, True, "anna@login1", "cancelled"),
+        (37, 137, True, "", "timeout"),
+        (100, 137, True, "execd@node01", "timeout"),
+        (25, 99, True, "", "requeued"),
+        (24, 137, True, "", "requeued"),
+        (25, 0, False, "qmaster@m", "node_fail"),
+        (19, 0, True, "", "node_fail"),
+        (8, 0, False, "", "start_failed"),
+        (26, 0, True, "", "start_failed"),
+        (15, 0, True, "", "failed"),
+        (30, 100, True, "", "failed"),
+    ],
+)
+def test_the_outcome_is_one_of_a_few_classes(
+    failed: int,
+    exit_status: int,
+    started: bool,
+    deleted_by: str,
+    expected: str,
+) -> None:
+    """Codes, signals and who deleted a job decide the class, in this order of rules."""
+    record = msgspec.structs.replace(
+        one(f"{CLASSIC}-l h_rt=12:{TAIL}:0:0"),
+        failed=failed,
+        exit_status=exit_status,
+        start_time=1 if started else None,
+        deleted_by=deleted_by or None,
+    )
+    assert str(record.outcome) == expected
+
+
+def test_failed_codes_have_the_manuals_words() -> None:
+    """A code that no manual knows says so."""
+    assert (meaning(8), meaning(100)) == ("in prolog", "assumedly after job")
+    assert meaning(55) == "invalid execution state"
+
+
+@pytest.mark.parametrize("failed", [MIGRATING, RESCHEDULING, APPLICATION_ERROR])
+def test_a_job_that_will_run_again_is_not_final(failed: int) -> None:
+    """Migrated, rescheduled or in error state, the job goes on, whether or not it started."""
+    assert not is_last_record(failed, started=True)
+    assert not is_last_record(failed, started=False)
+
+
+def test_a_failure_before_the_start_is_not_final() -> None:
+    """A job that failed before it started is queued again; any other ending is its last."""
+    assert not is_last_record(8, started=False)
+    assert is_last_record(8, started=True)
+    assert is_last_record(0, started=False)

@@ -12,8 +12,7 @@ import pytest
 
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.gridengine.host_status import Host
-from ccpipe.formats.gridengine.status import read_shares
+from ccpipe.formats.gridengine.status import Host, read_shares
 from ccpipe.pipeline import Batch
 from ccpipe.sources.gridengine.qstat import Qstat
 from ccpipe.translate.gridengine.jobs import running_jobs

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.gridengine.host_status import Host, read_hosts
+from ccpipe.formats.gridengine.status import Host, read_hosts
 from tests.paths import TEST_DATA
 
 SAMPLE = (TEST_DATA / "gridengine/qhost-j-q-F.xml").read_bytes()

@@ -3,7 +3,6 @@
 Source: cc-backend's ``internal/api/nats.go``; ClusterCockpit specification, *Events*.
 """
 
-import contextlib
 import json
 import re
 from typing import Annotated, Any
@@ -126,9 +125,12 @@ def function_of(message: Message) -> Function:
     """Return whether an event is a start or a stop; raises DataError if it is neither."""
     if message.name != "job" or message.kind is not Kind.EVENT:
         raise DataError(f"expected an event job, got {message.name!r}")
-    function = _FUNCTIONS.get(message.tags.get("function", ""))
+    text = message.tags.get("function", "")
+    function = _FUNCTIONS.get(text)
     if function is None:
-        raise DataError("expected function start_job or stop_job")
+        raise DataError(
+            f"an event job has the function {text!r:.40}: expected start_job or stop_job"
+        )
     return function
 
 
@@ -148,7 +150,7 @@ def read_event(message: Message) -> Job:
     try:
         found = _PAYLOAD.decode(str(message.value))
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise DataError(f"not the payload of a {function}: {error}") from None
+        raise DataError(f"the event's payload: {error}") from None
     texts = {key: str(value) for key, value in (found.metaData or {}).items()}
     state = found.jobState
     return Job(
@@ -181,15 +183,13 @@ def read_event(message: Message) -> Job:
 
 def _numbers(texts: dict[str, str]) -> dict[str, Any]:
     """Take the fields of a job out of its metadata."""
-    numbers = {}
-    for key, name in _NUMBERS.items():
-        with contextlib.suppress(ValueError):
-            numbers[name] = int(texts[key]) if key in texts else None
-            texts.pop(key, None)
-    return {name: number for name, number in numbers.items() if number is not None}
+    found = {key: texts.pop(key) for key in _NUMBERS if _INTEGER.fullmatch(texts.get(key, ""))}
+    return {_NUMBERS[key]: int(text) for key, text in found.items()}
 
 
+_INTEGER = re.compile("-?[0-9]{1,18}")
 _Time = Annotated[int, msgspec.Meta(ge=0, lt=2**63 // SECOND)]
+_Megabytes = Annotated[int, msgspec.Meta(ge=0, lt=2**63 // MEGABYTE)]
 _Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -215,7 +215,7 @@ class _Payload(msgspec.Struct):
     jobState: str = ""  # noqa: N815
     numHwthreads: _Number = 0  # noqa: N815
     numAcc: _Number = 0  # noqa: N815
-    requestedMemory: _Number = 0  # noqa: N815
+    requestedMemory: _Megabytes = 0  # noqa: N815
     shared: str = ""
     walltime: _Number = 0
     resources: list[_Node] | None = None

@@ -289,13 +289,12 @@ class CcToSonar(Translator):
         return kind, message.tags.get("cluster", ""), message.hostname, place
 
     def _take_event(self, message: Message, at: int, ready: list[Envelope]) -> None:
-        payload, cluster = str(message.value), message.tags.get("cluster", "")
+        payload = str(message.value)
         kind = _KIND_OF_EVENT[message.name]
         if self._key(kind, message, at) in self._reported:
             return
         if kind == "job":
-            function = message.tags.get("function", "")
-            cluster, job = self._job_events.record(function, payload, cluster)
+            cluster, job = self._job_events.record(message)
             encode(_job_envelope(timestamp.write(at), cluster, [job]))  # raises, for it alone
             self._jobs.setdefault((cluster, timestamp.write(at)), []).append(job)
         elif kind == "cluster":

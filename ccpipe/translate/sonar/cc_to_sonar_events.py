@@ -1,5 +1,6 @@
 """ClusterCockpit's events to Sonar's records of jobs, clusters and nodes."""
 
+import math
 import re
 from collections.abc import Mapping
 from typing import TypeVar
@@ -8,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ccpipe.errors import DataError
-from ccpipe.formats.clustercockpit import NodeStates, StartJob, StopJob, TopologyEvent
+from ccpipe.formats.clustercockpit import NodeStates, TopologyEvent
 from ccpipe.formats.nodelist import compress
 from ccpipe.formats.sonar import (
     UNSET,
@@ -21,6 +22,8 @@ from ccpipe.formats.sonar import (
     SysinfoGpuCard,
     timestamp,
 )
+from ccpipe.jobs import Job, function_of, read_event
+from ccpipe.message import Message
 from ccpipe.pipeline.state import StateStore
 
 SECOND = 10**9
@@ -34,9 +37,9 @@ class JobEvents:
 
     def __init__(self, state: StateStore) -> None:
         """Remember starts in `state`."""
-        self._starts = state.table("start_job", tuple[str, int], StartJob, maximum=MAX_JOBS)
+        self._starts = state.table("start_job", tuple[str, int], Job, maximum=MAX_JOBS)
 
-    def record(self, function: str, payload: str, cluster: str) -> tuple[str, SlurmJob]:
+    def record(self, message: Message) -> tuple[str, SlurmJob]:
         """Return the cluster and record of an event; the cluster may be in the payload only.
 
         Raises
@@ -45,67 +48,62 @@ class JobEvents:
             if the event is neither a start nor an end, or cannot be decoded.
 
         """
-        if function == "start_job":
-            start = _read(payload, StartJob)
-            cluster = cluster or start.cluster
-            try:
-                record = _started(start)
-            except ValueError as error:
-                raise DataError(f"walltime: {error}") from None
-            self._starts.put((cluster, start.jobId), _without_texts(start))
-            return cluster, record
+        function, job = function_of(message), read_event(message)
+        cluster = message.tags.get("cluster", "") or job.cluster
         if function == "stop_job":
-            stop = _read(payload, StopJob)
-            cluster = cluster or stop.cluster
-            return cluster, _stopped(stop, self._starts.get((cluster, stop.jobId)))
-        raise DataError(f"an event job has the function {function!r:.40}")
+            return cluster, _stopped(job, self._starts.get((cluster, job.id)))
+        try:
+            record = _started(job)
+        except ValueError as error:
+            raise DataError(f"walltime: {error}") from None
+        metadata = {key: text for key, text in job.metadata.items() if key not in _LARGE}
+        self._starts.put((cluster, job.id), replace(job, metadata=metadata, raw=None))
+        return cluster, record
 
 
-def _without_texts(start: StartJob) -> StartJob:
-    """Return a start without what may be large and no record has: many are remembered."""
-    texts = {"jobScript", "slurmInfo"}
-    kept = {key: text for key, text in start.metaData.items() if key not in texts}
-    return replace(start, metaData=kept)
+_LARGE = frozenset({"jobScript", "slurmInfo"})
+"""Metadata that no record has, and that are not remembered."""
 
 
-def _stopped(stop: StopJob, start: StartJob | None) -> SlurmJob:
+def _stopped(stop: Job, start: Job | None) -> SlurmJob:
     """Return the record of an end, with the fields of its start if that is of the same run."""
-    begin = stop.startTime or (start.startTime if start else 0)
-    record = SlurmJob(job_id=stop.jobId)
-    if start is not None and start.startTime == begin:
+    begin = stop.start or (start.start if start else 0)
+    record = SlurmJob(job_id=stop.id)
+    if start is not None and start.start == begin:
         record = _started(start)
+    elapsed = (stop.end - begin) // SECOND
     return replace(
         record,
-        job_state=(stop.jobState or "completed").upper(),
+        job_state=(stop.state or "completed").upper(),
         start_time=_time(begin),
-        end_time=_time(stop.stopTime),
-        sacct=SacctData(ElapsedRaw=stop.stopTime - begin) if 0 < begin < stop.stopTime else None,
+        end_time=_time(stop.end),
+        sacct=SacctData(ElapsedRaw=elapsed) if 0 < begin < stop.end else None,
     )
 
 
-def _started(start: StartJob) -> SlurmJob:
-    meta = start.metaData
+def _started(start: Job) -> SlurmJob:
+    texts = start.metadata
     return SlurmJob(
-        job_id=start.jobId,
-        job_name=meta.get("jobName", ""),
+        job_id=start.id,
+        job_name=start.name,
         job_state="RUNNING",
-        array_job_id=start.arrayJobId,
-        array_task_id=_number(meta, "arrayTaskId"),
-        het_job_id=_number(meta, "hetJobId"),
-        het_job_offset=_number(meta, "hetJobOffset"),
+        array_job_id=start.array_id,
+        array_task_id=max(start.array_task or 0, 0),
+        het_job_id=max(start.het_id, 0),
+        het_job_offset=max(start.het_offset or 0, 0),
         user_name=start.user,
         account=start.project,
-        submit_time=_time(start.submitTime),
-        time_limit=ExtendedUint(-(-start.walltime // 60)) if start.walltime > 0 else UNSET,
+        submit_time=_time(start.submit),
+        time_limit=ExtendedUint(math.ceil(start.walltime / 60)) if start.walltime > 0 else UNSET,
         partition=start.partition,
-        reservation=meta.get("reservation", ""),
-        nodes=tuple(compress(resource.hostname for resource in start.resources)),
-        distribution=meta.get("distribution", ""),
-        requested_cpus=_number(meta, "requestedCpus") or start.numHwthreads,
-        requested_memory_per_node=start.requestedMemory * 1024,
-        requested_node_count=_number(meta, "requestedNodes") or start.numNodes,
-        start_time=_time(start.startTime),
-        allocated_resources=meta.get("allocatedResources", ""),
+        reservation=texts.get("reservation", ""),
+        nodes=tuple(compress(node.hostname for node in start.nodes)),
+        distribution=texts.get("distribution", ""),
+        requested_cpus=_number(texts, "requestedCpus") or start.hwthreads,
+        requested_memory_per_node=start.memory // 10**6 * 1024,
+        requested_node_count=_number(texts, "requestedNodes") or len(start.nodes),
+        start_time=_time(start.start),
+        allocated_resources=texts.get("allocatedResources", ""),
     )
 
 
@@ -168,8 +166,8 @@ def _read(payload: str, kind: type[T]) -> T:
         raise DataError(f"the event's payload: {error}") from None
 
 
-def _time(seconds: int) -> str:
-    return timestamp.write(seconds * SECOND) if seconds else ""
+def _time(time: int) -> str:
+    return timestamp.write(time) if time else ""
 
 
 def _number(meta: Mapping[str, str], key: str) -> int:

@@ -71,14 +71,14 @@ def test_scripts_of_starts_are_not_remembered(tmp_path: Path) -> None:
         "start_job", user="ann", startTime=START, numNodes=1, resources=[{"hostname": "c1"}],
         metaData=metadata,
     )  # fmt: skip
-    events.record("start_job", str(start.value), "fox")
+    events.record(start)
     state.commit(is_durable=True)
     kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert b"cfd" in kept
     assert b"#!/bin/sh" not in kept
     assert b"JobId=7" not in kept
     stop = job_event("stop_job", 90, startTime=START, stopTime=START + 90)
-    assert events.record("stop_job", str(stop.value), "fox")[1].job_name == "cfd"
+    assert events.record(stop)[1].job_name == "cfd"
 
 
 def test_events_of_others_become_envelopes() -> None:

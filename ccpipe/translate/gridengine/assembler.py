@@ -154,21 +154,11 @@ class Assembler:
         self.quiet = quiet
         self.maximum = maximum
         self._report = count
-        self.repeated = 0
-        """Number of lines that came again."""
-        self.late = 0
-        """Number of records of PE tasks that came after their master's."""
-        self.orphans = 0
-        """Number of records of PE tasks whose master's never came."""
         state = state or StateStore()
-        self._records = state.table(
-            "waiting",
-            tuple[int, int, int],
-            _Held,
-            maximum=2**63,
-            encode=msgspec.json.encode,
-            decode=msgspec.json.Decoder(_Held).decode,
-        )  # fmt: skip - JSON holds integers of any size, such as what a job requests
+        self._records = state.table(  # as JSON, which holds integers of any size
+            "waiting", tuple[int, int, int], _Held, maximum=2**63,
+            encode=msgspec.json.encode, decode=msgspec.json.Decoder(_Held).decode,
+        )  # fmt: skip
         self._ended = state.table("assembled", tuple[int, int], int, maximum=maximum)
         self._deleted = state.table("deleted", tuple[int, int], int, maximum=maximum)
         self._places = state.table("places", tuple[str, int], bool, maximum=maximum)
@@ -180,11 +170,7 @@ class Assembler:
     def recall(self) -> None:
         """Continue from the stored state."""
         for place, held in self._records.items():
-            waiting = self._waiting.setdefault(place[:2], _Waiting())
-            self._waiting.move_to_end(place[:2])
-            waiting.add(held.job)
-            waiting.places.append(place)
-            waiting.seen = held.seen
+            self._hold(place, held)
             self._count = max(self._count, place[2])
             self._reach(held.seen)
         self._reach(max((end for _, end in self._ended.items()), default=0))
@@ -207,26 +193,24 @@ class Assembler:
             return False
         place = record.origin.file, record.origin.offset
         if place in self._places:
-            self.repeated += 1
             self._report("repeated")
             return True
         self._places.put(place, True)
         return False
 
     def add(self, job: Job) -> Iterator[JobRuns]:
-        """Add a record that is not repeated; yield the jobs that have ended."""
-        if job.state != RUNNING:  # usage since midnight
+        """Add a record that is not repeated, or a deletion; yield the jobs that have ended.
+
+        The last records of a deleted job may come later, so it is returned only after records of
+        `SETTLE` later.
+        """
+        if isinstance(job.raw, JobLog):
+            self._deleted.put(key_of(job), job.end)
+            yield from self._let_go()
+        elif job.state != RUNNING:  # that is usage since midnight
             yield from self._add(job)
             self._reach(job.end)
             yield from self._let_go()
-
-    def delete(self, job: Job) -> Iterator[JobRuns]:
-        """Note that a job was deleted, or one of its tasks.
-
-        Its last records may come later, so it is returned only after records of `SETTLE` later.
-        """
-        self._deleted.put(key_of(job), job.end)
-        yield from self._let_go()
 
     def first_start(self, job: Job) -> int:
         """Return when the first run of a waiting job started; 0 if that is not known."""
@@ -242,7 +226,6 @@ class Assembler:
             yield from self._as_it_is(key)
             waiting = None
         if job.step and waiting is None and self._is_late(job):
-            self.late += 1
             self._report("late")
             log.info("job %d, task %d: PE task %s came late: left out", *key, job.step)
         elif job.step or job.runs_again:
@@ -260,15 +243,18 @@ class Assembler:
     def _wait(self, job: Job) -> None:
         """Hold a record until its job ends."""
         key = key_of(job)
-        waiting = self._waiting.setdefault(key, _Waiting())
-        self._waiting.move_to_end(key)
-        waiting.add(job)
         self._reach(job.end)
-        waiting.seen = self.latest
         self._count += 1
-        place = *key, self._count
+        held = _Held(msgspec.structs.replace(job, raw=None), self.latest)
+        self._hold((*key, self._count), held)
+        self._records.put((*key, self._count), held)
+
+    def _hold(self, place: tuple[int, int, int], held: _Held) -> None:
+        waiting = self._waiting.setdefault(place[:2], _Waiting())
+        self._waiting.move_to_end(place[:2])
+        waiting.add(held.job)
+        waiting.seen = held.seen
         waiting.places.append(place)
-        self._records.put(place, _Held(msgspec.structs.replace(job, raw=None), waiting.seen))
 
     def _let_go(self) -> Iterator[JobRuns]:
         """Yield jobs that waited too long or exceed the maximum."""
@@ -299,7 +285,6 @@ class Assembler:
         if waiting.runs:
             yield JobRuns(waiting.runs[-1], tuple(waiting.tasks), tuple(waiting.runs[:-1]))
         else:
-            self.orphans += len(waiting.tasks)
             for _ in waiting.tasks:
                 self._report("orphaned")
             log.info("job %d, task %d: PE tasks without a master: left out", *key)

@@ -204,9 +204,7 @@ class AccountingJobs(Translator):
         if isinstance(record, JobLog) and record.is_start:
             self._start(job)
         else:
-            is_record = isinstance(record, Accounting)
-            ended = self.assembler.add(job) if is_record else self.assembler.delete(job)
-            found = self._ended(ended)
+            found = self._ended(self.assembler.add(job))
         if "records" in self.emit:
             found.insert(0, self._event(record))
         return found

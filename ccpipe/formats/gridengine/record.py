@@ -294,7 +294,7 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def clean(text: str) -> str:
     """Replace bytes that are not UTF-8 with U+FFFD, which JSON requires."""
-    return _SURROGATE.sub("\ufffd", text)
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -94,4 +94,4 @@ _JSON: dict[str, Callable[[Accounting], str | None]] = {
 
 def _text(text: str | None) -> str | None:
     """Replace bytes that are not UTF-8, which Arrow's strings cannot hold, by U+FFFD."""
-    return text if text is None or text.isascii() else clean(text)
+    return None if text is None else clean(text)

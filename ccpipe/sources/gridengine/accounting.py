@@ -190,7 +190,7 @@ class AccountingFile(Source):
         return Batch(Jobs(jobs, rejected=rejected, payload_size=len(payload)), ack, path)
 
     def _without_secrets(self, record: Accounting) -> Accounting:
-        if self.command_line:
+        if self.command_line or record.submit_cmd_line is None:
             return record
         return msgspec.structs.replace(record, submit_cmd_line=None)
 

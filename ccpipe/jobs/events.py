@@ -140,11 +140,7 @@ def read_event(message: Message) -> Job:
     The state of a start is that of its stop if the stop follows directly, else ``RUNNING``; the
     state of a stop may be missing. A cluster that the payload does not name is that of the tags.
 
-    Raises
-    ------
-    DataError
-        if it is neither, or its payload is not cc-backend's.
-
+    Raises DataError if it is neither, or its payload is not cc-backend's.
     """
     function = function_of(message)
     try:

@@ -47,11 +47,7 @@ class Outbox:
     def put(self, messages: Iterable[Held]) -> list[Message]:
         """End a feed with its output; return what is to be sent now, the oldest first.
 
-        Raises
-        ------
-        ConfigError, UnavailableError
-            if the state cannot be read or written.
-
+        Raises ConfigError or UnavailableError if the state cannot be read or written.
         """
         now = self.clock()
         made = [*self._recall(now), *messages]
@@ -74,11 +70,7 @@ class Outbox:
     def commit(self, feed: int) -> None:
         """Remove the output up to a feed: it is stored downstream.
 
-        Raises
-        ------
-        UnavailableError
-            if that cannot be written.
-
+        Raises UnavailableError if that cannot be written.
         """
         for number in [number for number in self._made if number <= feed]:
             self._made.pop(number)

@@ -83,11 +83,7 @@ def parse_classic(line: str, file: str = "", offset: int = 0, number: int = 0) -
 
     The other arguments are those of ``reader.parse``.
 
-    Raises
-    ------
-    DataError
-        naming the wrong field.
-
+    Raises DataError naming the wrong field.
     """
     reported = None
     match = _match(line)

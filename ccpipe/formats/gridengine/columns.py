@@ -48,11 +48,7 @@ def read_columns(
     Every line is checked as a whole, whichever columns are asked for. `offset` and `line` say
     where in its file the payload begins; the columns of that name (``PLACE``) are read on request.
 
-    Raises
-    ------
-    KeyError
-        for a column that does not exist.
-
+    Raises KeyError for a column that does not exist.
     """
     for name in columns:
         SCHEMA.field(name)

@@ -60,14 +60,7 @@ def is_event(message: Message) -> bool:
 
 
 def from_event(message: Message) -> Accounting | JobLog:
-    """Return the record or line of such an event.
-
-    Raises
-    ------
-    DataError
-        if its payload is neither.
-
-    """
+    """Return the record or line of such an event; raises DataError if its payload is neither."""
     if message.tags.get("function") == JOB_LOG:
         try:
             return msgspec.json.decode(str(message.value), type=JobLog)

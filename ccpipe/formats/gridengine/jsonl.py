@@ -63,11 +63,7 @@ def parse_jsonl(line: bytes, file: str = "", offset: int = 0, number: int = 0) -
 
     None for other types of lines. The other arguments are those of ``reader.parse``.
 
-    Raises
-    ------
-    DataError
-        naming the wrong key.
-
+    Raises DataError naming the wrong key.
     """
     found: Line | None
     extra: dict[str, Any] = {}

@@ -50,11 +50,7 @@ def parse(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Acco
     order mark in front, which editors write, is not part of it. File, offset and line number become
     the record's origin.
 
-    Raises
-    ------
-    DataError
-        if the line is no record, with the reason.
-
+    Raises DataError if the line is no record, with the reason.
     """
     line = line.removeprefix(BOM_UTF8).rstrip(b"\r")
     if len(line) <= 1 or line.startswith(b"#"):
@@ -129,11 +125,7 @@ def split_lines(payload: bytes) -> list[bytes]:
 def read_stream(stream: ReadableStream, *, file: str = "") -> Iterator[ParsedChunk]:
     """Read a whole file, in blocks of whole lines, in bounded memory.
 
-    Raises
-    ------
-    DataError
-        if the rest of the file cannot be read, after all that could be.
-
+    Raises DataError if the rest of the file cannot be read, after all that could be.
     """
     offset, line = 0, 1
     for block in blocks(functools.partial(read_piece, stream)):
@@ -148,11 +140,7 @@ def blocks(read: Callable[[int], bytes], size: int = BLOCK) -> Iterator[bytes]:
 
     A line longer than ``MAX_LINE_SIZE`` comes in pieces, none of which is read as a record.
 
-    Raises
-    ------
-    DataError
-        as `read` does, after everything before the damage.
-
+    Raises DataError as `read` does, after everything before the damage.
     """
     held = b""
     damage = None

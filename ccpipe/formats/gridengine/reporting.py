@@ -61,11 +61,7 @@ _IS_JOB_LOG = re.compile(rb"[0-9]+:job_log:")
 def parse_job_log(line: bytes) -> JobLog | None:
     """Read one line without its line end; None for a line of another type.
 
-    Raises
-    ------
-    DataError
-        if it is a ``job_log`` line with wrong fields.
-
+    Raises DataError if it is a ``job_log`` line with wrong fields.
     """
     if not _IS_JOB_LOG.match(line):
         return None

@@ -41,11 +41,7 @@ def read_shares(payload: bytes, *, zone: tzinfo | None = None) -> list[Share]:
     The times of qstat have no zone: they are of `zone`, else of this machine's. qhost lists a
     share for each slot; slots are not said, so each counts one.
 
-    Raises
-    ------
-    DataError
-        if it is not what either of them writes; it says where.
-
+    Raises DataError if it is not what either of them writes; it says where.
     """
     tree = parse_xml(payload)
     if tree.tag == "job_info":
@@ -167,11 +163,7 @@ def read_hosts(payload: bytes, *, lists_jobs: bool = False) -> list[Host]:
 
     `lists_jobs` is whether it was asked for jobs, even if it lists none.
 
-    Raises
-    ------
-    DataError
-        if it is not XML.
-
+    Raises DataError if it is not XML.
     """
     tree = parse_xml(payload)
     if tree.tag != "qhost":

@@ -26,12 +26,8 @@ _FLOATS = frozenset({
 def encode_classic(record: Accounting) -> bytes:
     """Write one line of 45 fields, as Son of Grid Engine and OCS do; of the reporting file too.
 
-    Raises
-    ------
-    EncodeError
-        if a text holds a colon, a line end or half of a surrogate pair: the format has no
-        escapes.
-
+    Raises EncodeError if a text holds a colon, a line end or half of a surrogate pair: the format
+    has no escapes.
     """
     fields = [_classic_field(record, name) for name in FIELDS[Variant.CLASSIC_45]]
     if record.reported is not None:

@@ -51,11 +51,7 @@ class JobId(NamedTuple):
         Without the second, the job of an array's task is not known: the array's number is used.
         Pending tasks are listed together as ``123_[1-5]``.
 
-        Raises
-        ------
-        DataError
-            for anything else.
-
+        Raises DataError for anything else.
         """
         shown, plain = _JOB_ID.fullmatch(text), _JOB_ID.fullmatch(raw or text)
         if shown is None or plain is None:

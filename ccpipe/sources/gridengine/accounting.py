@@ -77,11 +77,6 @@ class AccountingFile(Source):
         once
             Whether to end when everything was read.
 
-        Raises
-        ------
-        ConfigError
-            if there is no path, or one is listed twice.
-
         """
         if not paths or len(set(paths)) < len(paths):
             raise ConfigError(f"paths is {paths}: expected at least one file, each only once")
@@ -218,13 +213,8 @@ class AccountingCheckpoint:
     def open(self) -> None:
         """Read the file, if it exists, and lock it.
 
-        Raises
-        ------
-        ConfigError
-            if it cannot be read or written, or another process uses it.
-        CreateError
-            if its folder is missing and cannot be created, or is not writable.
-
+        Raises ConfigError if it cannot be read or written, or another process uses it, and
+        CreateError if its folder is missing and cannot be created, or is not writable.
         """
         make_folder_of("checkpoint", self.path)
         try:
@@ -248,14 +238,7 @@ class AccountingCheckpoint:
             self.save()
 
     def save(self) -> None:
-        """Write the acknowledged progress.
-
-        Raises
-        ------
-        UnavailableError
-            if it cannot be written.
-
-        """
+        """Write the acknowledged progress; raises UnavailableError if it cannot be written."""
         if self.progress == self._saved:
             return
         self._next = time.monotonic() + self.EVERY

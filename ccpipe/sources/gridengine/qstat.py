@@ -53,11 +53,6 @@ class Qstat(Source):
         short_hostnames, array_factor, threads_per_slot
             As for ``accounting_jobs``; both must have the same.
 
-        Raises
-        ------
-        ConfigError
-            if there is no command.
-
         """
         if not command:
             raise ConfigError("command is empty: it must name a program")

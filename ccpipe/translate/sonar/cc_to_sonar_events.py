@@ -42,11 +42,7 @@ class JobEvents:
     def record(self, message: Message) -> tuple[str, SlurmJob]:
         """Return the cluster and record of an event; the cluster may be in the payload only.
 
-        Raises
-        ------
-        DataError
-            if the event is neither a start nor an end, or cannot be decoded.
-
+        Raises DataError if the event is neither a start nor an end, or cannot be decoded.
         """
         function, job = function_of(message), read_event(message)
         cluster = message.tags.get("cluster", "") or job.cluster

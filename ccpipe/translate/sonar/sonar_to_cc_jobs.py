@@ -33,11 +33,7 @@ def job_of(
     has the accelerators' ids of a node in the order of Slurm's indices, which stand where a node
     is not in it; `hwthreads` has its hardware threads in Slurm's order, likewise.
 
-    Raises
-    ------
-    DataError
-        if the record does not identify a job, or its nodes cannot be read.
-
+    Raises DataError if the record does not identify a job, or its nodes cannot be read.
     """
     if record.job_step:
         return None

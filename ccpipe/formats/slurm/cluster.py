@@ -1,79 +1,127 @@
-"""Partitions and nodes of a cluster, gathered from the rows that name them.
+"""The text of ``sinfo``: which nodes there are, in which states and partitions.
 
 sinfo prints groups: the nodes of one partition that are alike in what was asked for. A node of
-several partitions stands in several groups, and a partition in as many as its nodes differ.
+several partitions is in several groups, and a partition in as many as its nodes differ. Cells
+have a delimiter between them, as with ``-o '%R|%N|%T'`` and ``-O 'NodeList:|,StateComplete:|'``.
+
+>>> payload = b"PARTITION|NODELIST|STATE\\nnormal*|c[1-2]|idle\\ndevel|c2|drain\\n"
+>>> cluster = read_sinfo(payload)
+>>> [(node.name, node.states) for node in cluster.nodes]
+[('c1', ('IDLE',)), ('c2', ('DRAINED',))]
+>>> [(partition.name, partition.node_list) for partition in cluster.partitions]
+[('normal', 'c[1-2]'), ('devel', 'c2')]
+
+Source: sinfo(1); ``src/sinfo/print.c`` of Slurm 22.05 to 26.05.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-from msgspec import structs
+from typing import NamedTuple
 
 from ccpipe.errors import DataError
 from ccpipe.formats import nodelist
 from ccpipe.formats.slurm.reading import RejectedRecord
-from ccpipe.formats.slurm.records import Node, Partition
+from ccpipe.formats.slurm.states import node_states
+from ccpipe.formats.slurm.text.table import split_header
+from ccpipe.formats.slurm.values import text
 
 MAX_NODES = 200_000
 """Nodes of a cluster."""
-_NOTHING: tuple[object, ...] = (None, ())
+
+
+class Node(NamedTuple):
+    """A node and its states."""
+
+    name: str
+    states: tuple[str, ...]
+    """In capitals, the state first and then its flags: ``DOWN``, ``DRAIN``, ``NOT_RESPONDING``."""
+
+
+class Partition(NamedTuple):
+    """A partition and its nodes."""
+
+    name: str
+    node_list: str | None
+    """None for a partition without nodes."""
 
 
 @dataclass(slots=True)
 class Cluster:
-    """What an output holds of a cluster."""
+    """The nodes and partitions of an output, each once."""
 
     nodes: list[Node] = field(default_factory=list)
     partitions: list[Partition] = field(default_factory=list)
     rejected: list[RejectedRecord] = field(default_factory=list)
 
 
-class ClusterBuilder:
-    """Puts groups of nodes together, each node and each partition once."""
+def read_sinfo(
+    payload: bytes, *, columns: Sequence[str] | None = None, delimiter: str | None = None
+) -> Cluster:
+    """Read a whole output; without `columns` the first line names them.
+
+    Raises
+    ------
+    DataError
+        if the columns name neither nodes nor partitions.
+
+    """
+    lines = payload.decode("utf-8", "replace").removesuffix("\n").split("\n")
+    first = 1
+    if columns is None:
+        if not lines[0] and len(lines) == 1:
+            return Cluster()
+        columns, delimiter = split_header(lines.pop(0), delimiter)
+        first = 2
+    if not {"nodelist", "partition"}.intersection(columns):
+        raise DataError(f"no column NODELIST or PARTITION in {', '.join(columns)!r:.200}")
+    groups = _Groups()
+    for number, line in enumerate(lines, first):
+        try:
+            if line:
+                groups.add(_cells(line, columns, delimiter or "|"))
+        except DataError as error:
+            groups.rejected.append(RejectedRecord(number, str(error), line.encode()))
+    return groups.cluster()
+
+
+def _cells(line: str, columns: Sequence[str], delimiter: str) -> dict[str, str]:
+    cells = line.split(delimiter)
+    if len(cells) != len(columns):
+        raise DataError(f"{len(cells)} fields where the header has {len(columns)}")
+    return dict(zip(columns, map(str.strip, cells), strict=True))
+
+
+class _Groups:
+    """Puts groups of nodes together."""
 
     def __init__(self) -> None:
-        """Begin without any."""
-        self._nodes: dict[str, Node] = {}
-        self._partitions: dict[str, Partition] = {}
-        self._members: dict[str, dict[str, None]] = {}
-        """Of each partition, the nodes of all its groups."""
+        self.nodes: dict[str, tuple[str, ...]] = {}
+        self.partitions: dict[str, str | None] = {}
+        self.members: dict[str, dict[str, None]] = {}
+        """The nodes of all groups of a partition."""
+        self.rejected: list[RejectedRecord] = []
 
-    def add(self, nodes: Iterable[Node], partition: Partition | None = None) -> None:
-        """Take the nodes of a group, and their partition.
-
-        Raises
-        ------
-        DataError
-            if there are more than ``MAX_NODES``.
-
-        """
-        for node in nodes:
-            self._add_node(node)
-            if partition is not None:
-                self._members.setdefault(partition.name, {})[node.name] = None
-        if partition is not None:
-            self._add_partition(partition)
-
-    def _add_node(self, node: Node) -> None:
-        known = self._nodes.get(node.name)
-        if known is not None:  # each group may have what the other lacks
-            present = {
-                name: value for name, value in structs.asdict(node).items() if value not in _NOTHING
-            }
-            partitions = tuple(dict.fromkeys((*known.partitions, *node.partitions)))
-            node = structs.replace(known, **{**present, "partitions": partitions})
-        elif len(self._nodes) >= MAX_NODES:
+    def add(self, row: dict[str, str]) -> None:
+        """Add the group of a row; raises DataError."""
+        node_list = text(row.get("nodelist", ""))
+        names = nodelist.expand(node_list) if node_list else []
+        state = row.get("statecomplete") or row.get("state#2") or row.get("state", "")
+        states = node_states(state)
+        if len(self.nodes) + len(names) > MAX_NODES and len({*self.nodes, *names}) > MAX_NODES:
             raise DataError(f"more than {MAX_NODES} nodes")
-        self._nodes[node.name] = node
+        for name in names:
+            self.nodes[name] = states or self.nodes.get(name, ())
+        partition = (text(row.get("partition", "")) or "").removesuffix("*")
+        if partition:
+            members = self.members.setdefault(partition, {})
+            members.update(dict.fromkeys(names))
+            if self.partitions.setdefault(partition, node_list) != node_list:
+                self.partitions[partition] = ",".join(nodelist.compress(members)) or None
 
-    def _add_partition(self, partition: Partition) -> None:
-        known = self._partitions.get(partition.name)
-        if known is not None and known.node_list != partition.node_list:
-            members = self._members.get(partition.name, {})
-            node_list = ",".join(nodelist.compress(members)) or None
-            partition = structs.replace(partition, node_list=node_list)
-        self._partitions[partition.name] = partition
-
-    def build(self, rejected: list[RejectedRecord]) -> Cluster:
-        """Return what was taken, in its order."""
-        return Cluster(list(self._nodes.values()), list(self._partitions.values()), rejected)
+    def cluster(self) -> Cluster:
+        """Return what was added, in its order."""
+        return Cluster(
+            [Node(*item) for item in self.nodes.items()],
+            [Partition(*item) for item in self.partitions.items()],
+            self.rejected,
+        )

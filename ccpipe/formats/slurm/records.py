@@ -1,7 +1,7 @@
-"""What slurmctld knows now, from whichever command or dialect: jobs, steps, nodes, partitions.
+"""What Slurm's commands report of jobs and steps, in one set of units.
 
-Units are those of ``SacctRow``: times are nanoseconds since the epoch, durations seconds, volumes
-bytes. None is what the command does not print, or prints as ``N/A``, ``(null)`` and the like.
+Times are nanoseconds since the epoch; durations are seconds, volumes bytes, energy joules. None is
+what the command does not print, or prints as ``N/A``, ``(null)`` and the like.
 """
 
 import msgspec
@@ -13,11 +13,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a job has on one node, or on each of several that are alike."""
 
     node_list: str
-    cpu_count: int | None = None
     cpu_ids: str | None = None
     """Slurm's own numbers of the CPUs, such as ``0-3``; only ``scontrol show job -d`` has them."""
-    cores: tuple[tuple[int, int], ...] = ()
-    """Socket and core, each counted from 0; only JSON has them."""
     memory: int | None = None
     gres: str | None = None
     """Such as ``gpu:a100:2(IDX:0-1)``; ``resources.gres`` reads it."""
@@ -30,141 +27,119 @@ class LiveJob(msgspec.Struct, frozen=True, gc=False):
     name: str | None = None
     user: str | None = None
     uid: int | None = None
-    group: str | None = None
-    gid: int | None = None
     account: str | None = None
-    cluster: str | None = None
     partition: str | None = None
     """While it waits it may be several, with commas between."""
-    qos: str | None = None
     reservation: str | None = None
-    wckey: str | None = None
     state: str | None = None
     """One word in capitals, such as ``RUNNING``."""
-    state_flags: tuple[str, ...] = ()
-    """What else it is, such as ``COMPLETING``; only JSON of 23.02 and later has it."""
-    reason: str | None = None
-    """Why it waits or how it ended: in JSON a word, in text the description where there is one."""
-    description: str | None = None
-    """The same at length; only JSON has both."""
-    exit_code: int | None = None
-    exit_signal: int | None = None
-    derived_exit_code: int | None = None
-    derived_exit_signal: int | None = None
     submit: int | None = None
-    eligible: int | None = None
     start: int | None = None
     """While it waits, when it is expected to start."""
     end: int | None = None
     """While it runs, when its time limit ends it."""
-    suspended_at: int | None = None
-    """When it was suspended or resumed last."""
-    ran_before_suspension: float | None = None
-    """Seconds that it had run until `suspended_at`."""
-    run_time: float | None = None
     time_limit: float | None = None
-    """Infinite where there is none. 22.05 prints neither of both in JSON: it is None then."""
+    """Infinite where there is none."""
     priority: int | None = None
-    nice: int | None = None
-    restarts: int | None = None
     node_list: str | None = None
-    batch_host: str | None = None
-    req_node_list: str | None = None
-    exc_node_list: str | None = None
     allocation: tuple[Allocation, ...] = ()
     nodes: int | None = None
     """How many it has or, while it waits, needs at least."""
     cpus: int | None = None
-    tasks: int | None = None
-    cpus_per_task: int | None = None
     memory_per_cpu: int | None = None
     memory_per_node: int | None = None
-    min_memory: int | None = None
-    """One of the two above; squeue does not say which."""
     req_tres: str | None = None
     alloc_tres: str | None = None
-    tres_per_job: str | None = None
-    tres_per_node: str | None = None
-    tres_per_task: str | None = None
-    gres_detail: tuple[str, ...] = ()
-    """What it has of each node, in the order of `node_list`."""
-    dependency: str | None = None
     oversubscribe: str | None = None
     """``NO`` where it has its nodes to itself, else ``OK``, ``YES``, ``USER`` or ``MCS``."""
-    licenses: str | None = None
-    features: str | None = None
-    comment: str | None = None
-    admin_comment: str | None = None
-    system_comment: str | None = None
-    command: str | None = None
-    work_dir: str | None = None
-    std_out: str | None = None
-    std_err: str | None = None
-    container: str | None = None
-    is_batch: bool | None = None
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A node, and what of it is in use."""
+class SacctRow(msgspec.Struct, frozen=True, gc=False):
+    """A row of sacct, sstat or slurmdbd: of a whole job, or of one of its steps.
 
-    name: str
-    states: tuple[str, ...] = ()
-    """In capitals, the state first and then its flags: ``DOWN``, ``DRAIN``, ``NOT_RESPONDING``."""
-    partitions: tuple[str, ...] = ()
-    hostname: str | None = None
-    address: str | None = None
-    reason: str | None = None
-    reason_user: str | None = None
-    reason_time: int | None = None
-    cpus: int | None = None
-    alloc_cpus: int | None = None
-    cpu_load: float | None = None
-    boards: int | None = None
-    sockets: int | None = None
-    cores_per_socket: int | None = None
-    threads_per_core: int | None = None
-    memory: int | None = None
-    alloc_memory: int | None = None
-    free_memory: int | None = None
-    """What the system has free, whether it is allocated or not."""
-    tmp_disk: int | None = None
-    weight: int | None = None
-    features: tuple[str, ...] = ()
-    active_features: tuple[str, ...] = ()
-    gres: str | None = None
-    gres_used: str | None = None
-    tres: str | None = None
-    alloc_tres: str | None = None
-    architecture: str | None = None
-    operating_system: str | None = None
-    version: str | None = None
-    comment: str | None = None
-    boot_time: int | None = None
-    slurmd_start_time: int | None = None
-    last_busy: int | None = None
+    Texts are as Slurm prints them; ``resources.tres`` reads those of resources.
+    """
 
-
-class Partition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A partition and its nodes."""
-
-    name: str
-    node_list: str | None = None
-    """None for a partition without nodes."""
+    id: SlurmId
+    job_name: str | None = None
+    """Of the step, in the row of a step."""
+    user: str | None = None
+    """Empty in the row of a step."""
+    account: str | None = None
     state: str | None = None
-    """``UP``, ``DOWN``, ``DRAIN`` or ``INACTIVE``."""
-    is_default: bool | None = None
-    total_nodes: int | None = None
-    total_cpus: int | None = None
-    max_time: float | None = None
-    """Infinite where there is no limit."""
-    default_time: float | None = None
-    max_nodes: float | None = None
-    min_nodes: int | None = None
-    priority_tier: int | None = None
-    priority_job_factor: int | None = None
+    """One word in capitals, such as ``CANCELLED``; None in rows of sstat."""
+    submit: int | None = None
+    """In the row of a step, when the step began."""
+    start: int | None = None
+    end: int | None = None
+    time_limit: float | None = None
+    """Infinite where there is none; None also where it is the partition's."""
+    partition: str | None = None
+    reservation: str | None = None
+    node_list: str | None = None
+    """A list as ``formats.nodelist`` reads it; None if no nodes are assigned."""
+    priority: int | None = None
+    """0 for a job that is held."""
+    layout: str | None = None
+    """How the tasks of a step are distributed, such as ``Block``."""
+    req_cpus: int | None = None
+    req_mem: int | None = None
+    """Of what `req_mem_of` names."""
+    req_mem_of: str | None = None
+    """``job``; until 20.11 ``cpu`` or ``node``."""
+    req_nodes: int | None = None
+    suspended: float | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    """Which signal ended it, else 0; 125 stands for out of memory."""
+    min_cpu: float | None = None
+    """The minimum CPU time of a task; as any measurement, of steps that have ended."""
+    alloc_tres: str | None = None
+    ave_cpu: float | None = None
+    ave_disk_read: int | None = None
+    """Rounded to 0.01 MiB; `tres_usage_in_ave` and its like hold the exact ``fs/disk``."""
+    ave_disk_write: int | None = None
+    ave_rss: int | None = None
+    """The mean of the tasks' peaks, rather than of their use over time."""
+    ave_vm_size: int | None = None
+    elapsed: float | None = None
+    """From start to end, without the time it was suspended."""
+    system_cpu: float | None = None
+    user_cpu: float | None = None
+    """With milliseconds below an hour, without any above."""
+    max_rss: int | None = None
+    max_vm_size: int | None = None
+    cluster: str | None = None
+    uid: int | None = None
+    group: str | None = None
+    gid: int | None = None
     qos: str | None = None
-    oversubscribe: str | None = None
-    tres: str | None = None
-    allow_accounts: str | None = None
-    allow_groups: str | None = None
-    allow_qos: str | None = None
+    wckey: str | None = None
+    cancelled_by: int | None = None
+    """The uid of who cancelled it; slurmctld forgets it when restarted."""
+    alloc_cpus: int | None = None
+    alloc_nodes: int | None = None
+    ntasks: int | None = None
+    req_tres: str | None = None
+    cpu_time: float | None = None
+    """What was allocated, used or not: CPUs times `elapsed`."""
+    total_cpu: float | None = None
+    consumed_energy: int | None = None
+    tres_usage_in_ave: str | None = None
+    tres_usage_in_tot: str | None = None
+    tres_usage_out_ave: str | None = None
+    other: dict[str, str] = {}
+    """The cells of all other columns of a table, where not empty, by name in lower case."""
+
+    @property
+    def is_step(self) -> bool:
+        """Whether this is the row of a step rather than of a whole job."""
+        return bool(self.id.step)
+
+    @property
+    def requested_memory(self) -> int | None:
+        """Bytes that the whole job asked for, whatever `req_mem` is of; None where unknown."""
+        if self.req_mem is None or self.req_mem_of == "job":
+            return self.req_mem
+        count = {"cpu": self.req_cpus, "node": self.req_nodes}.get(self.req_mem_of or "")
+        return None if count is None else self.req_mem * count

@@ -3,7 +3,7 @@
 A file is named by its command and time in seconds since the epoch: ``sacct.1795170834.txt``,
 ``squeue_all.1795170834.txt``, ``sinfo_N.1795170834.txt``, ``scontrol.1795170834.txt``; anything
 between command and time is ignored. Files with the same time form one poll. Text must begin with
-the header line (scontrol has none) and contain times in UTC; JSON may be in either dialect.
+the header line (scontrol has none) and contain times in UTC; sacct's may also be JSON.
 """
 
 import re
@@ -16,9 +16,7 @@ from ccpipe.formats.slurm import (
     read_sacct,
     read_sacct_json,
     read_sinfo,
-    read_sinfo_json,
     read_squeue,
-    read_squeue_json,
     scontrol,
 )
 from ccpipe.sources.slurm.poll import Poll
@@ -60,14 +58,15 @@ class PollReplay:
 
 
 def _sacct(payload: bytes, poll: Poll) -> None:
-    reading = read_sacct_json(payload) if _is_json(payload) else read_sacct(payload, zone=UTC)
+    is_json = payload[:1] == b"{"
+    reading = read_sacct_json(payload) if is_json else read_sacct(payload, zone=UTC)
     poll.rows += reading.records
     poll.rejected += reading.rejected
     poll.has_accounting = True
 
 
 def _squeue(payload: bytes, poll: Poll) -> None:
-    reading = read_squeue_json(payload) if _is_json(payload) else read_squeue(payload, zone=UTC)
+    reading = read_squeue(payload, zone=UTC)
     # A table may have been captured without times.
     poll.jobs = [pending_if_requeued(j, poll.time) if j.start else j for j in reading.records]
     poll.rejected += reading.rejected
@@ -75,22 +74,16 @@ def _squeue(payload: bytes, poll: Poll) -> None:
 
 
 def _scontrol(payload: bytes, poll: Poll) -> None:
-    is_json = _is_json(payload)
-    reading = read_squeue_json(payload) if is_json else scontrol.read_jobs(payload, zone=UTC)
+    reading = scontrol.read_jobs(payload, zone=UTC)
     poll.details = {job.id.job: detail_of(job) for job in reading.records}
     poll.rejected += reading.rejected
 
 
 def _sinfo(payload: bytes, poll: Poll) -> None:
-    is_json = _is_json(payload)
-    poll.cluster = read_sinfo_json(payload) if is_json else read_sinfo(payload, zone=UTC)
+    poll.cluster = read_sinfo(payload)
     poll.rejected += poll.cluster.rejected
 
 
 _READERS: dict[str, Callable[[bytes, Poll], None]] = {
     "sacct": _sacct, "squeue": _squeue, "scontrol": _scontrol, "sinfo": _sinfo,
 }  # fmt: skip
-
-
-def _is_json(payload: bytes) -> bool:
-    return payload[:1] == b"{"

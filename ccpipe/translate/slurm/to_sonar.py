@@ -151,7 +151,6 @@ def job_of_live(job: LiveJob, detail: "Detail | None" = None) -> SlurmJob:
         requested_node_count=job.nodes or 0,
         start_time=_time(job.start) if started else "",
         end_time=_time(job.end) if is_final(state.lower()) else "",
-        exit_code=_exit_code(job.exit_code, job.exit_signal),
         requested_resources=detail.req_tres,
         allocated_resources=detail.alloc_tres if started else "",
     )
@@ -311,10 +310,6 @@ def _minutes(seconds: float | None) -> ExtendedUint:
     if seconds is None:
         return UNSET
     return INFINITE if math.isinf(seconds) else ExtendedUint(math.ceil(seconds / 60))
-
-
-def _exit_code(code: int | None, signal: int | None) -> int:
-    return _SIGNAL + signal if signal else code or 0
 
 
 def _user(name: str | None, uid: int | None) -> str:

@@ -1,39 +1,131 @@
-"""Groups of nodes are put together, each node and each partition once."""
+"""sinfo's text: nodes and partitions, each once, from whatever columns a site asks for."""
+
+from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
+from ccpipe.formats.nodelist import expand
 from ccpipe.formats.slurm import cluster
-from ccpipe.formats.slurm.cluster import ClusterBuilder
-from ccpipe.formats.slurm.records import Node, Partition
+from ccpipe.formats.slurm.cluster import Cluster, Node, read_sinfo
+from tests.formats.slurm.captured import captured, names
+
+NODES = (
+    {f"c{n}" for n in range(1, 7)} | {"gpu-1"} | {f"big0{a}-{b}" for a in (1, 2, 3) for b in (1, 2)}
+)
+PARTITIONS = {
+    "normal": {f"c{n}" for n in range(1, 7)},
+    "accel": {"gpu-1"},
+    "bigmem": {name for name in NODES if name.startswith("big")},
+    "devel": {"c1", "gpu-1"},
+    "drained": {"c3"},
+}
+COLUMNS = {
+    "sinfo/phase1_linux.nodelist_statecomplete.txt": ["nodelist", "statecomplete"],
+    "sinfo/phase1_linux.partition_nodes.txt": ["partition", "nodelist"],
+}
+TABLES = [*names("sinfo/*all_fields.txt"), *names("snapshots/sinfo*"), *COLUMNS]
 
 
-def test_a_node_of_two_partitions() -> None:
-    """Each group says what the other does not; nothing known is lost for it."""
-    builder = ClusterBuilder()
-    builder.add([Node(name="c1", partitions=("a",), cpus=4)], Partition(name="a", node_list="c1"))
-    builder.add([Node(name="c1", partitions=("b",), states=("IDLE",))], Partition(name="b"))
-    found = builder.build([])
-    assert found.nodes == [Node(name="c1", partitions=("a", "b"), cpus=4, states=("IDLE",))]
-    assert [partition.name for partition in found.partitions] == ["a", "b"]
+def found(name: str) -> Cluster:
+    """Read a captured table, none of whose rows may be dropped."""
+    reading = read_sinfo(captured(name), columns=COLUMNS.get(name))
+    assert reading.rejected == []
+    return reading
 
 
-def test_a_partition_in_several_groups() -> None:
-    """Its list of nodes is that of all of them; one that stands alone is left as it is."""
-    builder = ClusterBuilder()
-    for node_list, names in (("c[1-2]", ["c1", "c2"]), ("c3", ["c3"]), ("c3", ["c3"])):
-        nodes = [Node(name=name) for name in names]
-        builder.add(nodes, Partition(name="a", node_list=node_list))
-    builder.add([Node(name="x01-1")], Partition(name="b", node_list="x[01]-1"))
-    builder.add([], Partition(name="empty"))
-    found = {partition.name: partition.node_list for partition in builder.build([]).partitions}
-    assert found == {"a": "c[1-3]", "b": "x[01]-1", "empty": None}
+@pytest.mark.parametrize("name", TABLES)
+def test_every_captured_table_has_all_nodes_and_partitions(name: str) -> None:
+    """Whether a row is a node, a node in a partition, or a group of nodes."""
+    reading = found(name)
+    assert sorted(node.name for node in reading.nodes) == sorted(NODES)
+    members = {p.name: set(expand(p.node_list or "")) for p in reading.partitions}
+    assert members == ({} if "statecomplete" in name else PARTITIONS)
 
 
-def test_nodes_without_number_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_are_split_and_in_capitals() -> None:
+    """As the specification of Sonar's ``cluster`` wants them."""
+    by_name = {node.name: node.states for node in found(next(iter(COLUMNS))).nodes}
+    assert by_name["c5"] == ("DOWN", "DRAIN", "NOT_RESPONDING")
+    assert by_name["big03-2"] == ("DOWN", "NOT_RESPONDING")
+    assert by_name["gpu-1"] == ("IDLE",)
+
+
+def test_states_over_time() -> None:
+    """What was planned, mixed and unknown in one snapshot."""
+    states = dict(found("snapshots/sinfo_N.1795170885.txt").nodes)
+    assert states["gpu-1"] == ("MIXED", "PLANNED")
+    assert states["c6"] == ("UNKNOWN", "NOT_RESPONDING")
+
+
+def test_partition_in_several_groups_has_the_nodes_of_all() -> None:
+    """One that is in a single group keeps its list as it is; a partition may have no nodes."""
+    rows = b"a*|c[1-2]|idle\na*|c3|down\na*|c3|down\nb|x[01]-1|idle\nempty||n/a\n"
+    reading = read_sinfo(rows, columns=["partition", "nodelist", "state"], delimiter="|")
+    assert dict(reading.partitions) == {"a": "c[1-3]", "b": "x[01]-1", "empty": None}
+
+
+def test_node_in_several_groups_keeps_its_states() -> None:
+    """A group without states leaves those of another."""
+    reading = read_sinfo(b"PARTITION|NODELIST|STATE\na|c1|idle\nb|c1|\n")
+    assert reading.nodes == [Node("c1", ("IDLE",))]
+
+
+def test_nodes_beyond_the_maximum_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few rows can name very many."""
     monkeypatch.setattr(cluster, "MAX_NODES", 2)
-    builder = ClusterBuilder()
-    builder.add([Node(name="a"), Node(name="b"), Node(name="a")])
-    with pytest.raises(DataError, match="more than 2 nodes"):
-        builder.add([Node(name="c")])
+    reading = read_sinfo(b"NODELIST|STATE\na|idle\nb|idle\na|down\nc|idle\n")
+    assert reading.nodes == [Node("a", ("DOWN",)), Node("b", ("IDLE",))]
+    assert [(bad.line, bad.reason) for bad in reading.rejected] == [(5, "more than 2 nodes")]
+
+
+@pytest.mark.parametrize("name", ["N_states", "default"])
+def test_table_that_does_not_name_nodes_is_refused(name: str) -> None:
+    """HOSTNAMES is what a node calls itself; sinfo's own table has no delimiter."""
+    with pytest.raises(DataError, match="no column NODELIST or PARTITION|no delimiter between"):
+        read_sinfo(captured(f"sinfo/phase1_linux.{name}.txt"))
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (b"c[1-|idle", "expected ',' or ']'"),
+        (b"c1|no state", "not a node's state: 'no state'"),
+        (b"c1", "1 fields where the header has 2"),
+        (b"c[1-999999]|idle", "more than 100000"),
+    ],
+)
+def test_bad_row_costs_itself_only(row: bytes, reason: str) -> None:
+    """It is named with its line."""
+    reading = read_sinfo(b"NODELIST|STATE\nc8|idle\n" + row + b"\nc9|idle\n")
+    assert [node.name for node in reading.nodes] == ["c8", "c9"]
+    (rejected,) = reading.rejected
+    assert (rejected.line, rejected.original) == (3, row)
+    assert reason in rejected.reason
+
+
+def test_empty_output_is_an_empty_cluster() -> None:
+    """It holds nothing."""
+    assert read_sinfo(b"") == Cluster()
+
+
+CELLS = st.sampled_from(["", "c1", "c[1-3]", "idle", "down*", "n/a"]) | st.text(max_size=6)
+NAMES = ["nodelist", "partition", "state", "statecomplete", "reason"]
+
+
+@given(st.lists(st.sampled_from(NAMES), max_size=6), st.lists(st.lists(CELLS), max_size=6))
+def test_any_cells_are_a_cluster_or_rejected(columns: list[str], table: list[list[str]]) -> None:
+    """Whatever is in whatever columns, each as often as it likes."""
+    payload = "".join("|".join(cells) + "\n" for cells in table).encode("utf-8", "surrogatepass")
+    reading = read_sinfo(payload, columns=["nodelist", *columns])
+    assert all(bad.reason for bad in reading.rejected)
+
+
+@given(st.binary(max_size=150), st.sampled_from([b"", b"NODELIST|STATE\n", b"PARTITION\n"]))
+def test_any_bytes_are_a_cluster_or_a_named_error(payload: bytes, header: bytes) -> None:
+    """No bytes end in another error."""
+    with suppress(DataError):
+        reading = read_sinfo(header + payload)
+        assert len(reading.nodes) <= cluster.MAX_NODES

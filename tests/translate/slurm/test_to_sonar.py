@@ -160,9 +160,8 @@ def test_states_of_the_specification(state: str, end: str, expected: str) -> Non
 def test_cluster_groups_nodes_by_state() -> None:
     """States are split and in capitals; a partition may have no nodes."""
     cluster = Cluster(
-        [Node(name="c1", states=("IDLE",)), Node(name="c2", states=("IDLE",)),
-         Node(name="c3", states=("DOWN", "DRAIN"))],
-        [Partition(name="normal", node_list="c[1-3]"), Partition(name="empty")],
+        [Node("c1", ("IDLE",)), Node("c2", ("IDLE",)), Node("c3", ("DOWN", "DRAIN"))],
+        [Partition("normal", "c[1-3]"), Partition("empty", None)],
     )  # fmt: skip
     envelope = cluster_envelope(cluster, name="fox", time=TIME)
     assert not decode(encode(envelope), strict=True).rejected
@@ -178,6 +177,6 @@ def test_cluster_groups_nodes_by_state() -> None:
 
 def test_captured_cluster_conforms() -> None:
     """Every node of a real cluster has its states."""
-    cluster = read_sinfo(captured("sinfo/phase1_linux.O_fields.txt"), zone=UTC)
+    cluster = read_sinfo(captured("sinfo/phase1_linux.all_fields.txt"))
     envelope = cluster_envelope(cluster, name="fox", time=TIME)
     assert not decode(encode(envelope), strict=True).rejected

@@ -39,13 +39,15 @@ class TableReader(Generic[Row]):
         fits: Mapping[str, Fits] | None = None,
         columns: Sequence[str] | None = None,
         delimiter: str | None = None,
+        rest: str = "",
     ) -> None:
         """Make records of a msgspec Struct, whose first field every row must have.
 
-        Cells of the `free` columns, and of fields that say so, may hold the delimiter and
-        newlines. `fits` says what columns can hold that are read together with others. Without
-        `columns` the first line names them. Without a `delimiter` it is the first character of
-        that line that no name holds, else ``|``.
+        The field `rest`, the last one, takes the columns that no other field reads. Cells of the
+        `free` columns, and of fields that say so, may hold the delimiter and newlines. `fits` says
+        what columns can hold that are read together with others, or not at all. Without `columns`
+        the first line names them. Without a `delimiter` it is the first character of that line
+        that no name holds, else ``|``.
 
         Raises
         ------
@@ -60,6 +62,7 @@ class TableReader(Generic[Row]):
         if delimiter is not None and (not delimiter or "\n" in delimiter):
             raise DataError(f"{delimiter!r} cannot be a delimiter")
         self._fits = dict(fits or {})
+        self._rest = rest
         self._delimiter = delimiter
         self._start = b""
         self._sources: list[tuple[FieldReader | None, Any]] = []
@@ -145,6 +148,8 @@ class TableReader(Generic[Row]):
             FieldReader.find((field for field in self._fields if field.name == name), names)
             for name in self._record.__struct_fields__
         ]
+        if self._rest:
+            found[-1] = _rest_of(names, found, self._rest)
         if found[0] is None:
             raise DataError(f"no column with the number of the job in {', '.join(names)!r:.200}")
         while found[-1] is None:
@@ -198,6 +203,24 @@ class TableReader(Generic[Row]):
                 reading.rejected.append(rejected)
         reading.rejected.sort(key=lambda rejected: rejected.line)
         return reading
+
+
+def _rest_of(
+    names: Sequence[str], found: Sequence[FieldReader | None], field: str
+) -> FieldReader | None:
+    """Return what makes a mapping of the cells that no field reads and that are not empty."""
+    known = {place for source in found if source for place in source.places}
+    places = tuple(at for at, name in enumerate(names) if name and at not in known)
+    left = tuple(names[at] for at in places)
+
+    def mapping(*cells: str) -> dict[str, str]:
+        return {name: cell for name, cell in zip(left, cells, strict=True) if cell}
+
+    return (
+        FieldReader(FieldSpec(field, left, mapping, is_required=True), places, None)
+        if left
+        else None
+    )
 
 
 def _repaired(block: ColumnBlock) -> Columns:

@@ -5,8 +5,9 @@
 >>> row.id.job, row.job_name, row.state, row.cancelled_by, row.elapsed
 (3, 'a|b', 'CANCELLED', 1000, 55)
 
-Any columns in any order, with or without a line of names. What is not a column of ``SacctRow`` is
-left out. Ask Slurm for ``SLURM_TIME_FORMAT=%s``, and for a delimiter that no text holds.
+Any columns in any order, with or without a line of names; the cells of those that no field of
+``SacctRow`` reads are in its ``other``. Ask Slurm for ``SLURM_TIME_FORMAT=%s``, and for a
+delimiter that no text holds.
 
 Source: sacct(1) and sstat(1); ``src/sacct/sacct.c`` and ``print.c`` of Slurm 20.11 to 26.05.
 """
@@ -19,10 +20,11 @@ import msgspec
 
 from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.reading import ParsedOutput
-from ccpipe.formats.slurm.sacct_row import SacctRow
+from ccpipe.formats.slurm.records import SacctRow
 from ccpipe.formats.slurm.states import cancelled_by, job_state
 from ccpipe.formats.slurm.text.columns import TableReader
 from ccpipe.formats.slurm.text.field import Columns, FieldSpec
+from ccpipe.formats.slurm.text.table import Fits
 from ccpipe.formats.slurm.timestamp import SECOND, TimeReader
 from ccpipe.formats.slurm.values import (
     count,
@@ -36,10 +38,22 @@ from ccpipe.formats.slurm.values import (
     whole,
 )
 
-TIMES = ("submit", "eligible", "start", "end")
+TIMES = ("submit", "start", "end")
 """In the order in which they come."""
-FREE = ("stdin", "stdout", "stderr", "extra")
-"""Columns of free text that are not read."""
+FREE = (
+    "stdin", "stdout", "stderr", "extra", "constraints", "comment", "admincomment",
+    "systemcomment", "submitline", "workdir", "container",
+)  # fmt: skip
+"""Columns of free text that no field reads."""
+FITS: dict[str, Fits] = {
+    "jobid": SlurmId.read,
+    "jobidraw": SlurmId.read,
+    "derivedexitcode": exit_code,
+    **dict.fromkeys(("dbindex", "restarts", "maxrsstask"), whole),
+    **dict.fromkeys(("planned", "reserved"), duration),
+    **dict.fromkeys(("avepages", "maxpages", "maxdiskread", "maxdiskwrite"), volume),
+}
+"""What distinguishes columns from free text beside them, of those that no field reads alone."""
 
 
 def _code(cell: str) -> int | None:
@@ -76,8 +90,6 @@ def fields(time: TimeReader) -> list[FieldSpec]:
         FieldSpec("req_mem_of", ("reqmem",), _memory_of),
         FieldSpec("exit_code", ("exitcode",), _code),
         FieldSpec("exit_signal", ("exitcode",), _signal),
-        FieldSpec("derived_exit_code", ("derivedexitcode",), _code),
-        FieldSpec("derived_exit_signal", ("derivedexitcode",), _signal),
         FieldSpec("state", ("state",), job_state),
         FieldSpec("cancelled_by", ("state",), cancelled_by),
         FieldSpec("time_limit", ("timelimitraw",), minutes),
@@ -93,16 +105,15 @@ def fields(time: TimeReader) -> list[FieldSpec]:
         FieldSpec("consumed_energy", ("consumedenergyraw",), whole, varies=True),
         FieldSpec("consumed_energy", ("consumedenergy",), decimal, varies=True),
         *(FieldSpec(name, (name,), time, varies=True, read_column=time.column) for name in TIMES),
-        *(FieldSpec(name, (name,), duration) for name in ("suspended", "planned")),
-        FieldSpec("planned", ("reserved",), duration),
+        FieldSpec("suspended", ("suspended",), duration),
         *(FieldSpec(name, (_column(name),), duration, varies=True) for name in _DURATIONS),
         *(FieldSpec(name, (_column(name),), volume, varies=True) for name in _VOLUMES),
         *(FieldSpec(name, (_column(name),), count) for name in ("req_cpus", "req_nodes")),
         *(FieldSpec(name, (_column(name),), whole) for name in _NUMBERS),
-        *(FieldSpec(name, (_column(name),), text) for name in ("node_list", "layout", "reason")),
+        *(FieldSpec(name, (_column(name),), text) for name in ("node_list", "layout")),
         *(FieldSpec(name, (_column(name),), _label) for name in _LABELS),
         *(FieldSpec(name, (_column(name),)) for name in _RESOURCES),
-        *(FieldSpec(name, (_column(name),), is_free=True) for name in _TEXTS),
+        FieldSpec("job_name", ("jobname",), is_free=True),
     ]
 
 
@@ -113,20 +124,13 @@ def _column(name: str) -> str:
 _DURATIONS = ("min_cpu", "ave_cpu", "system_cpu", "user_cpu", "total_cpu")
 _VOLUMES = (
     "ave_disk_read", "ave_disk_write", "ave_rss", "ave_vm_size", "max_rss", "max_vm_size",
-    "ave_pages", "max_pages", "max_disk_read", "max_disk_write",
 )  # fmt: skip
-_NUMBERS = ("uid", "gid", "priority", "db_index", "restarts", "ntasks", "max_rss_task")
+_NUMBERS = ("uid", "gid", "priority", "ntasks")
 _LABELS = (
-    "user", "account", "partition", "reservation", "cluster", "group", "qos", "wckey", "flags",
-    "licenses", "max_rss_node", "failed_node",
+    "user", "account", "partition", "reservation", "cluster", "group", "qos", "wckey",
 )  # fmt: skip
 _RESOURCES = (
-    "alloc_tres", "req_tres",
-    *(f"tres_usage_{way}_{what}" for way in ("in", "out") for what in ("ave", "max", "min", "tot")),
-)  # fmt: skip
-_TEXTS = (
-    "job_name", "constraints", "comment", "admin_comment", "system_comment", "submit_line",
-    "work_dir", "container",
+    "alloc_tres", "req_tres", "tres_usage_in_ave", "tres_usage_in_tot", "tres_usage_out_ave",
 )  # fmt: skip
 
 
@@ -152,7 +156,8 @@ class SacctReader(TableReader[SacctRow]):
             SacctRow,
             ways,
             free=FREE,
-            fits={"jobid": SlurmId.read, "jobidraw": SlurmId.read},
+            fits={**FITS, "eligible": self._time},
+            rest="other",
             columns=columns,
             delimiter=delimiter,
         )
@@ -178,7 +183,7 @@ class SacctReader(TableReader[SacctRow]):
 def with_order(row: SacctRow, second: Mapping[str, int | None]) -> SacctRow:
     """Choose the times of a row, of which some can also be the `second` one.
 
-    The first choice is taken that is in order (submit, eligible, start, end) and has the elapsed
+    The first choice is taken that is in order (submit, start, end) and has the elapsed
     time right; where none has, the first that is in order; where none is, the row is left.
     """
     choices = []
@@ -186,7 +191,7 @@ def with_order(row: SacctRow, second: Mapping[str, int | None]) -> SacctRow:
         first, other = getattr(row, name), second.get(name)
         choices.append((first,) if other is None else (first, other))
     in_order = [times for times in itertools.product(*choices) if _is_in_order(times)]
-    in_order.sort(key=lambda times: not _is_elapsed(row, *times[2:]))
+    in_order.sort(key=lambda times: not _is_elapsed(row, *times[1:]))
     if not in_order:
         return row
     return msgspec.structs.replace(row, **dict(zip(TIMES, in_order[0], strict=True)))

@@ -22,37 +22,18 @@ from ccpipe.formats.slurm.states import job_state
 from ccpipe.formats.slurm.text.columns import TableReader
 from ccpipe.formats.slurm.text.field import FieldSpec
 from ccpipe.formats.slurm.timestamp import TimeReader
-from ccpipe.formats.slurm.values import count, duration, free_text, megabytes, signed, text, whole
+from ccpipe.formats.slurm.values import count, duration, text, whole
 
-FREE = ("container", "extra", "stdin", "nodelist(reason)")
+FREE = (
+    "container", "extra", "stdin", "stdout", "stderr", "nodelist(reason)", "comment",
+    "admin_comment", "system_comment", "command", "work_dir", "features",
+)  # fmt: skip
 """Columns of free text that are not read."""
 
 
 def _priority(*cells: str) -> int | None:
     """Read the whole number among the columns of this name; another may hold a fraction of 1."""
     return next((whole(cell) for cell in cells if "." not in cell), None)
-
-
-def _name_and_number(first: str, second: str) -> tuple[str, str]:
-    """Sort the cells of two columns with the same name: that of the number comes last."""
-    return (second, first) if first.isdigit() else (first, second)
-
-
-def _group(first: str, second: str) -> str | None:
-    return text(_name_and_number(first, second)[0])
-
-
-def _gid(first: str, second: str) -> int | None:
-    return whole(_name_and_number(first, second)[1])
-
-
-def _allocated(resources: str, nodes: str) -> str | None:
-    """Read ``tres-alloc``, which holds what was requested until the job has nodes."""
-    return text(resources) if text(nodes) else None
-
-
-def _requested(resources: str, nodes: str) -> str | None:
-    return None if text(nodes) else text(resources)
 
 
 def fields(time: TimeReader) -> list[FieldSpec]:
@@ -62,53 +43,22 @@ def fields(time: TimeReader) -> list[FieldSpec]:
         FieldSpec("id", ("jobid",), SlurmId.read, varies=True, is_required=True),
         FieldSpec("priority", ("priority", "priority#2"), _priority),
         FieldSpec("priority", ("priority",), _priority),
-        FieldSpec("group", ("group", "group#2"), _group),
-        FieldSpec("group", ("group",), text),
-        FieldSpec("gid", ("group", "group#2"), _gid),
         FieldSpec("state", ("state",), job_state),
         FieldSpec("state", ("st",), job_state),
-        FieldSpec("alloc_tres", ("tres_alloc", "nodelist"), _allocated),
-        FieldSpec("alloc_tres", ("tres_alloc",), text),
-        FieldSpec("req_tres", ("tres_alloc", "nodelist"), _requested),
-        FieldSpec("nice", ("nice",), signed),
-        FieldSpec("min_memory", ("min_memory",), megabytes),
+        FieldSpec("time_limit", ("time_limit",), duration),
         *(
-            FieldSpec(name, (column,), time, varies=True, read_column=time.column)
-            for name, column in _TIMES.items()
+            FieldSpec(name, (f"{name}_time",), time, varies=True, read_column=time.column)
+            for name in ("submit", "start", "end")
         ),
-        *(FieldSpec(name, (column,), duration) for name, column in _DURATIONS.items()),
-        *(FieldSpec(name, (column,), count) for name, column in _COUNTS.items()),
-        *(FieldSpec(name, (column,), text) for name, column in _WORDS.items()),
+        *(FieldSpec(name, (name,), count) for name in ("nodes", "cpus", "uid")),
+        *(FieldSpec(name, (name,), text) for name in _WORDS),
+        FieldSpec("node_list", ("nodelist",), text),
+        FieldSpec("oversubscribe", ("over_subscribe",), text),
         FieldSpec("name", ("name",), is_free=True),
-        *(
-            FieldSpec(name, (column,), free_text, varies=True, is_free=True)
-            for name, column in _TEXTS.items()
-        ),
     ]
 
 
-_TIMES = {
-    "submit": "submit_time", "eligible": "eligible_time", "start": "start_time",
-    "end": "end_time",
-}  # fmt: skip
-_DURATIONS = {"run_time": "time", "time_limit": "time_limit"}
-_COUNTS = {
-    "nodes": "nodes", "cpus": "cpus", "tasks": "tasks", "cpus_per_task": "cpus_per_task",
-    "uid": "uid", "restarts": "restart_count",
-}  # fmt: skip
-_WORDS = {
-    "user": "user", "account": "account", "partition": "partition", "qos": "qos",
-    "reservation": "reservation", "wckey": "wckey", "cluster": "cluster", "node_list": "nodelist",
-    "batch_host": "exec_host", "req_node_list": "req_nodes", "exc_node_list": "exc_nodes",
-    "tres_per_job": "tres_per_job", "tres_per_node": "tres_per_node",
-    "tres_per_task": "tres_per_task", "dependency": "dependency",
-    "oversubscribe": "over_subscribe", "licenses": "licenses", "reason": "reason",
-}  # fmt: skip
-_TEXTS = {
-    "comment": "comment", "admin_comment": "admin_comment",
-    "system_comment": "system_comment", "command": "command", "work_dir": "work_dir",
-    "std_out": "stdout", "std_err": "stderr", "features": "features",
-}  # fmt: skip
+_WORDS = ("user", "account", "partition", "reservation")
 
 
 class SqueueReader(TableReader[LiveJob]):

@@ -1,1 +1,0 @@
-"""Slurm's JSON, in the dialects of all its versions."""

@@ -1,0 +1,381 @@
+"""sacct's JSON, in both dialects: what its text says, but for what is known to be lost."""
+
+import json
+import math
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import DataError
+from ccpipe.formats.slurm import json as sacct_json
+from ccpipe.formats.slurm.job_id import SlurmId
+from ccpipe.formats.slurm.json import JsonObject, read_json
+from ccpipe.formats.slurm.records import SacctRow
+from ccpipe.formats.slurm.resources import tres
+from ccpipe.formats.slurm.text import sacct
+from ccpipe.formats.slurm.timestamp import SECOND
+from tests.formats.slurm.agreement import differences
+from tests.formats.slurm.captured import UTC, captured, names
+
+
+def test_the_objects_of_a_list() -> None:
+    """Each by itself: a bad one is rejected with its position."""
+    payload = b'{"jobs": [{"job_id": 1}, 7, {"job_id": 2, "name": {"a": 1}}, {"job_id": 3}]}'
+    reading = read_json(payload)
+    assert [row.id.job for row in reading.records] == [1, 3]
+    assert [(bad.line, bad.reason, bad.original) for bad in reading.rejected] == [
+        (1, "jobs[1]: not an object", b"7"),
+        (2, "jobs[2]: name is no text", b'{"job_id": 2, "name": {"a": 1}}'),
+    ]
+
+
+def test_what_slurm_reports_is_passed_on() -> None:
+    """As the error where there is nothing else, beside the records where there are some."""
+    errors = b'"errors": [{"error_number": 2002, "error": "Access/permission denied"}]'
+    with pytest.raises(DataError, match="^Slurm reports: Access/permission denied$"):
+        read_json(b"{" + errors + b"}")
+    reading = read_json(b'{"jobs": [{"job_id": 1}], ' + errors + b"}")
+    assert [row.id.job for row in reading.records] == [1]
+    assert reading.rejected[0].reason == "Slurm reports: Access/permission denied"
+
+
+def test_bytes_that_are_not_utf8_cost_nothing_but_themselves() -> None:
+    """A user may have named a job so."""
+    (row,) = read_json(b'{"jobs": [{"job_id": 1, "name": "caf\xe9"}]}').records
+    assert row.job_name == "caf\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"", "not JSON of Slurm"),
+        (b"[]", "not JSON of Slurm: Expected `object`"),
+        (b'{"jobs": 7}', r"not JSON of Slurm: .*\$\.jobs"),
+        (b'{"nodes": []}', "no list 'jobs' in the document"),
+        (b'{"jobs": [', "not JSON of Slurm"),
+        (b'{"a":' * 100_000, "nested too deeply"),
+        (b'{"jobs": [' + b"[" * 100_000, "nested too deeply|not JSON"),
+    ],
+)
+def test_what_is_no_document(payload: bytes, reason: str) -> None:
+    """It is named, however deep it goes."""
+    with pytest.raises(DataError, match=reason):
+        read_json(payload)
+
+
+def test_a_document_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before it is decoded."""
+    monkeypatch.setattr(sacct_json, "MAX_BYTES", 10)
+    with pytest.raises(DataError, match="more than 10 bytes"):
+        read_json(b'{"jobs": []}')
+
+
+def of(value: Any) -> JsonObject:
+    """Return an object with one member."""
+    return JsonObject({"x": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (7, 7),
+        ({"set": True, "infinite": False, "number": 7}, 7),
+        ({"set": False, "infinite": False, "number": 0}, None),
+        ({"set": False, "infinite": True, "number": 0}, math.inf),
+        ({"set": True, "infinite": True, "number": 0}, math.inf),
+        ({"number": 7}, None),
+        (None, None),
+        (True, None),
+        (4294967294, None),
+        (18446744073709551614, None),
+        (4294967295, math.inf),
+        (-2, None),
+        (-1, math.inf),
+        (0.5, 0.5),
+    ],
+)
+def test_numbers_in_both_dialects(value: Any, number: float | None) -> None:
+    """Plain, with marks for what is not set, or as an object."""
+    assert of(value).amount("x") == number
+
+
+def test_numbers_in_units() -> None:
+    """Minutes become seconds; 0 is not a time."""
+    assert of(30).minutes("x") == 1800
+    assert of({"set": False, "infinite": True, "number": 0}).minutes("x") == math.inf
+    assert of(1795170748).time("x") == 1795170748 * SECOND
+    assert of(0).time("x") is None
+    assert of({"seconds": 3, "microseconds": 455483}).seconds("x") == 3.455483
+    assert of({"seconds": 0, "microseconds": 1200323}).seconds("x") == 1.200323
+    assert of(0).number("x") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (768, (3, 0)),
+        (253, (0, 125)),
+        (4294967294, (None, None)),
+        ({"status": "SUCCESS", "return_code": 0}, (0, 0)),
+        ({"status": "PENDING", "return_code": None}, (None, None)),
+        ({"return_code": None, "signal": {"signal_id": 11, "name": "Segmentation fault"}}, (0, 11)),
+        (
+            {
+                "status": ["SIGNALED"],
+                "return_code": {"set": False, "infinite": False, "number": 0},
+                "signal": {"id": {"set": True, "infinite": False, "number": 15}, "name": "Term"},
+            },
+            (0, 15),
+        ),
+        (None, (None, None)),
+    ],
+)
+def test_exit_codes_in_all_dialects(value: Any, code: tuple[int | None, int | None]) -> None:
+    """A raw status, an object with one signal's number, an object with another's."""
+    assert of(value).exit_code("x") == code
+
+
+def test_states_and_lists_of_words() -> None:
+    """One word or several, in capitals; a list, or one text with commas."""
+    assert of("down").states("x") == ("DOWN",)
+    assert of(["RUNNING", "COMPLETING"]).states("x") == ("RUNNING", "COMPLETING")
+    assert of("").states("x") == of(None).states("x") == of([]).states("x") == ()
+    assert of("None assigned").word("x") is None
+
+
+def test_members_that_are_missing() -> None:
+    """At any depth, and where something else stands in the way."""
+    empty = JsonObject({})
+    for found in (
+        empty.text("a", "b"),
+        empty.amount("a", "b"),
+        empty.whole("a"),
+        empty.time("a"),
+        empty.seconds("a"),
+        of("text").get("x", "inside"),
+    ):
+        assert found is None
+    assert list(empty.objects("a")) == []
+
+
+@pytest.mark.parametrize("value", ["7", [7], {"set": True, "number": "7"}, {"set": True}])
+def test_what_is_no_number_is_named(value: Any) -> None:
+    """With the path of the member; a number that is set and missing is none."""
+    if value == {"set": True}:
+        assert of(value).amount("x") is None
+        return
+    with pytest.raises(DataError, match="x is no number"):
+        of(value).amount("x")
+
+
+def test_other_members_that_are_wrong_are_named() -> None:
+    """With their path."""
+    with pytest.raises(DataError, match="x is no whole number"):
+        of(0.5).whole("x")
+    with pytest.raises(DataError, match="x is no time"):
+        of(10**12).time("x")
+    with pytest.raises(DataError, match="x holds something that is no object"):
+        list(of([7]).objects("x"))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON)
+def test_any_member_is_a_value_or_a_named_error(value: Any) -> None:
+    """No member ends in another error."""
+    member = of(value)
+    for read in (
+        member.text, member.word, member.amount, member.whole, member.number, member.minutes,
+        member.time, member.seconds, member.states, member.exit_code,
+        lambda name: list(member.objects(name)),
+    ):  # fmt: skip
+        with suppress(DataError):
+            read("x")
+
+
+@given(st.binary(max_size=60) | JSON.map(msgspec.json.encode))
+def test_any_bytes_are_a_document_or_a_named_error(payload: bytes) -> None:
+    """No bytes end in another error."""
+    for document in (payload, b'{"jobs": [' + payload + b"]}"):
+        with suppress(DataError):
+            read_json(document)
+
+
+FILES = [*names("sacct/*.json"), "slurmrestd/slurmdb_v0.0.38_jobs.json"]
+
+
+def rows(name: str) -> list[SacctRow]:
+    """Read a captured document, none of whose objects may be dropped."""
+    reading = read_json(captured(name))
+    assert reading.rejected == []
+    return reading.records
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_captured_job_and_step_is_read(name: str) -> None:
+    """A row for each."""
+    jobs = json.loads(captured(name))["jobs"]
+    assert len(rows(name)) == len(jobs) + sum(len(job["steps"]) for job in jobs) > 0
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_sums_of_cpu_time_are_those_of_the_raw_document(name: str) -> None:
+    """Of the steps, to the microsecond, and so of the jobs."""
+    jobs = json.loads(captured(name))["jobs"]
+    for kind, field in (("user", "user_cpu"), ("system", "system_cpu"), ("total", "total_cpu")):
+        times = [step["time"][kind] for job in jobs for step in job["steps"]]
+        expected = sum(time["seconds"] * 10**6 + time["microseconds"] for time in times)
+        found = rows(name)
+        for is_step in (True, False):
+            seconds = [getattr(row, field) for row in found if row.is_step == is_step]
+            assert round(math.fsum(seconds) * 10**6) == expected > 0
+
+
+ONLY_IN_TEXT = {
+    "cancelled_by", "gid", "req_cpus", "req_nodes", "reservation", "uid",
+}  # fmt: skip
+"""What JSON of 22.05 does not hold, of all rows or of those of steps."""
+ROUNDED = {
+    "ave_disk_read", "ave_disk_write", "ave_cpu", "min_cpu", "system_cpu", "user_cpu",
+    "total_cpu",
+}  # fmt: skip
+"""What the text rounds to 0.01 MiB, to seconds or to milliseconds."""
+OTHERWISE = {"exit_code", "time_limit", "alloc_cpus", "cpu_time", "consumed_energy"}
+"""What each says in its own way; see the tests below."""
+
+
+def test_text_and_json_of_the_same_moment_agree() -> None:
+    """All fields of all 91 rows, requeued runs too."""
+    text = sacct.read(captured("sacct/phase1_linux.all_fields_D.txt"), zone=UTC).records
+    found = differences(text, rows("sacct/phase1_linux.json"), lambda row: (row.id, row.start))
+    assert all(theirs == {} for _, _, theirs in found.pop("other"))
+    for field in [name for name in found if "tres" in name]:
+        for _, mine, theirs in found.pop(field):
+            assert {k: int(v) for k, v in tres(str(mine)).items()} == {
+                k: int(v) for k, v in tres(str(theirs)).items()
+            }
+    assert found.keys() <= ONLY_IN_TEXT | ROUNDED | OTHERWISE
+    for field in ONLY_IN_TEXT & found.keys():
+        assert all(theirs is None for _, _, theirs in found[field])
+    for field in ROUNDED & found.keys():
+        bound = 5300 if "disk" in field else 1 if field in ("ave_cpu", "min_cpu") else 0.001
+        assert all(abs(mine - theirs) < bound + 1e-9 for _, mine, theirs in found[field])  # type: ignore[operator]
+
+
+def test_what_the_two_say_in_their_own_way() -> None:
+    """JSON of 22.05 loses codes other than 0 and limits without bound, and invents nothing.
+
+    For jobs that never ran, the text prints the CPUs that were asked for as allocated.
+    """
+    text = sacct.read(captured("sacct/phase1_linux.all_fields_D.txt"), zone=UTC).records
+    found = differences(text, rows("sacct/phase1_linux.json"), lambda row: (row.id, row.start))
+    assert {theirs for _, _, theirs in found["exit_code"]} == {0}
+    assert [(mine, theirs) for _, mine, theirs in found["time_limit"]] == [(math.inf, None)]
+    never_ran = {(row.id, row.start) for row in text if not row.alloc_tres}
+    assert {key for key, _, _ in found["alloc_cpus"]} <= never_ran
+    assert {mine for _, mine, _ in found["consumed_energy"]} == {0}
+
+
+def test_the_name_of_a_reservation_is_no_address() -> None:
+    """22.05 writes where in memory the name is."""
+    (job,) = json.loads(captured("sacct/phase1_linux.json"))["jobs"][:1]
+    assert isinstance(job["reservation"]["name"], int)
+    assert {row.reservation for row in rows("sacct/phase1_linux.json")} == {None}
+
+
+def number(value: int | None, *, infinite: bool = False) -> dict[str, Any]:
+    """Write a number as 23.02 and later do."""
+    return {"set": value is not None, "infinite": infinite, "number": value or 0}
+
+
+MODERN: dict[str, Any] = {
+    "job_id": 14,
+    "array": {"job_id": 13, "task_id": number(1), "task": "", "limits": {}},
+    "het": {"job_id": 0, "job_offset": number(None)},
+    "name": "arr",
+    "user": "alice",
+    "state": {"current": ["FAILED"], "reason": "NonZeroExitCode"},
+    "exit_code": {"status": ["ERROR"], "return_code": number(3), "signal": {"id": number(None)}},
+    "priority": number(10003),
+    "reservation": {"id": 7, "name": "maint"},
+    "required": {"CPUs": 2, "memory_per_cpu": number(300), "memory_per_node": number(None)},
+    "time": {
+        "elapsed": 8, "start": 1795170826, "end": 1795170834, "submission": 1795170825,
+        "suspended": 0, "planned": number(1), "limit": number(None, infinite=True),
+        "system": {"seconds": 0, "microseconds": 5}, "user": {"seconds": 1, "microseconds": 5},
+        "total": {"seconds": 1, "microseconds": 10},
+    },
+    "tres": {
+        "allocated": [{"type": "gres", "name": "gpu", "id": 1001, "count": 2}],
+        "requested": [{"type": "mem", "name": "", "id": 2, "count": 600}],
+    },
+    "submit_line": "sbatch a.sh",
+    "restart_cnt": 1,
+    "steps": [
+        {
+            "step": {"id": "14.batch", "name": "batch"},
+            "state": ["FAILED"],
+            "time": {"start": number(1795170826), "end": number(None), "elapsed": 8},
+            "statistics": {"energy": {"consumed": number(17)}},
+        },
+        {"step": {"id": "13_1.0", "name": "a"}, "state": ["COMPLETED"]},
+    ],
+}  # fmt: skip
+
+
+def test_the_dialect_of_later_versions() -> None:
+    """Made after the data parsers v0.0.40 to v0.0.46; there is no captured document of theirs."""
+    reading = read_json(json.dumps({"jobs": [MODERN]}).encode())
+    assert reading.rejected == []
+    job, batch, step = reading.records
+    assert job.id == SlurmId(14, array_job=13, array_task=1)
+    assert (job.state, job.exit_code, job.exit_signal) == ("FAILED", 3, 0)
+    assert (job.time_limit, job.priority, job.reservation) == (math.inf, 10003, "maint")
+    assert (job.user_cpu, job.alloc_tres, job.req_mem) == (1.000005, "gres/gpu=2", 600 * 2**20)
+    assert batch.id == SlurmId(14, "batch", array_job=13, array_task=1)
+    assert (batch.start, batch.end, batch.consumed_energy) == (1795170826 * SECOND, None, 17)
+    assert step.id.step == "0"
+
+
+def test_another_commands_jobs_are_rejected() -> None:
+    """Each by name."""
+    reading = read_json(b'{"jobs": [{"job_id": 1, "job_state": "RUNNING"}]}')
+    assert reading.records == []
+    assert reading.rejected[0].reason == "jobs[0]: a job of squeue or scontrol, not of sacct"
+
+
+def test_denied_access_is_reported() -> None:
+    """The answer is an error, and no jobs."""
+    with pytest.raises(DataError, match="Slurm reports: Access/permission denied"):
+        read_json(captured("slurmrestd/slurmdb_v0.0.38_config.json"))
+
+
+JUNK = st.recursive(
+    st.none() | st.integers() | st.text(max_size=3) | st.booleans(),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["id", "count", "set", "number", "name"]), inner, max_size=2
+        )
+    ),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(MODERN)), JUNK), st.booleans())
+def test_any_members_are_rows_or_rejected(members: dict[str, Any], in_steps: bool) -> None:
+    """Whatever stands in whichever member, of a job or of a step."""
+    job = {**MODERN, "steps": [members]} if in_steps else {**MODERN, **members}
+    reading = read_json(json.dumps({"jobs": [job]}).encode())
+    assert reading.records or reading.rejected

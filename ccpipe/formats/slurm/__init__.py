@@ -14,7 +14,7 @@ What fits nothing is handed back as ``RejectedRecord``, and the rest goes on.
 """
 
 from ccpipe.formats.slurm.cluster import Cluster, Node, Partition, read_sinfo
-from ccpipe.formats.slurm.job_id import PendingTasks, SlurmId, pending_tasks
+from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.json import read_json as read_sacct_json
 from ccpipe.formats.slurm.reading import ParsedOutput, RejectedRecord
 from ccpipe.formats.slurm.records import Allocation, LiveJob, SacctRow
@@ -33,7 +33,6 @@ __all__ = [
     "Node",
     "ParsedOutput",
     "Partition",
-    "PendingTasks",
     "RejectedRecord",
     "SacctReader",
     "SacctRow",
@@ -42,7 +41,6 @@ __all__ = [
     "gpu_count",
     "gres",
     "index_list",
-    "pending_tasks",
     "read_sacct",
     "read_sacct_json",
     "read_sinfo",

@@ -3,8 +3,6 @@
 >>> SlurmId.read("13_1.batch", raw="14.batch")
 SlurmId(job=14, step='batch', array_job=13, array_task=1, pending_tasks='', het_job=None, \
 het_offset=None)
->>> pending_tasks("0-9%2")
-PendingTasks(ranges=(Range(first=0, last=9, step=1),), throttle=2, is_cut=False)
 
 Source: ``slurmdb_get_job_id_str`` and ``log_build_step_id_str`` of Slurm; sacct(1), *JobID*.
 """
@@ -15,13 +13,13 @@ from typing import Self
 import msgspec
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.resources import IndexRange, ranges
 
 _ID = re.compile(
     r"(?P<job>[0-9]{1,10})"
     r"(?:_(?:(?P<task>[0-9]{1,10})|\[(?P<tasks>[^]\s]*)\])|\+(?P<offset>[0-9]{1,10}))?"
     r"(?:\.(?P<step>[A-Za-z0-9_+]+))?"
 )
+_MAX_DIGITS = 10
 
 
 class SlurmId(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -35,7 +33,7 @@ class SlurmId(msgspec.Struct, frozen=True, order=True, gc=False):
     """The number that all tasks of an array share."""
     array_task: int | None = None
     pending_tasks: str = ""
-    """Which tasks a pending array still has, such as ``0-9%2``; see ``pending_tasks``."""
+    """Which tasks a pending array still has, such as ``0-9%2``."""
     het_job: int | None = None
     """The number that all components of a heterogeneous job share."""
     het_offset: int | None = None
@@ -97,38 +95,3 @@ class SlurmId(msgspec.Struct, frozen=True, order=True, gc=False):
         else:
             text = str(self.job)
         return f"{text}.{self.step}" if self.step else text
-
-
-_MAX_DIGITS = 10
-
-
-class PendingTasks(msgspec.Struct, frozen=True, gc=False):
-    """The tasks of an array that are still pending."""
-
-    ranges: tuple[IndexRange, ...]
-    throttle: int | None
-    """How many may run at a time; None if they all may."""
-    is_cut: bool
-    """Whether Slurm left some out, as it does where the text would be long: ``1,3,...``."""
-
-    @property
-    def count(self) -> int:
-        """How many tasks are named."""
-        return sum(span.size for span in self.ranges)
-
-
-def pending_tasks(text: str) -> PendingTasks:
-    """Read what stands in the brackets of a pending array: ``1,3,5-6``, ``0-14:2%4``.
-
-    Raises
-    ------
-    DataError
-        if it is no list of tasks.
-
-    """
-    listed, percent, limit = text.partition("%")
-    if percent and not (limit.isascii() and limit.isdigit() and len(limit) <= _MAX_DIGITS):
-        raise DataError(f"not a list of tasks: {text!r:.60} (expected e.g. 0-9%2)")
-    whole = listed.removesuffix("...").removesuffix(",")
-    found = tuple(ranges(whole)) if whole else ()
-    return PendingTasks(found, int(limit) if percent else None, listed.endswith("..."))

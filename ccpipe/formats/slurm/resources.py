@@ -11,6 +11,7 @@ Source: ``slurmdb_make_tres_string_from_simple`` and ``gres_sock_str`` of Slurm;
 *AccountingStorageTRES*.
 """
 
+import itertools
 import re
 
 import msgspec
@@ -38,19 +39,6 @@ class Gres(msgspec.Struct, frozen=True, gc=False):
     count: int
     indices: tuple[int, ...]
     """Which of the node's devices; empty where Slurm does not print them."""
-
-
-class IndexRange(msgspec.Struct, frozen=True, gc=False):
-    """Whole numbers from `first` to `last`, each `step` apart."""
-
-    first: int
-    last: int
-    step: int
-
-    @property
-    def size(self) -> int:
-        """How many they are."""
-        return (self.last - self.first) // self.step + 1
 
 
 def tres(text: str | None) -> dict[str, float]:
@@ -152,20 +140,16 @@ def index_list(text: str | None) -> tuple[int, ...]:
     """
     if text is None or text in ABSENT:
         return ()
-    spans = ranges(text)
-    if sum(span.size for span in spans) > MAX_INDICES:
+    spans = [_range(element) for element in text.split(",")]
+    if sum(map(len, spans)) > MAX_INDICES:
         raise DataError(f"{text!r:.60} holds more than {MAX_INDICES} numbers")
-    return tuple(n for span in spans for n in range(span.first, span.last + 1, span.step))
+    return tuple(itertools.chain.from_iterable(spans))
 
 
-def ranges(text: str) -> list[IndexRange]:
-    """Read ``1,3,5-6`` and ``0-14:2``; raises DataError."""
-    return [_range(element) for element in text.split(",")]
-
-
-def _range(element: str) -> IndexRange:
+def _range(element: str) -> range:
+    """Read ``3``, ``5-6`` or ``0-14:2``; raises DataError."""
     found = _RANGE.fullmatch(element)
     first, last, step = map(int, found.groups(0)) if found else (0, 0, 0)
     if found is None or (found[2] and last < first) or (found[3] and not step):
         raise DataError(f"not a range of numbers: {element!r:.40} (expected e.g. 3, 0-9, 0-14:2)")
-    return IndexRange(first, last if found[2] else first, step or 1)
+    return range(first, (last if found[2] else first) + 1, step or 1)

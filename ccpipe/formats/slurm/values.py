@@ -45,11 +45,6 @@ def text(cell: str) -> str | None:
     return None if cell in ABSENT else cell
 
 
-def free_text(cell: str) -> str | None:
-    """Read a text that users write: what else means nothing may be their word."""
-    return None if cell in {"", "(null)", "N/A"} else cell
-
-
 def whole(cell: str) -> int | None:
     """Read a whole number without suffix, such as ``ElapsedRaw``."""
     if cell in ABSENT:
@@ -57,13 +52,6 @@ def whole(cell: str) -> int | None:
     if not (cell.isascii() and cell.isdigit() and len(cell) <= _MAX_DIGITS):
         raise DataError(f"not a whole number: {cell!r:.40}")
     return int(cell)
-
-
-def signed(cell: str) -> int | None:
-    """Read a whole number that may be negative, such as ``Nice``."""
-    if cell.startswith("-") and cell[1:].isdigit():
-        return -(whole(cell[1:]) or 0)
-    return whole(cell)
 
 
 def count(cell: str) -> int | None:
@@ -111,25 +99,11 @@ def minutes(cell: str) -> float | None:
     return None if number is None else number * 60
 
 
-def volume(cell: str, unit: int = 1) -> int | None:
+def volume(cell: str, unit: int = 1, factors: Mapping[str, int] = _BINARY) -> int | None:
     """Read bytes from ``93585K``, ``76.50M`` or ``2G``: each letter is a factor of 1024.
 
     Without a letter the number counts in `unit`.
     """
-    return _scaled(cell, _BINARY, unit)
-
-
-def megabytes(cell: str) -> int | None:
-    """Read bytes from a number of MiB, unless it carries another letter."""
-    return _scaled(cell, _BINARY, 2**20)
-
-
-def decimal(cell: str) -> int | None:
-    """Read joules or hertz from ``17.80K``: each letter is a factor of 1000."""
-    return _scaled(cell, _DECIMAL, 1)
-
-
-def _scaled(cell: str, factors: Mapping[str, int], unit: int) -> int | None:
     factor = factors.get(cell[-1:])
     digits = cell if factor is None else cell[:-1]
     if digits.isdigit() and digits.isascii() and len(digits) <= _MAX_DIGITS:
@@ -143,13 +117,14 @@ def _scaled(cell: str, factors: Mapping[str, int], unit: int) -> int | None:
     return round(int(whole + decimals) * (factor or unit) / scale)
 
 
-def fraction(cell: str) -> float | None:
-    """Read a number with decimals, such as a load."""
-    if cell in ABSENT:
-        return None
-    if not re.fullmatch(r"[0-9]{1,15}(?:\.[0-9]{1,15})?", cell):
-        raise DataError(f"not a number: {cell!r:.40}")
-    return float(cell)
+def megabytes(cell: str) -> int | None:
+    """Read bytes from a number of MiB, unless it carries another letter."""
+    return volume(cell, 2**20)
+
+
+def decimal(cell: str) -> int | None:
+    """Read joules or hertz from ``17.80K``: each letter is a factor of 1000."""
+    return volume(cell, 1, _DECIMAL)
 
 
 def requested_memory(cell: str) -> tuple[int, str] | None:
@@ -179,9 +154,3 @@ def exit_code(cell: str) -> tuple[int, int] | None:
 def wait_status(status: int) -> tuple[int, int]:
     """Split the status of wait(2) into code and signal: 768 is 3:0, 11 is 0:11, 253 is 0:125."""
     return status >> 8 & 0xFF, status & 0x7F
-
-
-def user_id(cell: str) -> tuple[str, int | None]:
-    """Split ``alice(2001)``, as scontrol prints users and groups."""
-    found = re.fullmatch(r"(.*)\(([0-9]{1,10})\)", cell, re.DOTALL)
-    return (found[1], int(found[2])) if found else (cell, None)

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.job_id import PendingTasks, SlurmId, pending_tasks
-from ccpipe.formats.slurm.resources import IndexRange
+from ccpipe.formats.slurm.job_id import SlurmId
 
 
 @pytest.mark.parametrize(
@@ -78,32 +77,8 @@ def test_steps_are_named_in_ascii() -> None:
         SlurmId.read("3.é")
 
 
-def test_pending_tasks() -> None:
-    """Ranges, steps, and how many may run at a time."""
-    assert pending_tasks("0-9%2") == PendingTasks((IndexRange(0, 9, 1),), 2, is_cut=False)
-    assert pending_tasks("0-9%2").count == 10
-    assert pending_tasks("1,3,5-6").count == 4
-    assert pending_tasks("0-14:2%4").count == 8
-    assert pending_tasks("7").throttle is None
-
-
-def test_pending_tasks_that_slurm_cut_off() -> None:
-    """Where the text would be long, Slurm ends it with dots: the number is then a lower bound."""
-    cut = pending_tasks("1,3,5,...")
-    assert cut.is_cut
-    assert cut.count == 3
-
-
-@pytest.mark.parametrize("text", ["x", "1-", "5-1", "1%", "1%x", "1,,2", "%2x"])
-def test_what_is_no_list_of_tasks(text: str) -> None:
-    """It is named."""
-    with pytest.raises(DataError, match="not a"):
-        pending_tasks(text)
-
-
 @given(st.text(max_size=30), st.text(max_size=10))
 def test_any_text_is_a_number_or_a_named_error(shown: str, raw: str) -> None:
     """No text ends in another error."""
-    for work in (lambda: SlurmId.read(shown, raw), lambda: pending_tasks(shown)):
-        with suppress(DataError):
-            work()
+    with suppress(DataError):
+        SlurmId.read(shown, raw)

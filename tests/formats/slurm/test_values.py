@@ -15,13 +15,9 @@ from ccpipe.formats.slurm.values import (
     decimal,
     duration,
     exit_code,
-    fraction,
-    free_text,
     megabytes,
     minutes,
     requested_memory,
-    signed,
-    user_id,
     volume,
     wait_status,
     whole,
@@ -170,27 +166,7 @@ def test_time_limits_in_minutes() -> None:
     assert minutes("Partition_Limit") is None
 
 
-def test_users_with_their_numbers() -> None:
-    """With both; a name alone is a name."""
-    assert user_id("alice(2001)") == ("alice", 2001)
-    assert user_id("a(b)(7)") == ("a(b)", 7)
-    assert user_id("root") == ("root", None)
-
-
-def test_negative_numbers_and_loads() -> None:
-    """Nice may be below 0; a load has decimals."""
-    assert signed("-100") == -100
-    assert signed("7") == 7
-    assert fraction("3.95") == 3.95
-
-
-def test_words_of_users_are_kept() -> None:
-    """A comment may say None; only Slurm's own marks mean that there is none."""
-    assert free_text("None") == "None"
-    assert free_text("(null)") is None
-
-
-READERS = [duration, volume, decimal, count, whole, signed, minutes, fraction, exit_code, megabytes]
+READERS = [duration, volume, decimal, count, whole, minutes, exit_code, megabytes]
 
 
 @pytest.mark.parametrize("reader", READERS)

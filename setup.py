@@ -29,7 +29,6 @@ KERNELS = {
         "utf8",
         "write",
     ),
-    "formats/slurm/kernel/_kernel": (),
     "sinks/parquet/_kernel": ("batch", "columns"),
     "sinks/postgres/_kernel": ("blake2b", "series"),
 }

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from ccpipe.errors import ConfigError
 
-FORMATS = ("gridengine", "lineprotocol", "slurm")
+FORMATS = ("gridengine", "lineprotocol")
 """Formats that have a kernel."""
 
 

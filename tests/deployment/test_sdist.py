@@ -51,7 +51,7 @@ def copy_sources(folder: Path) -> Path:
 def test_a_kernel_that_does_not_compile_leaves_no_older_one(tmp_path: Path) -> None:
     """An editable install goes on with its twin; where kernels are required, it fails."""
     source = copy_sources(tmp_path)
-    older = source / f"ccpipe/formats/slurm/kernel/_kernel{EXTENSION_SUFFIXES[0]}"
+    older = source / f"ccpipe/bus/nats/protocol/_frames{EXTENSION_SUFFIXES[0]}"
     older.touch()
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--ignore-installed")
     install = (*pip, "--prefix", tmp_path / "prefix", "--editable", source)

@@ -13,7 +13,7 @@ from ccpipe.formats.kernel import FORMATS
     [
         ((), "compiled"),
         (FORMATS, "python"),
-        (("gridengine",), "gridengine python, lineprotocol compiled, slurm compiled"),
+        (("gridengine",), "gridengine python, lineprotocol compiled"),
     ],
 )
 def test_it_says_which_kernels_are_missing(

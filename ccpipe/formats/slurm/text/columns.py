@@ -1,15 +1,13 @@
 """From tables to records: whole columns at a time, row by row only where one is bad."""
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import IO, Any, Generic, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.reading import ParsedOutput, RejectedRecord
-from ccpipe.formats.slurm.text.field import Columns, FieldReader, FieldSpec
-from ccpipe.formats.slurm.text.plain_rows import PlainRows
 from ccpipe.formats.slurm.text.table import (
     MAX_RECORD,
     ColumnBlock,
@@ -23,6 +21,90 @@ from ccpipe.formats.slurm.text.table import (
 
 CHUNK = 2**15
 """Bytes that are read at once: so many that their cells stay in the processor's cache."""
+MAX_MEMO = 4096
+"""Texts of a column whose values are remembered."""
+MAX_MEMO_TEXT = 200
+"""Characters of a text that is remembered."""
+
+
+Columns = Sequence[Sequence[str]]
+"""The cells of a table, by column."""
+
+
+class FieldSpec(NamedTuple):
+    """One way to a field of a record."""
+
+    name: str
+    columns: tuple[str, ...]
+    """In lower case; `read` takes a cell of each."""
+    read: Callable[..., Any] | None = None
+    """Returns the value or raises DataError; without it, the text, or None if it is empty."""
+    varies: bool = False
+    """Whether most cells differ, so that remembering their values is not worth it."""
+    read_column: Callable[[Sequence[str]], Iterable[Any]] | None = None
+    """What does the same for many cells, where that is faster."""
+    is_free: bool = False
+    """Whether a cell may hold the delimiter and newlines."""
+    is_required: bool = False
+    """Whether an empty cell is for `read` to refuse, rather than None."""
+
+
+class FieldReader(NamedTuple):
+    """Where in a table the values of a field are."""
+
+    field: FieldSpec
+    places: tuple[int, ...]
+    remembered: "Memo | None"
+
+    @classmethod
+    def find(cls, fields: Iterable[FieldSpec], columns: Sequence[str]) -> "FieldReader | None":
+        """Take the first way whose columns the table has."""
+        for field in fields:
+            if all(name in columns for name in field.columns):
+                is_plain = len(field.columns) == 1 and field.read and not field.varies
+                memo = Memo(field.read) if is_plain and field.read else None
+                return cls(field, tuple(map(columns.index, field.columns)), memo)
+        return None
+
+    def values(self, columns: Columns) -> Iterable[Any]:
+        """Read the cells of a column; raises DataError."""
+        read = self.field.read
+        cells = columns[self.places[0]]
+        if self.field.read_column is not None:
+            return self.field.read_column(cells)
+        if self.remembered is not None:
+            return map(self.remembered.__getitem__, cells)
+        if read is None:
+            return [cell or None for cell in cells]
+        if len(self.places) == 1 and not self.field.is_required:
+            return [read(cell) if cell else None for cell in cells]
+        return map(read, *(columns[place] for place in self.places))
+
+    def value(self, row: Sequence[str]) -> Any:
+        """Read a cell; raises DataError that names the column."""
+        try:
+            (value,) = self.values([(cell,) for cell in row])
+        except DataError as error:
+            raise DataError(f"{self.field.columns[0]}: {error}") from None
+        return value
+
+
+class Memo(dict[str, Any]):
+    """The values of the texts that were read last."""
+
+    def __init__(self, read: Callable[[str], Any]) -> None:
+        super().__init__()
+        self._read = read
+
+    def __missing__(self, text: str) -> Any:
+        value = self._read(text)
+        if len(text) <= MAX_MEMO_TEXT:
+            if len(self) >= MAX_MEMO:
+                self.clear()
+            self[text] = value
+        return value
+
+
 Row = TypeVar("Row", bound=msgspec.Struct)
 """A Struct whose first field every row must have; the others have defaults."""
 
@@ -68,7 +150,6 @@ class TableReader(Generic[Row]):
         self._sources: list[tuple[FieldReader | None, Any]] = []
         """Of each field up to the last that the table has, with its default."""
         self._splitter: RowSplitter | None = None
-        self._plain: PlainRows | None = None
         if columns is not None:
             names = unique(name.lower() for name in columns)
             self._begin(names, delimiter or "|", line=1)
@@ -123,25 +204,7 @@ class TableReader(Generic[Row]):
             names, delimiter = split_header(line.decode("utf-8", "replace"), self._delimiter)
             self._begin(names, delimiter, line=2)
         assert self._splitter is not None
-        if not is_last and (records := self._read_plain(self._splitter, chunk)):
-            return ParsedOutput(records)
         return self._read(self._splitter.feed(chunk, is_last=is_last))
-
-    def _read_plain(self, splitter: RowSplitter, chunk: bytes) -> list[Row]:
-        """Have the compiled kernel read rows; none where one is odd or may have to be corrected."""
-        if self._plain is None or self._may_correct():
-            return []
-        payload = splitter.whole(chunk)
-        records, end = self._plain.read(payload)
-        if self._may_correct():
-            return []
-        if records:
-            splitter.advance(payload[end:], len(records))
-        return records
-
-    def _may_correct(self) -> bool:
-        """Whether ``_corrected`` may have something to do."""
-        return False
 
     def _begin(self, names: tuple[str, ...], delimiter: str, *, line: int) -> None:
         found = [
@@ -163,7 +226,6 @@ class TableReader(Generic[Row]):
         } | self._fits
         header = Header(names, delimiter, self._free, fits)
         self._splitter = RowSplitter(header, line=line)
-        self._plain = PlainRows.of(self._record, self._sources, header)
 
     def _read(self, block: ColumnBlock) -> ParsedOutput[Row]:
         try:

@@ -22,8 +22,7 @@ from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.reading import ParsedOutput
 from ccpipe.formats.slurm.records import SacctRow
 from ccpipe.formats.slurm.states import cancelled_by, job_state
-from ccpipe.formats.slurm.text.columns import TableReader
-from ccpipe.formats.slurm.text.field import Columns, FieldSpec
+from ccpipe.formats.slurm.text.columns import Columns, FieldSpec, TableReader
 from ccpipe.formats.slurm.text.table import Fits
 from ccpipe.formats.slurm.timestamp import SECOND, TimeReader
 from ccpipe.formats.slurm.values import (
@@ -106,7 +105,9 @@ def fields(time: TimeReader) -> list[FieldSpec]:
         FieldSpec("consumed_energy", ("consumedenergy",), decimal, varies=True),
         *(FieldSpec(name, (name,), time, varies=True, read_column=time.column) for name in TIMES),
         FieldSpec("suspended", ("suspended",), duration),
-        *(FieldSpec(name, (_column(name),), duration, varies=True) for name in _DURATIONS),
+        *(FieldSpec(name, (_column(name),), duration) for name in ("min_cpu", "ave_cpu")),
+        *(FieldSpec(name, (_column(name),), duration, varies=True) for name in _CPU_TIMES),
+        *(FieldSpec(name, (_column(name),), volume) for name in _ROUNDED),
         *(FieldSpec(name, (_column(name),), volume, varies=True) for name in _VOLUMES),
         *(FieldSpec(name, (_column(name),), count) for name in ("req_cpus", "req_nodes")),
         *(FieldSpec(name, (_column(name),), whole) for name in _NUMBERS),
@@ -121,10 +122,9 @@ def _column(name: str) -> str:
     return name.replace("_", "")
 
 
-_DURATIONS = ("min_cpu", "ave_cpu", "system_cpu", "user_cpu", "total_cpu")
-_VOLUMES = (
-    "ave_disk_read", "ave_disk_write", "ave_rss", "ave_vm_size", "max_rss", "max_vm_size",
-)  # fmt: skip
+_CPU_TIMES = ("system_cpu", "user_cpu", "total_cpu")
+_ROUNDED = ("ave_disk_read", "ave_disk_write")
+_VOLUMES = ("ave_rss", "ave_vm_size", "max_rss", "max_vm_size")
 _NUMBERS = ("uid", "gid", "priority", "ntasks")
 _LABELS = (
     "user", "account", "partition", "reservation", "cluster", "group", "qos", "wckey",
@@ -161,9 +161,6 @@ class SacctReader(TableReader[SacctRow]):
             columns=columns,
             delimiter=delimiter,
         )
-
-    def _may_correct(self) -> bool:
-        return self._time.has_repeats
 
     def _corrected(self, records: list[SacctRow], columns: Columns) -> list[SacctRow]:
         """Choose among the times that came twice, as clocks were set back."""

@@ -19,8 +19,7 @@ from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.reading import ParsedOutput
 from ccpipe.formats.slurm.records import LiveJob
 from ccpipe.formats.slurm.states import job_state
-from ccpipe.formats.slurm.text.columns import TableReader
-from ccpipe.formats.slurm.text.field import FieldSpec
+from ccpipe.formats.slurm.text.columns import FieldSpec, TableReader
 from ccpipe.formats.slurm.timestamp import TimeReader
 from ccpipe.formats.slurm.values import count, duration, text, whole
 

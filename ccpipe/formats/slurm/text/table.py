@@ -162,26 +162,15 @@ class RowSplitter:
         return block
 
     def _rows(self, lines: list[str], *, is_last: bool) -> ColumnBlock:
-        width = self.header.last
-        counts = [line.count(self.header.delimiter) for line in lines]
-        if counts and counts.count(width) == len(counts):
-            taken = len(lines) if is_last else len(lines) - 1
-            self._hold_back(lines[taken:])
-            numbers = range(self._line, self._line + taken)
-            self._line += taken
-            return ColumnBlock(
-                self._columns_of(lines[:taken]), numbers, [], self._is_utf8, is_plain=True
-            )
-        return self._odd_rows(lines, counts, is_last=is_last)
-
-    def whole(self, chunk: bytes) -> bytes:
-        """Return what was held back and comes next; nothing while a line is skipped."""
-        return b"" if self._skips else self._rest + chunk
-
-    def advance(self, rest: bytes, rows: int) -> None:
-        """Go on behind rows that somebody else has read; `rest` is held back."""
-        self._rest = rest
-        self._line += rows
+        rows = [line.split(self.header.delimiter) for line in lines]
+        sizes = [len(row) for row in rows]
+        if sizes.count(len(self.header.names)) < len(sizes):
+            return self._odd_rows(lines, [size - 1 for size in sizes], is_last=is_last)
+        taken = len(lines) if is_last else max(len(lines) - 1, 0)
+        self._hold_back(lines[taken:])
+        numbers = range(self._line, self._line + taken)
+        self._line += taken
+        return ColumnBlock(self._columns(rows[:taken]), numbers, [], self._is_utf8, is_plain=True)
 
     def look_again(self, block: ColumnBlock) -> ColumnBlock:
         """Look at each row of a block: some may not be whole for all their delimiters."""
@@ -218,13 +207,8 @@ class RowSplitter:
             held = "".join(f"{line}\n" for line in lines)
             self._rest = held.encode("utf-8", "surrogateescape") + self._rest
 
-    def _columns_of(self, lines: Sequence[str]) -> tuple[Sequence[str], ...]:
-        """Split lines that all have as many delimiters as the header."""
-        width = len(self.header.names)
-        if not lines:
-            return ((),) * width
-        cells = self.header.delimiter.join(lines).split(self.header.delimiter)
-        return tuple(cells[column::width] for column in range(width))
+    def _columns(self, rows: Sequence[Sequence[str]]) -> tuple[Sequence[str], ...]:
+        return tuple(zip(*rows, strict=True)) if rows else ((),) * len(self.header.names)
 
     def _odd_rows(self, lines: list[str], counts: list[int], *, is_last: bool) -> ColumnBlock:
         """Put lines together to rows, one by one."""
@@ -255,8 +239,7 @@ class RowSplitter:
             except DataError as error:
                 start = original_bytes(original[:MAX_RECORD])
                 rejected.append(RejectedRecord(self._line + begin, str(error), start))
-        columns = tuple(zip(*rows, strict=True)) if rows else ((),) * len(self.header.names)
-        return ColumnBlock(columns, starts, rejected, self._is_utf8)
+        return ColumnBlock(self._columns(rows), starts, rejected, self._is_utf8)
 
 
 class _Row:

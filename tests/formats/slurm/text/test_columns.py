@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.text import columns
-from ccpipe.formats.slurm.text.columns import TableReader
-from ccpipe.formats.slurm.text.field import FieldSpec
-from ccpipe.formats.slurm.values import whole
+from ccpipe.formats.slurm.text.columns import FieldReader, FieldSpec, TableReader
+from ccpipe.formats.slurm.values import text, whole
 
 
 class Thing(msgspec.Struct, frozen=True):
@@ -175,3 +174,17 @@ def test_a_stream_is_read_in_bounded_memory() -> None:
         return most
 
     assert peak(50_000) < 1.5 * peak(10_000)
+
+
+def test_values_that_repeat_are_read_once() -> None:
+    """That is what makes columns fast."""
+    cells = []
+
+    def read(cell: str) -> str | None:
+        cells.append(cell)
+        return text(cell)
+
+    source = FieldReader.find([FieldSpec("name", ("a",), read)], ["a"])
+    assert source is not None
+    assert list(source.values([["x", "y", "x", "x"]])) == ["x", "y", "x", "x"]
+    assert cells == ["x", "y"]

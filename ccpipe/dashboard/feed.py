@@ -10,7 +10,7 @@ from typing import Any, Self
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.state import streams_and_consumers
-from ccpipe.bus.nats.streams.replay import replay
+from ccpipe.bus.nats.streams.stored import read_stored
 from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.config import Site
 from ccpipe.dashboard.health import ConsumerHealth, Health, StreamHealth
@@ -107,8 +107,7 @@ class DashboardFeed:
                 if self.site.bus.jetstream:
                     async with asyncio.timeout(REPLAY_SECONDS):
                         for name in REPLAY:
-                            for pattern in subjects.patterns((name,)):
-                                await self._replay(name, pattern, began)
+                            await self._replay(name, began)
             except (UnavailableError, DeniedError, TimeoutError) as error:
                 why = str(error) or "it takes too long"
                 log.warning("stored data of the last day is not shown: %s", why)
@@ -116,23 +115,23 @@ class DashboardFeed:
                 self._begin_live()
             await asyncio.Event().wait()  # until cancelled
 
-    async def _replay(self, name: str, pattern: str, began: float) -> None:
-        """Read a stream's messages of one pattern; nothing if there is no stream."""
-        seconds, maximum = REPLAY[name]
-        since = began - seconds
-        async for deliveries in replay(self.bus, pattern, since=since, maximum=maximum):
-            self._replayed.update(
-                (each.subject, each.payload)
-                for each in deliveries
-                if each.arrival >= (began - OVERLAP_SECONDS) * 1e9
-            )
+    async def _replay(self, name: str, began: float) -> None:
+        """Read what the streams of our cluster store of one kind; nothing if there is none."""
+
+        def receive(delivery: Delivery) -> None:
+            if delivery.arrival >= (began - OVERLAP_SECONDS) * 1e9:
+                self._replayed.add((delivery.subject, delivery.payload))
             if name == "dead":
-                for delivery in deliveries:
-                    self.health.feed_dead(delivery, delivery.arrival / 1e9)
-                continue
-            for batch, _ in self._codec.decode(deliveries):
+                self.health.feed_dead(delivery, delivery.arrival / 1e9)
+                return
+            for batch, _ in self._codec.decode([delivery]):
                 if isinstance(batch.records, Lines):
                     self._take_texts(batch.records, MAX_TEXTS)
+
+        seconds, maximum = REPLAY[name]
+        since = int((began - seconds) * 1e9)
+        patterns = Subjects.of(self.site).patterns((name,))
+        await read_stored(self.bus, patterns, receive, since=since, maximum=maximum)
 
     def _begin_live(self) -> None:
         """Continue with live messages, without those already read from the streams."""

@@ -38,7 +38,7 @@ async def of_bus(site: Site, seconds: float) -> Sent:
         if the broker does not answer, denies access, or stores no metrics.
 
     """
-    from ccpipe.bus.nats.streams.history import StreamHistory, streams_of
+    from ccpipe.bus.nats.streams.stored import read_stored, stored_patterns
 
     found: Sent = defaultdict(set)
 
@@ -49,11 +49,9 @@ async def of_bus(site: Site, seconds: float) -> Sent:
     patterns = Subjects.of(site).patterns(["metrics"])
     since = int((time.time() - seconds) * 1e9)
     async with Connection(site.bus, name="config", telemetry=Telemetry()) as bus:
-        streams = await streams_of(bus.jetstream(), patterns)
-        if not streams:
+        if not await stored_patterns(bus, patterns):
             raise UnavailableError(f"no stream stores {', '.join(patterns)}")
-        for stream, stored in streams.items():
-            await StreamHistory(bus, stream, stored, receive, since=since).run(follow=False)
+        await read_stored(bus, patterns, receive, since=since)
     return found
 
 

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.tail.options import Options
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 SEARCH_SECONDS = 10.0
 """Time limit for searching the starts of jobs before messages are shown."""
 
-Receive = Callable[[Sequence[str], Delivery], None]
-
 
 class StoredReader:
     """Reads the streams that store the requested subjects."""
@@ -30,7 +27,7 @@ class StoredReader:
         bus: Connection,
         site: Site,
         options: Options,
-        receive: Receive,
+        receive: Callable[[Sequence[str], Delivery], None],
         jobs: "JobNodes | None",
     ) -> None:
         """Prepare; without a history and jobs JetStream is not queried."""
@@ -39,10 +36,10 @@ class StoredReader:
         self.options = options
         self.receive = receive
         self.jobs = jobs
-        self._streams: dict[str, list[str]] = {}
+        self._stored: set[str] = set()
 
     async def begin(self, patterns: Sequence[str]) -> list[str]:
-        """Find the streams; return the patterns that none of them stores, for plain subscriptions.
+        """Find what is stored; return the patterns of which nothing is, for plain subscriptions.
 
         Raises
         ------
@@ -54,57 +51,29 @@ class StoredReader:
             await self._search(self.jobs)
         if not self.options.is_history:
             return list(patterns)
-        from ccpipe.bus.nats.streams.history import streams_of
+        from ccpipe.bus.nats.streams.stored import stored_patterns
 
-        self._streams = await streams_of(self.bus.jetstream(), patterns)
-        stored = {pattern for found in self._streams.values() for pattern in found}
-        if not stored:
+        self._stored = await stored_patterns(self.bus, patterns)
+        if not self._stored:
             note(f"no stream stores {', '.join(patterns)}: new messages only", "yellow")
-        return [pattern for pattern in patterns if pattern not in stored]
+        return [pattern for pattern in patterns if pattern not in self._stored]
 
     async def run(self) -> None:
         """Pass on stored messages and, if following, new ones."""
-        if not self._streams:
-            if self.options.follow:
-                await asyncio.Event().wait()
-            return
-        from ccpipe.bus.nats.streams.history import StreamHistory
+        if self._stored:
+            from ccpipe.bus.nats.streams.stored import read_stored
 
-        readers = [
-            StreamHistory(
-                self.bus, stream, patterns, lambda delivery: self.receive((), delivery),
-                since=self.options.begin,
-            )
-            for stream, patterns in self._streams.items()
-        ]  # fmt: skip
-        tasks = [asyncio.create_task(each.run(follow=self.options.follow)) for each in readers]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            await end_tasks(tasks)
+            await read_stored(
+                self.bus, sorted(self._stored), lambda delivery: self.receive((), delivery),
+                since=self.options.begin, follow=self.options.follow,
+            )  # fmt: skip
+        elif self.options.follow:
+            await asyncio.Event().wait()
 
     async def _search(self, jobs: "JobNodes") -> None:
         """Search stored messages for starts; without JetStream only new ones are seen."""
-        from ccpipe.bus.nats.streams.history import StreamHistory, streams_of
+        from ccpipe.bus.nats.streams.stored import read_stored
 
-        patterns = Subjects.of(self.site).patterns(["events"], "*")
-        try:
-            streams = await streams_of(self.bus.jetstream(), patterns)
-            for stream, found in streams.items():
-                reader = StreamHistory(self.bus, stream, found, self._learn(jobs), since=None)
-                reading = asyncio.create_task(reader.run(follow=False))
-                await asyncio.wait({reading}, timeout=SEARCH_SECONDS)
-                if reading.done():
-                    reading.result()
-                await end_tasks([reading])
-        except (UnavailableError, DeniedError) as error:
-            note(f"stored starts of jobs cannot be read: {error}", "yellow")
-        if not jobs.nodes:
-            known = ", ".join(map(str, sorted(jobs.jobs)))
-            note(f"no start of job {known} was found: waiting for one", "yellow")
-
-    @staticmethod
-    def _learn(jobs: "JobNodes") -> Callable[[Delivery], None]:
         def learn(delivery: Delivery) -> None:
             try:
                 for message in decode(delivery.payload, lenient=True):
@@ -112,4 +81,14 @@ class StoredReader:
             except CcpipeError:
                 return
 
-        return learn
+        patterns = Subjects.of(self.site).patterns(["events"], "*")
+        try:
+            async with asyncio.timeout(SEARCH_SECONDS):
+                await read_stored(self.bus, patterns, learn)
+        except (UnavailableError, DeniedError) as error:
+            note(f"stored starts of jobs cannot be read: {error}", "yellow")
+        except TimeoutError:
+            pass
+        if not jobs.nodes:
+            known = ", ".join(map(str, sorted(jobs.jobs)))
+            note(f"no start of job {known} was found: waiting for one", "yellow")

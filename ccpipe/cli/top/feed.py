@@ -1,15 +1,16 @@
 """Feeds messages from the broker into the model."""
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Sequence
 
-from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.streams.stored import read_stored
 from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.cli.top.model import Model
 from ccpipe.config import Site
-from ccpipe.errors import UnavailableError
+from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.telemetry import Telemetry
 
@@ -42,20 +43,10 @@ class ModelFeed:
 
     async def _replay_jobs(self) -> None:
         """Load running jobs; without JetStream only new ones are known."""
-        from ccpipe.bus.nats.streams.history import StreamHistory, streams_of
-        from ccpipe.errors import DeniedError
-
         receive = functools.partial(self._receive, ())
-        try:
-            for stream, patterns in (await streams_of(self.bus.jetstream(), self._events)).items():
-                reader = StreamHistory(self.bus, stream, patterns, receive, since=None)
-                reading = asyncio.create_task(reader.run(follow=False))
-                await asyncio.wait({reading}, timeout=REPLAY_SECONDS)
-                if reading.done():
-                    reading.result()
-                await end_tasks([reading])
-        except (UnavailableError, DeniedError):
-            return
+        with contextlib.suppress(UnavailableError, DeniedError, TimeoutError):
+            async with asyncio.timeout(REPLAY_SECONDS):
+                await read_stored(self.bus, self._events, receive)
 
     def _receive(self, earlier: Sequence[str], delivery: Delivery) -> None:
         if any(matches(pattern, delivery.subject) for pattern in earlier):

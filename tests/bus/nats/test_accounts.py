@@ -22,7 +22,7 @@ from ccpipe.bus.nats.protocol.frames import stored_as
 from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
-from ccpipe.bus.nats.streams.history import StreamHistory, streams_of
+from ccpipe.bus.nats.streams.stored import read_stored
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Duration, Site, to_struct
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
@@ -166,11 +166,8 @@ async def test_a_bridge_reads_a_large_stream_in_order(site_of: SiteOf) -> None:
         await publisher.publish(
             [Outgoing.of(subject, b"%08d" % each + b"x" * 4096) for each in range(count)]
         )
-        [stream] = await streams_of(bus.jetstream(), [subject])
         async with asyncio.timeout(60):
-            await StreamHistory(bus, stream, [subject], received.append, since=None).run(
-                follow=False
-            )
+            await read_stored(bus, [subject], received.append)
     assert len(received) == count
     assert denials(telemetry) == 0
 

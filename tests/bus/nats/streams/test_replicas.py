@@ -10,9 +10,8 @@ import pytest
 from ccpipe.bus.nats.connection import Delivery
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
-from ccpipe.bus.nats.streams.history import StreamHistory, streams_of
 from ccpipe.bus.nats.streams.reconcile import apply, survey
-from ccpipe.bus.nats.streams.replay import replay
+from ccpipe.bus.nats.streams.stored import read_stored
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError
 from ccpipe.message import Message, metric
@@ -119,13 +118,9 @@ async def test_recent_messages_are_read_from_all_partitions(site: Site) -> None:
     await publish(wanted, 0)
     pattern, all_nodes = "fox%2Etest.metrics.*", [f"fox%2Etest.metrics.n{n}" for n in range(NODES)]
     async with connected(site.bus) as bus:
-        found = replay(bus, pattern, since=0, maximum=100)
-        subjects = [delivery.subject async for some in found for delivery in some]
-        assert sorted(subjects) == sorted(all_nodes)
         tailed: list[Delivery] = []
-        [stream] = await streams_of(bus.jetstream(), [pattern])
         async with asyncio.timeout(60):
-            await StreamHistory(bus, stream, [pattern], tailed.append, since=0).run(follow=False)
+            await read_stored(bus, [pattern], tailed.append)
         assert sorted(delivery.subject for delivery in tailed) == sorted(all_nodes)
 
 

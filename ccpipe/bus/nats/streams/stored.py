@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import nats.errors
-import nats.js.errors
 from nats.js import JetStreamContext, api
 
+from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.explain import explain
 from ccpipe.bus.nats.streams.jetstream import stream_of
@@ -25,8 +25,51 @@ HEARTBEAT_SECONDS = 5.0
 """After three missed heartbeats the rest is requested again."""
 
 
-async def streams_of(jetstream: JetStreamContext, patterns: Sequence[str]) -> dict[str, list[str]]:
-    """Return the streams that store any of the patterns, and which of them each one stores.
+async def read_stored(
+    bus: Connection,
+    patterns: Sequence[str],
+    receive: Callable[[Delivery], None],
+    *,
+    since: int | None = None,
+    maximum: int | None = None,
+    follow: bool = False,
+) -> None:
+    """Call `receive` with every message that streams store on some subject patterns.
+
+    The oldest comes first in each stream; subjects that no stream stores have no messages.
+    Nothing is acknowledged, and bridges are not affected. How long this may take is the caller's
+    to limit.
+
+    Parameters
+    ----------
+    since
+        Begin at this time, in nanoseconds since the epoch; None for everything.
+    maximum
+        End after this many messages of each stream.
+    follow
+        Continue with new messages, until cancelled.
+
+    Raises
+    ------
+    UnavailableError, DeniedError
+        if reading cannot start.
+
+    """
+    found = await _streams_of(bus.jetstream(), patterns)
+    tasks = [
+        asyncio.create_task(
+            _StreamReader(bus, stream, wanted, receive, since, maximum).run(follow=follow)
+        )
+        for stream, wanted in found.items()
+    ]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        await end_tasks(tasks)
+
+
+async def stored_patterns(bus: Connection, patterns: Sequence[str]) -> set[str]:
+    """Return the patterns of which a stream stores messages.
 
     Raises
     ------
@@ -34,6 +77,12 @@ async def streams_of(jetstream: JetStreamContext, patterns: Sequence[str]) -> di
         if JetStream does not answer, or denies access.
 
     """
+    found = await _streams_of(bus.jetstream(), patterns)
+    return {pattern for wanted in found.values() for pattern in wanted}
+
+
+async def _streams_of(jetstream: JetStreamContext, patterns: Sequence[str]) -> dict[str, list[str]]:
+    """Return the streams that store any of the patterns, and which of them each one stores."""
     try:
         found = await jetstream.streams_info()
     except (nats.errors.Error, TimeoutError) as error:
@@ -58,8 +107,8 @@ def overlap(one: str, other: str) -> bool:
     return len(left) == len(right)
 
 
-class StreamHistory:
-    """Reads one stream from a point in time, in order and for as long as needed.
+class _StreamReader:
+    """Reads one stream in order, for as long as needed.
 
     The consumer is kept in the server's memory and needs no acknowledgements; if the connection or
     the server is lost, another one continues after the last message.
@@ -71,37 +120,30 @@ class StreamHistory:
         stream: str,
         patterns: Sequence[str],
         receive: Callable[[Delivery], None],
-        *,
         since: int | None,
+        maximum: int | None,
     ) -> None:
-        """Read `patterns` since a time in nanoseconds; None for everything stored."""
         self.bus = bus
         self.stream = stream
         self.patterns = list(patterns)
         self.receive = receive
         self.since = since
-        self._is_live = asyncio.Event()  # everything stored has been received
+        self._left = maximum
+        self._has_ended = asyncio.Event()  # everything stored, or the maximum, has been received
         self._last = 0
         self._inbox = ""
         self._consumer = ""
         self._is_partitioned = False
-        self._heard = time.monotonic()
+        self._active = time.monotonic()
 
-    async def run(self, *, follow: bool = True) -> None:
-        """Read until cancelled or, without `follow`, until everything stored has been received.
-
-        Raises
-        ------
-        UnavailableError, DeniedError
-            if reading cannot start.
-
-        """
+    async def run(self, *, follow: bool) -> None:
         try:
             await self._begin()
-            end = asyncio.Event() if follow else self._is_live
+            end = asyncio.Event() if follow else self._has_ended
             while not end.is_set():
                 await wait_for_event(end, HEARTBEAT_SECONDS)
-                if time.monotonic() - self._heard > 3 * HEARTBEAT_SECONDS and self.bus.is_connected:
+                idle = time.monotonic() - self._active
+                if idle > 3 * HEARTBEAT_SECONDS and self.bus.is_connected:
                     with contextlib.suppress(UnavailableError):
                         await self._begin()
         finally:
@@ -116,7 +158,7 @@ class StreamHistory:
                     await self.bus.jetstream().delete_consumer(self.stream, name)
 
     async def _begin(self) -> None:
-        self._heard = time.monotonic()
+        self._active = time.monotonic()
         inbox = self._inbox = self.bus.new_inbox()
         await self.bus.subscribe(inbox, lambda delivery: self._take(inbox, delivery))
         found = await stream_of(self.bus.jetstream(), self.stream)
@@ -130,7 +172,7 @@ class StreamHistory:
             num_replicas=1,
             flow_control=True,
             idle_heartbeat=HEARTBEAT_SECONDS,
-            description="ccpipe tail",
+            description="a reader of stored messages",
         )
         if self._last:
             config.deliver_policy = api.DeliverPolicy.BY_START_SEQUENCE
@@ -144,12 +186,12 @@ class StreamHistory:
             raise explain(error, f"reading the stream {self.stream}") from None
         self._consumer = info.name
         if not info.num_pending:
-            self._is_live.set()
+            self._has_ended.set()
 
     def _take(self, inbox: str, delivery: Delivery) -> None:
-        if inbox != self._inbox:
-            return  # from an abandoned consumer
-        self._heard = time.monotonic()
+        if inbox != self._inbox or self._left == 0:
+            return  # from an abandoned consumer, or too many
+        self._active = time.monotonic()
         if not delivery.reply.startswith("$JS.ACK."):  # a status message of the server
             if delivery.reply.startswith("$JS.FC."):  # flow control: the server waits for the reply
                 background(self._answer(delivery.reply), "ccpipe-flow-control")
@@ -159,8 +201,10 @@ class StreamHistory:
         if self._is_partitioned:
             delivery = delivery._replace(subject=published(delivery.subject))
         self.receive(delivery)
-        if pending == 0:
-            self._is_live.set()
+        if self._left is not None:
+            self._left -= 1
+        if pending == 0 or self._left == 0:
+            self._has_ended.set()
 
     async def _answer(self, reply: str) -> None:
         try:

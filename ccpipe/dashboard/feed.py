@@ -16,10 +16,10 @@ from ccpipe.config import Site
 from ccpipe.dashboard.health import ConsumerHealth, Health, StreamHealth
 from ccpipe.dashboard.jobs import KnownJobs
 from ccpipe.dashboard.journal import Journal
-from ccpipe.dashboard.metrics import known_metrics
 from ccpipe.dashboard.nodes import MAX_SERIES, Nodes
 from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines, ValueType
+from ccpipe.node.sampling.metrics import declared
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,8 @@ class DashboardFeed:
 
     async def __aenter__(self) -> Self:
         """Start connecting; if no server is reachable yet, continue in the background."""
-        self.nodes.known = await asyncio.to_thread(known_metrics)
+        rows = await asyncio.to_thread(declared)  # it imports every collector
+        self.nodes.known = {row.name: row for row in rows}
         work = {"listen": self._listen(), "tick": self._tick(), "poll": self._poll()}
         self._tasks = [asyncio.create_task(w, name=f"ccpipe-{n}") for n, w in work.items()]
         return self

@@ -10,12 +10,12 @@ import math
 import re
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from ccpipe.dashboard.metrics import Known
 from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, ValueType
+from ccpipe.node.sampling.metrics import Metric
 
 MAX_SERIES = 150_000
 """Maximum number of series; further ones are counted and dropped."""
@@ -73,9 +73,9 @@ class Nodes:
     """All nodes; every number is bounded."""
 
     def __init__(
-        self, known: dict[str, Known] | None = None, *, max_series: int = MAX_SERIES
+        self, known: Mapping[str, Metric] | None = None, *, max_series: int = MAX_SERIES
     ) -> None:
-        """Start empty; `known` says which metrics are averaged over parts."""
+        """Start empty; `known` are the declared metrics, some of them averaged over parts."""
         self.known = known if known is not None else {}
         self.max_series = max_series
         self.nodes: dict[NodeId, LiveNode] = {}
@@ -287,7 +287,7 @@ class Nodes:
             known = self.known.get(metric)
             if not found:
                 values[cell] = NAN
-            elif known is not None and known.averaged:
+            elif known is not None and known.is_averaged:
                 values[cell] = sum(found) / len(found)
             else:
                 values[cell] = sum(found)

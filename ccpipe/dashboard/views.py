@@ -1,7 +1,7 @@
 """The content of an open page as frames: everything at first, then changes."""
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -9,7 +9,6 @@ import msgspec
 from ccpipe.dashboard.feed import DashboardFeed
 from ccpipe.dashboard.frame import frame
 from ccpipe.dashboard.jobs import JobRow
-from ccpipe.dashboard.metrics import plain
 from ccpipe.dashboard.nodes import MAX_PARTS, NAN, LiveNode
 from ccpipe.errors import UsageError
 
@@ -130,6 +129,15 @@ class PageView:
             "lag": sum(each.waiting for each in health.consumers),
         }
 
+    def known(self, names: Iterable[str]) -> Mapping[str, Any]:
+        """Return the properties of those metrics that collectors declare."""
+        known = self.feed.nodes.known
+        return {
+            name: {"unit": row.unit, "meaning": row.meaning, "averaged": row.is_averaged}
+            for name in names
+            if (row := known.get(name)) is not None
+        }
+
     def new_entries(self, maximum: int) -> list[Any]:
         """Return the events and log messages since the last call."""
         fresh = self.feed.journal.after(self.entries, maximum)
@@ -157,7 +165,7 @@ class Overview(PageView):
             counts = nodes.metric_counts()
             header["nodes"] = [node.id for node in nodes.in_order()]
             header["metrics"] = counts
-            header["known"] = plain(nodes.known, list(counts))
+            header["known"] = self.known(counts)
         if self.jobs != self.feed.jobs.version:
             self.jobs = self.feed.jobs.version
             header["jobs"] = [summary(job) for job in self.feed.jobs.running[:MAX_JOBS]]
@@ -225,7 +233,7 @@ class NodePage(RowsView):
             if slots != self.slots:
                 self.slots, self.last = slots, 0.0
                 header["series"] = [(metric, part) for metric, part, _ in series]
-                header["known"] = plain(nodes.known, list(node.cells))
+                header["known"] = self.known(node.cells)
         if self.jobs != self.feed.jobs.version:
             self.jobs = self.feed.jobs.version
             header["jobs"] = [summary(job) for job in self.feed.jobs.on(*self.id)[:MAX_JOBS]]
@@ -315,7 +323,7 @@ class JobPage(RowsView):
         self.reduce = None if count <= MAX_LINES else lambda row: _extremes(row, count)
         header["metrics"] = metrics
         header["powers"] = powers
-        header["known"] = plain(nodes.known, metrics)
+        header["known"] = self.known(metrics)
         header["nodes"] = [node.id[1] for node in there] if count <= MAX_LINES else None
         header["count"] = count
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.dashboard import nodes as module
-from ccpipe.dashboard.metrics import Known
 from ccpipe.dashboard.nodes import FORGET_SECONDS, SILENT_SECONDS, Nodes, part_of
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.node.sampling.metrics import Metric
 
 
-def fed(*payloads: str, known: dict[str, Known] | None = None, max_series: int = 1000) -> Nodes:
+def fed(*payloads: str, known: dict[str, Metric] | None = None, max_series: int = 1000) -> Nodes:
     """Return nodes that were fed payloads, a second apart from 1000 on."""
     nodes = Nodes(known, max_series=max_series)
     for second, payload in enumerate(payloads):
@@ -45,7 +45,7 @@ def test_the_latest_value_stays() -> None:
 
 def test_parts_are_summed_or_averaged() -> None:
     """Watts of sockets add up, degrees are averaged; what the node sends itself is taken."""
-    known = {"temp": Known("degC", averaged=True)}
+    known = {"temp": Metric("temp", "degC", float, "")}
     sockets = [f",type=socket,type-id={number}" for number in (0, 1)]
     payload = "".join(
         line("power", 100 + 10 * number, more=socket) + line("temp", 40 + 10 * number, more=socket)

@@ -9,10 +9,10 @@ import pytest
 
 from ccpipe.config import Bus, Site
 from ccpipe.dashboard.feed import DashboardFeed
-from ccpipe.dashboard.metrics import Known
 from ccpipe.dashboard.views import MAX_LINES, POWERS, view_of
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import event
+from ccpipe.node.sampling.metrics import Metric
 from ccpipe.telemetry import Telemetry
 
 
@@ -20,7 +20,8 @@ from ccpipe.telemetry import Telemetry
 def feed() -> DashboardFeed:
     """Give a state that no broker fills."""
     feed = DashboardFeed(Site(bus=Bus(servers=["nats://127.0.0.1:1"])), Telemetry())
-    feed.nodes.known = {"load": Known("", "the load"), "cpu_user": Known("percent", averaged=True)}
+    rows = Metric("load", "", int, "the load"), Metric("cpu_user", "percent", float, "")
+    feed.nodes.known = {row.name: row for row in rows}
     return feed
 
 

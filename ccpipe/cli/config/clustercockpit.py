@@ -14,7 +14,7 @@ from ccpipe.cli.console.options import Where, seconds
 from ccpipe.cli.console.output import print_json
 from ccpipe.config import Site
 from ccpipe.entry_points import entry_points
-from ccpipe.errors import DataError, UsageError
+from ccpipe.errors import UsageError
 from ccpipe.formats.units import parse_unit
 from ccpipe.node.agent.parts import intervals, is_enabled
 from ccpipe.node.agent.profiles import with_profile
@@ -32,9 +32,6 @@ BASES = {
 """Base units known to cc-backend, by quantity; others have an empty base."""
 
 PREFIXES = {Fraction(1000**i): prefix for i, prefix in enumerate(("", "K", "M", "G", "T", "P"))}
-
-AVERAGED = {"percent", "temperature", "hertz", "revolution", "volt"}
-"""Quantities averaged over parts of a node; others are summed."""
 
 FOOTPRINTS = {"cpu_load": "avg", "mem_used": "max", "flops_any": "avg", "mem_bw": "avg"}
 """Metrics that characterise a job, and the relevant statistic of each."""
@@ -114,7 +111,7 @@ async def clustercockpit(
     )
     if all_ and (mixed := [each.row.name for each in found if is_mixed(each.row)]):
         note(f"left out, because the store would mix their devices: {listed(mixed)}")
-    if unset := [each.row.name for each in chosen if _measure(each.row) != "percent"]:
+    if unset := [each.row.name for each in chosen if each.row.measure != "percent"]:
         note(f"thresholds are 0 and must be filled in: {listed(unset)}")
 
 
@@ -174,7 +171,7 @@ def _includes(option: bool | Sequence[str], name: str) -> bool:
 def metric_config(metric: Sampled) -> dict[str, Any]:
     """Return an element of ``metricConfig`` (cc-lib's ``cluster.schema.json``)."""
     row = metric.row
-    is_share = _measure(row) == "percent"
+    is_share = row.measure == "percent"
     thresholds = (100, 50, 20, 10) if is_share else (0, 0, 0, 0)
     config = {
         "name": row.name,
@@ -196,23 +193,14 @@ def store_config(metric: Sampled) -> dict[str, Any]:
     return {"frequency": metric.seconds, "aggregation": _aggregation(metric.row)}
 
 
-def _measure(row: Metric) -> str:
-    """Return the quantity; empty for numbers without a unit and unknown units."""
-    try:
-        return parse_unit(row.unit).measure if row.unit else ""
-    except DataError:
-        return ""
-
-
 def _aggregation(row: Metric) -> str:
-    is_ratio = not row.unit and row.kind is float
-    return "avg" if is_ratio or _measure(row) in AVERAGED else "sum"
+    return "avg" if row.is_averaged else "sum"
 
 
 def _unit(row: Metric) -> dict[str, str]:
     if row.name == "ipc":
         return {"base": "IPC"}
-    base = BASES.get(_measure(row))
+    base = BASES.get(row.measure)
     prefix = PREFIXES.get(parse_unit(row.unit).scale) if base else None
     if base is None or prefix is None:
         return {"base": ""}

@@ -8,6 +8,11 @@ import importlib
 from typing import NamedTuple
 
 from ccpipe.entry_points import entry_points
+from ccpipe.errors import DataError
+from ccpipe.formats.units import parse_unit
+
+AVERAGED = frozenset({"percent", "temperature", "hertz", "revolution", "volt"})
+"""Quantities averaged over the parts of a node; the others are summed."""
 
 
 class Metric(NamedTuple):
@@ -25,6 +30,20 @@ class Metric(NamedTuple):
     """Value of the tag ``stype``; empty if there is none."""
     part: str = ""
     """The same for parts of the device, where these are reported too; else empty."""
+
+    @property
+    def measure(self) -> str:
+        """The quantity; empty for numbers without a unit and unknown units."""
+        try:
+            return parse_unit(self.unit).measure if self.unit else ""
+        except DataError:
+            return ""
+
+    @property
+    def is_averaged(self) -> bool:
+        """Whether parts of a node are averaged rather than summed, as ratios are."""
+        is_ratio = not self.unit and self.kind is float
+        return is_ratio or self.measure in AVERAGED
 
 
 def declared() -> list[Metric]:

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from ccpipe.cli.config.clustercockpit import AVERAGED as AVERAGED_MEASURES
 from ccpipe.config import Publish, Site, load
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.formats.units import parse_unit
 from ccpipe.message import Message
 from ccpipe.node.agent.parts import AgentParts, translators
 from ccpipe.node.agent.profiles import (
@@ -116,7 +114,7 @@ def test_what_cannot_be_added_up_is_averaged() -> None:
         if row.stype not in ("", "job", "mig", "nvlink")
         and "node" in row.types
         and row.unit
-        and parse_unit(row.unit).measure in AVERAGED_MEASURES
+        and row.is_averaged
     }
     assert averaged == set(AVERAGED)
 

@@ -132,6 +132,15 @@ def test_units_are_those_of_the_tables() -> None:
     assert "cpu_load" not in units
 
 
+def test_parts_are_averaged_by_the_unit() -> None:
+    """Shares, temperatures and ratios are averaged, bytes and watts summed."""
+    averaged = {row.name for row in metrics.declared() if row.is_averaged}
+    assert {"cpu_user", "nv_util", "temperature", "nv_sm_clock", "ipc"} <= averaged
+    assert not averaged & {"mem_used", "cpu_power", "net_bytes_in_bw", "nv_compute_processes"}
+    assert not Metric("m", "parsec", float, "").is_averaged
+    assert not Metric("m", "", int, "").is_averaged
+
+
 def test_a_wrong_option_is_named() -> None:
     """A collector's options are checked by their annotations, as those of every part are."""
     disk = registry.find("collectors", "disk", "")

@@ -17,9 +17,9 @@ from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import NatsServer, free_port
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
-from ccpipe.dashboard.feed import DashboardFeed
 from ccpipe.dashboard.lake import Lake
 from ccpipe.dashboard.server import DashboardServer
+from ccpipe.live.feed import LiveFeed
 from ccpipe.pipeline import DeadLetter, run
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
@@ -53,7 +53,7 @@ async def main(folder: Path, seconds: float, images: Path) -> None:
         lake = Lake(folder / "lake")
         async with (
             Connection(site.bus, name="load", telemetry=telemetry) as bus,
-            DashboardFeed(site, telemetry) as feed,
+            LiveFeed(site, telemetry, name="dashboard") as feed,
             DashboardServer(feed, listen="127.0.0.1:0", lake=lake) as server,
             chromium(Path(shutil.which("chromium") or "chromium")) as page,
         ):

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from ccpipe.config import Site
-from ccpipe.dashboard.feed import DashboardFeed
 from ccpipe.dashboard.server import DashboardServer
 from ccpipe.listening import LOG_SECONDS, ConnectionLimits
+from ccpipe.live.feed import LiveFeed
 from ccpipe.sinks.prometheus_scrape import PrometheusScrapeSink
 from ccpipe.sources.http import HttpSource
 from ccpipe.telemetry import Telemetry
@@ -86,7 +86,7 @@ async def https_source(tmp_path: Path) -> AsyncIterator[Door]:
 async def dashboard(_: Path) -> AsyncIterator[Door]:
     """The dashboard."""
     site = Site(cluster="fox")
-    feed = DashboardFeed(site, Telemetry())  # not connected: the page needs no broker
+    feed = LiveFeed(site, Telemetry(), name="dashboard")  # not connected: the page needs no broker
     async with DashboardServer(feed, listen="127.0.0.1:0", token="x" * 20) as server:
         yield Door(server.port, server.limits, "/health")
 

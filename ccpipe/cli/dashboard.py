@@ -49,9 +49,9 @@ async def dashboard(
     for_
         Exit after this time, such as 30s.
     """
-    from ccpipe.dashboard.feed import DashboardFeed
     from ccpipe.dashboard.lake import Lake
     from ccpipe.dashboard.server import DashboardServer, is_loopback
+    from ccpipe.live.feed import LiveFeed
 
     site = where.site()
     if lake is not None and not lake.is_dir():  # noqa: ASYNC240 - before anything runs
@@ -69,7 +69,7 @@ async def dashboard(
     try:
         async with (
             stop_signals(seconds(for_, "--for")) as stop,
-            DashboardFeed(site, telemetry) as feed,
+            LiveFeed(site, telemetry, name="dashboard") as feed,
             DashboardServer(feed, listen=listen, token=token, lake=history) as server,
         ):
             # A journal must not keep the token; a terminal may show it.

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ccpipe import __version__
-from ccpipe.dashboard.feed import DashboardFeed
 from ccpipe.dashboard.lake import HistoryQuery, Lake
 from ccpipe.dashboard.views import view_of
 from ccpipe.errors import (
@@ -26,6 +25,7 @@ from ccpipe.errors import (
     system_reason,
 )
 from ccpipe.listening import ConnectionLimits, listen, peer_of
+from ccpipe.live.feed import LiveFeed
 
 try:
     from aiohttp import WSCloseCode, WSMsgType, web
@@ -88,7 +88,7 @@ class DashboardServer:
     """Serves the page until it is left; an async context manager."""
 
     def __init__(
-        self, feed: DashboardFeed, *, listen: str, token: str = "", lake: Lake | None = None
+        self, feed: LiveFeed, *, listen: str, token: str = "", lake: Lake | None = None
     ) -> None:
         """Listen at `listen` (``host:port``); raises ConfigError if that is impossible.
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.dashboard.feed import DashboardFeed
 from ccpipe.dashboard.frame import frame
-from ccpipe.dashboard.jobs import JobRow
-from ccpipe.dashboard.nodes import MAX_PARTS, NAN, LiveNode
 from ccpipe.errors import UsageError
+from ccpipe.jobs import Job, RunKey
+from ccpipe.live.feed import LiveFeed
+from ccpipe.live.nodes import NAN, LiveNode
 
 MAX_METRICS = 64
 """Maximum number of metrics per page."""
@@ -21,8 +21,11 @@ More are shown as minimum, mean and maximum.
 """
 MAX_JOBS = 500
 """Maximum number of jobs in a list."""
+MAX_PARTS = 64
+"""Maximum number of parts of a metric shown on a node's page."""
 MAX_NAMES = 32
 """Maximum number of nodes of each job in a list, by which it can be found."""
+SECOND = 10**9
 FINE = ("hwthread ", "core ")
 """Types with too many parts to show one by one."""
 JOB_METRICS = (
@@ -72,7 +75,7 @@ Query = OverviewQuery | NodeQuery | JobsQuery | JobQuery | EventsQuery | HealthQ
 _query = msgspec.json.Decoder(Query)
 
 
-def view_of(feed: DashboardFeed, query: str | bytes) -> "PageView":
+def view_of(feed: LiveFeed, query: str | bytes) -> "PageView":
     """Return the view that a page requests; raises UsageError."""
     try:
         asked = _query.decode(query)
@@ -98,9 +101,10 @@ class PageView:
 
     name = ""
 
-    def __init__(self, feed: DashboardFeed) -> None:
+    def __init__(self, feed: LiveFeed) -> None:
         """Read from `feed`."""
         self.feed = feed
+        self.state = feed.state
         self.entries = 0  # number of the latest entry that was sent
         self.first = True
 
@@ -117,13 +121,14 @@ class PageView:
 
     def status(self) -> Mapping[str, Any]:
         """Return the status line of every page."""
-        nodes, health = self.feed.nodes, self.feed.health
+        nodes, health = self.state.nodes, self.state.health
+        shown = nodes.in_order()
         return {
             "connected": self.feed.bus.is_connected,
             "server": self.feed.bus.url,
-            "nodes": len(nodes.nodes),
-            "silent": sum(node.is_silent for node in nodes.nodes.values()),
-            "running": len(self.feed.jobs.running),
+            "nodes": len(shown),
+            "silent": sum(node.is_silent for node in shown),
+            "running": len(self.state.jobs.running),
             "lines": health.lines_per_second,
             "dead": health.dead_count,
             "lag": sum(each.waiting for each in health.consumers),
@@ -131,7 +136,7 @@ class PageView:
 
     def known(self, names: Iterable[str]) -> Mapping[str, Any]:
         """Return the properties of those metrics that collectors declare."""
-        known = self.feed.nodes.known
+        known = self.state.nodes.known
         return {
             name: {"unit": row.unit, "meaning": row.meaning, "averaged": row.is_averaged}
             for name in names
@@ -140,8 +145,8 @@ class PageView:
 
     def new_entries(self, maximum: int) -> list[Any]:
         """Return the events and log messages since the last call."""
-        fresh = self.feed.journal.after(self.entries, maximum)
-        self.entries = self.feed.journal.count
+        fresh = self.state.journal.after(self.entries, maximum)
+        self.entries = self.state.journal.count
         return fresh
 
 
@@ -150,7 +155,7 @@ class Overview(PageView):
 
     name = "overview"
 
-    def __init__(self, feed: DashboardFeed, query: OverviewQuery) -> None:
+    def __init__(self, feed: LiveFeed, query: OverviewQuery) -> None:
         """Show `metrics` of all nodes."""
         super().__init__(feed)
         self.metrics = query.metrics[:MAX_METRICS]
@@ -158,7 +163,7 @@ class Overview(PageView):
 
     def content(self) -> tuple[dict[str, Any], "array[float] | None"]:
         """Return the metrics' columns, and what else has changed."""
-        nodes = self.feed.nodes
+        nodes = self.state.nodes
         header: dict[str, Any] = {"columns": self.metrics, "entries": self.new_entries(30)}
         if self.layout != nodes.layout:
             self.layout = nodes.layout
@@ -166,9 +171,9 @@ class Overview(PageView):
             header["nodes"] = [node.id for node in nodes.in_order()]
             header["metrics"] = counts
             header["known"] = self.known(counts)
-        if self.jobs != self.feed.jobs.version:
-            self.jobs = self.feed.jobs.version
-            header["jobs"] = [summary(job) for job in self.feed.jobs.running[:MAX_JOBS]]
+        if self.jobs != self.state.jobs.version:
+            self.jobs = self.state.jobs.version
+            header["jobs"] = [summary(job) for job in self.state.jobs.running[:MAX_JOBS]]
         ordered = nodes.in_order()
         header["silent"] = [place for place, node in enumerate(ordered) if node.is_silent]
         numbers = array("f")
@@ -184,7 +189,7 @@ Column = int | Sequence[int]
 class RowsView(PageView):
     """A view of history rows: the whole history at first, then new rows."""
 
-    def __init__(self, feed: DashboardFeed) -> None:
+    def __init__(self, feed: LiveFeed) -> None:
         """Begin with the whole history."""
         super().__init__(feed)
         self.layout = -1
@@ -194,7 +199,7 @@ class RowsView(PageView):
 
     def rows(self, header: dict[str, Any]) -> "array[float]":
         """Put the times of new rows into the header; return their values."""
-        nodes = self.feed.nodes
+        nodes = self.state.nodes
         times, numbers = nodes.history(self.slots, self.last)
         if times:
             self.last = times[-1]
@@ -213,7 +218,7 @@ class NodePage(RowsView):
 
     name = "node"
 
-    def __init__(self, feed: DashboardFeed, query: NodeQuery) -> None:
+    def __init__(self, feed: LiveFeed, query: NodeQuery) -> None:
         """Show the node of a cluster."""
         super().__init__(feed)
         self.id = (query.cluster, query.node)
@@ -221,10 +226,10 @@ class NodePage(RowsView):
 
     def content(self) -> tuple[dict[str, Any], "array[float] | None"]:
         """Return new rows, jobs and events of the node."""
-        nodes = self.feed.nodes
+        nodes = self.state.nodes
         header: dict[str, Any] = {"id": self.id}
         node = nodes.nodes.get(self.id)
-        if node is None:
+        if node is None or not node.cells:
             return header | {"missing": True}, None
         if self.layout != nodes.layout:
             self.layout = nodes.layout
@@ -234,9 +239,9 @@ class NodePage(RowsView):
                 self.slots, self.last = slots, 0.0
                 header["series"] = [(metric, part) for metric, part, _ in series]
                 header["known"] = self.known(node.cells)
-        if self.jobs != self.feed.jobs.version:
-            self.jobs = self.feed.jobs.version
-            header["jobs"] = [summary(job) for job in self.feed.jobs.on(*self.id)[:MAX_JOBS]]
+        if self.jobs != self.state.jobs.version:
+            self.jobs = self.state.jobs.version
+            header["jobs"] = [summary(job) for job in self.state.jobs.on(*self.id)[:MAX_JOBS]]
         header["silent"] = node.is_silent
         header["seen"] = node.seen
         header["entries"] = [
@@ -261,19 +266,19 @@ class JobList(PageView):
 
     name = "jobs"
 
-    def __init__(self, feed: DashboardFeed) -> None:
+    def __init__(self, feed: LiveFeed) -> None:
         """Show the latest jobs."""
         super().__init__(feed)
         self.version = -1
 
     def content(self) -> tuple[dict[str, Any], "array[float] | None"]:
         """Return the jobs where something changed."""
-        jobs = self.feed.jobs
+        jobs = self.state.jobs
         if self.version == jobs.version:
             return {}, None
         self.version = jobs.version
         latest = list(jobs.latest())
-        latest.sort(key=lambda job: bool(job.stop))  # running ones first; the order is kept
+        latest.sort(key=lambda job: job.run_key in jobs.ended)  # running ones first
         return {"jobs": [summary(job) for job in latest[:MAX_JOBS]], "total": len(latest)}, None
 
 
@@ -282,34 +287,33 @@ class JobPage(RowsView):
 
     name = "job"
 
-    def __init__(self, feed: DashboardFeed, query: JobQuery) -> None:
+    def __init__(self, feed: LiveFeed, query: JobQuery) -> None:
         """Show the job of a cluster."""
         super().__init__(feed)
-        self.key = (query.cluster, query.job, query.start)
+        self.key = RunKey(query.cluster, query.job, query.start * SECOND)
         self.version = -1
         self.metrics: list[str] = []
         self.nodes: list[str] = []
 
     def content(self) -> tuple[dict[str, Any], "array[float] | None"]:
         """Return new rows: for each metric its nodes' values, or minimum, mean and maximum."""
-        job = self.feed.jobs.jobs.get(self.key)
-        header: dict[str, Any] = {"key": self.key}
+        job = self.state.jobs.jobs.get(self.key)
+        header: dict[str, Any] = {"key": (*self.key[:2], self.key.start // SECOND)}
         if job is None:
             return header | {"missing": True}, None
-        if self.version != self.feed.jobs.version:
-            self.version = self.feed.jobs.version
-            header["job"] = job
-        if self.layout != self.feed.nodes.layout:
-            self.layout = self.feed.nodes.layout
+        if self.version != self.state.jobs.version:
+            self.version = self.state.jobs.version
+            header["job"] = details(job)
+        if self.layout != self.state.nodes.layout:
+            self.layout = self.state.nodes.layout
             self._choose(job, header)
         return header, self.rows(header)
 
-    def _choose(self, job: JobRow, header: dict[str, Any]) -> None:
+    def _choose(self, job: Job, header: dict[str, Any]) -> None:
         """Choose the metrics that the nodes have, and find their slots."""
-        nodes = self.feed.nodes
-        there = [
-            node for name in job.nodes if (node := nodes.nodes.get((job.cluster, name))) is not None
-        ]
+        nodes = self.state.nodes
+        found = (nodes.nodes.get((job.cluster, each.hostname)) for each in job.nodes)
+        there = [node for node in found if node is not None and node.cells]
         has = {metric for node in there for metric in node.cells}
         powers = [each for each in POWERS if each in has]
         if "platform_power" in powers:
@@ -354,7 +358,7 @@ class HealthPage(PageView):
 
     name = "health"
 
-    def __init__(self, feed: DashboardFeed) -> None:
+    def __init__(self, feed: LiveFeed) -> None:
         """Begin with all dead letters that are kept."""
         super().__init__(feed)
         self.dead = 0
@@ -362,7 +366,7 @@ class HealthPage(PageView):
 
     def content(self) -> tuple[dict[str, Any], "array[float] | None"]:
         """Return counts, new rates and new dead letters."""
-        health, nodes = self.feed.health, self.feed.nodes
+        health, nodes = self.state.health, self.state.nodes
         rates = [rate for rate in health.rates if rate[0] > self.last]
         if rates:
             self.last = rates[-1][0]
@@ -388,11 +392,21 @@ class HealthPage(PageView):
         }, None
 
 
-def summary(job: JobRow) -> Mapping[str, Any]:
-    """Return a job with the first of its nodes."""
+def summary(job: Job) -> dict[str, Any]:
+    """Return a job with the first of its nodes; times are seconds, and the end of a run is 0."""
     return {
-        "cluster": job.cluster, "id": job.id, "start": job.start, "user": job.user,
+        "cluster": job.cluster, "id": job.id, "start": job.start // SECOND, "user": job.user,
         "project": job.project, "partition": job.partition, "name": job.name,
-        "nodes": len(job.nodes), "first": job.nodes[:MAX_NAMES],
-        "stop": job.stop, "state": job.state,
+        "nodes": len(job.nodes), "first": [node.hostname for node in job.nodes[:MAX_NAMES]],
+        "stop": job.end // SECOND, "state": job.state,
     }  # fmt: skip
+
+
+def details(job: Job) -> dict[str, Any]:
+    """Return a job with all its nodes and what it asked for."""
+    found = summary(job) | {
+        "nodes": [node.hostname for node in job.nodes], "hwthreads": job.hwthreads,
+        "accelerators": job.accelerators, "walltime": job.walltime,
+    }  # fmt: skip
+    del found["first"]
+    return found

@@ -11,11 +11,11 @@ import pytest
 from yarl import URL
 
 from ccpipe.config import Site
-from ccpipe.dashboard.feed import DashboardFeed
 from ccpipe.dashboard.server import DashboardServer, is_loopback, page_files
 from ccpipe.errors import ConfigError
+from ccpipe.live.feed import LiveFeed
 from ccpipe.telemetry import Telemetry
-from tests.dashboard.conftest import Live
+from tests.dashboard.conftest import Served
 from tests.paths import ROOT
 
 TOKEN = "x" * 20
@@ -25,7 +25,7 @@ TOKEN = "x" * 20
 async def guarded(site: Site) -> AsyncIterator[DashboardServer]:
     """A dashboard that wants a token."""
     async with (
-        DashboardFeed(site, Telemetry()) as feed,
+        LiveFeed(site, Telemetry(), name="dashboard") as feed,
         DashboardServer(feed, listen="127.0.0.1:0", token=TOKEN) as server,
     ):
         yield server
@@ -48,7 +48,7 @@ async def first_frame(url: str, query: object, **more: Any) -> dict[str, Any]:
         return header
 
 
-async def test_the_page_and_its_parts_are_in_the_package(live: Live) -> None:
+async def test_the_page_and_its_parts_are_in_the_package(live: Served) -> None:
     """Every file that the page names is served, with the strict policy, from here only."""
     async with aiohttp.ClientSession() as session:
         for path in ["", *page_files()]:
@@ -79,13 +79,13 @@ async def test_the_library_of_charts_is_what_the_page_on_licences_says() -> None
 @pytest.mark.parametrize(
     "path", ["nothing", "..%2fserver.py", "%2e%2e/server.py", "vendor/../../server.py", "vendor"]
 )
-async def test_other_files_are_not_there(live: Live, path: str) -> None:
+async def test_other_files_are_not_there(live: Served, path: str) -> None:
     """Only files of the page are found, by whatever path."""
     url = URL(live.server.url + path, encoded=True)
     assert await status(str(url)) == 404
 
 
-async def test_another_page_may_not_ask(live: Live) -> None:
+async def test_another_page_may_not_ask(live: Served) -> None:
     """Neither a page of another origin nor one whose name points here."""
     api = live.server.url + "api/about"
     own = live.server.url.rstrip("/")
@@ -137,7 +137,7 @@ def test_an_address_that_is_none_is_named(listen: str) -> None:
         DashboardServer(None, listen=listen)  # type: ignore[arg-type] # it is not reached
 
 
-async def test_a_port_in_use_is_a_configuration_error(live: Live) -> None:
+async def test_a_port_in_use_is_a_configuration_error(live: Served) -> None:
     """The address is named."""
     with pytest.raises(ConfigError, match=f"cannot listen at 127.0.0.1:{live.server.port}"):
         async with DashboardServer(live.feed, listen=f"127.0.0.1:{live.server.port}"):
@@ -157,7 +157,7 @@ def test_loopback_is_this_machine() -> None:
         '{"view": "overview", "metrics": "load"}', '{"view": "job", "cluster": "c", "job": "x"}',
     ],
 )  # fmt: skip
-async def test_a_senseless_query_ends_the_connection(live: Live, query: str) -> None:
+async def test_a_senseless_query_ends_the_connection(live: Served, query: str) -> None:
     """With a reason; the server goes on for others."""
     url = live.server.url + "api/live"
     async with aiohttp.ClientSession() as session, session.ws_connect(url) as socket:
@@ -168,7 +168,7 @@ async def test_a_senseless_query_ends_the_connection(live: Live, query: str) -> 
     assert (await first_frame(live.server.url + "api/live", {"view": "jobs"}))["view"] == "jobs"
 
 
-async def test_every_view_has_a_first_frame(live: Live) -> None:
+async def test_every_view_has_a_first_frame(live: Served) -> None:
     """Also of what is not there."""
     for query in (
         {"view": "overview", "metrics": ["none"]},
@@ -183,7 +183,7 @@ async def test_every_view_has_a_first_frame(live: Live) -> None:
         assert header["status"]["connected"]
 
 
-async def test_history_is_answered_or_refused(live: Live) -> None:
+async def test_history_is_answered_or_refused(live: Served) -> None:
     """A senseless query is a bad request; one without a result is empty."""
     url = live.server.url + "api/history"
     assert await status(url, "POST", data=b"{") == 400
@@ -202,7 +202,7 @@ async def test_refused_credentials_end_it(site: Site) -> None:
     url = site.bus.servers[0]
     wrong = url.replace(url.partition("@")[0], "nats://ccpipe:wrong")
     bad = replace(site, bus=replace(site.bus, servers=[wrong]))
-    async with DashboardFeed(bad, Telemetry()) as feed:
+    async with LiveFeed(bad, Telemetry(), name="dashboard") as feed:
         with pytest.raises(DeniedError):
             async with asyncio.timeout(60):
                 await feed.run(asyncio.Event())

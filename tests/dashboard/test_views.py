@@ -8,37 +8,37 @@ from typing import Any
 import pytest
 
 from ccpipe.config import Bus, Site
-from ccpipe.dashboard.feed import DashboardFeed
 from ccpipe.dashboard.views import MAX_LINES, POWERS, view_of
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.live.feed import LiveFeed
 from ccpipe.message import event
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.telemetry import Telemetry
 
 
 @pytest.fixture
-def feed() -> DashboardFeed:
+def feed() -> LiveFeed:
     """Give a state that no broker fills."""
-    feed = DashboardFeed(Site(bus=Bus(servers=["nats://127.0.0.1:1"])), Telemetry())
+    feed = LiveFeed(Site(bus=Bus(servers=["nats://127.0.0.1:1"])), Telemetry(), name="dashboard")
     rows = Metric("load", "", int, "the load"), Metric("cpu_user", "percent", float, "")
-    feed.nodes.known = {row.name: row for row in rows}
+    feed.state.nodes.known = {row.name: row for row in rows}
     return feed
 
 
-def say(feed: DashboardFeed, at: float, *lines: str) -> None:
+def say(feed: LiveFeed, at: float, *lines: str) -> None:
     """Feed lines of the cluster c, then tick."""
     text = "".join(f"{line} 1740027951\n" for line in lines)
-    feed.nodes.feed(decode(text.replace("@", "cluster=c,hostname=").encode()), at)
-    feed.nodes.tick(at)
+    feed.state.nodes.feed(decode(text.replace("@", "cluster=c,hostname=").encode()), at)
+    feed.state.nodes.tick(at)
 
 
-def start(feed: DashboardFeed, nodes: list[str]) -> None:
+def start(feed: LiveFeed, nodes: list[str]) -> None:
     """Feed the start of job 5 on some nodes."""
     payload = {
         "jobId": 5, "cluster": "c", "startTime": 100, "resources": [{"hostname": n} for n in nodes]
     }  # fmt: skip
     tags = {"function": "start_job"}
-    feed.jobs.feed(event("job", "start_job", json.dumps(payload), time=1, tags=tags))
+    feed.state.jobs.feed(event("job", "start_job", json.dumps(payload), time=1, tags=tags), 1.0)
 
 
 def read(frame: bytes) -> tuple[dict[str, Any], list[float]]:
@@ -48,7 +48,7 @@ def read(frame: bytes) -> tuple[dict[str, Any], list[float]]:
     return json.loads(frame[4 : 4 + size]), list(struct.unpack(f"<{len(rest) // 4}f", rest))
 
 
-def test_the_overview_names_nodes_once(feed: DashboardFeed) -> None:
+def test_the_overview_names_nodes_once(feed: LiveFeed) -> None:
     """Then only values, until nodes or metrics come or go."""
     say(feed, 1000, "load,@n1,type=node value=1", "load,@n2,type=node value=2")
     view = view_of(feed, '{"view": "overview", "metrics": ["load", "none"]}')
@@ -67,7 +67,7 @@ def test_the_overview_names_nodes_once(feed: DashboardFeed) -> None:
     assert len(read(view.frame())[0]["nodes"]) == 3
 
 
-def test_a_node_sends_its_history_then_new_rows(feed: DashboardFeed) -> None:
+def test_a_node_sends_its_history_then_new_rows(feed: LiveFeed) -> None:
     """Everything anew when a series comes; threads are only part of their sum or mean."""
     say(feed, 1000, "load,@n1,type=node value=1")
     say(feed, 1002, "load,@n1,type=node value=2")
@@ -84,7 +84,7 @@ def test_a_node_sends_its_history_then_new_rows(feed: DashboardFeed) -> None:
     assert numbers[-4:] == [20, 2, 9, 9]
 
 
-def test_a_large_job_is_shown_by_its_extremes(feed: DashboardFeed) -> None:
+def test_a_large_job_is_shown_by_its_extremes(feed: LiveFeed) -> None:
     """Minimum, mean and maximum of each metric rather than a line for each node."""
     names = [f"n{number}" for number in range(MAX_LINES + 3)]
     say(feed, 1000, *[f"cpu_load,@{name},type=node value={n}" for n, name in enumerate(names)])
@@ -95,7 +95,7 @@ def test_a_large_job_is_shown_by_its_extremes(feed: DashboardFeed) -> None:
     assert numbers == [0, 17, 34]
 
 
-def test_a_small_job_has_a_line_for_each_node(feed: DashboardFeed) -> None:
+def test_a_small_job_has_a_line_for_each_node(feed: LiveFeed) -> None:
     """Its power metrics come last; the platform's power has the others in it."""
     for at, power in enumerate(("cpu_power", "platform_power")):
         say(feed, 1000 + 2 * at, *[f"{power},@n{n},type=node value={n}" for n in (1, 2)])
@@ -111,7 +111,7 @@ def test_a_small_job_has_a_line_for_each_node(feed: DashboardFeed) -> None:
     assert numbers[-2:] == [1, 2]
 
 
-def test_running_jobs_stand_before_those_that_ended(feed: DashboardFeed) -> None:
+def test_running_jobs_stand_before_those_that_ended(feed: LiveFeed) -> None:
     """And the list is sent only when it has changed."""
     start(feed, ["n1"])
     view = view_of(feed, '{"view": "jobs"}')

@@ -1,6 +1,5 @@
 """``ccpipe top``: clusters, nodes, jobs and GPUs, live."""
 
-import asyncio
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -8,12 +7,21 @@ from cyclopts import Parameter
 from ccpipe.cli.console.login import Login
 from ccpipe.cli.console.options import seconds
 from ccpipe.cli.console.output import print_json, print_table
-from ccpipe.cli.top.feed import ModelFeed
-from ccpipe.cli.top.model import Model
-from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, as_json, printable_cells, select_rows
-from ccpipe.config import Site
+from ccpipe.cli.top.tables import (
+    DEFAULT_SORT,
+    VIEWS,
+    as_json,
+    new_state,
+    printable_cells,
+    select_rows,
+)
 from ccpipe.errors import UnavailableError
+from ccpipe.live.feed import LiveFeed, Replay
 from ccpipe.process.signals import stop_signals
+from ccpipe.telemetry import Telemetry
+
+STARTS = Replay({"events": (None, None)}, "*")
+"""The stored events, among them the starts of jobs that run."""
 
 
 async def top(
@@ -49,45 +57,36 @@ async def top(
     output
         With --once: the table of --view, or all tables as JSON.
     """
-    site = login.site()
+    feed = LiveFeed(
+        login.site(), Telemetry(), new_state(), name="top", replay=STARTS,
+        watches_streams=False, warn=lambda _: None,  # a viewer may not read them
+    )  # fmt: skip
     if once:
-        await _print(site, view, seconds(for_, "--for") or 0.0, output)
+        await _print(feed, view, seconds(for_, "--for") or 0.0, output)
         return
     from ccpipe.cli.top.screen import Top
 
-    model = Model()
-    app = Top(ModelFeed(site, model), model, interval=seconds(interval, "--interval") or 1.0)
+    app = Top(feed, interval=seconds(interval, "--interval") or 1.0)
     app.view = view
     await app.run_async()
     if app.failure is not None:
         raise app.failure
 
 
-async def _print(site: Site, name: str, wait: float, output: Literal["table", "json"]) -> None:
-    model = Model()
-    feed = ModelFeed(site, model)
-    feeding = asyncio.create_task(feed.run())
-    is_connected = False
-    try:
-        async with stop_signals(wait) as stop:
-            stopping = asyncio.create_task(stop.wait())
-            await asyncio.wait({feeding, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            is_connected = feed.bus.is_connected
-            stopping.cancel()
-        if feeding.done():
-            feeding.result()
-    finally:
-        feeding.cancel()
-        await asyncio.gather(feeding, return_exceptions=True)
+async def _print(feed: LiveFeed, name: str, wait: float, output: Literal["table", "json"]) -> None:
+    async with stop_signals(wait) as stop, feed:
+        await feed.run(stop)
+        is_connected = feed.bus.is_connected
+        feed.update()
     if not is_connected:
         raise UnavailableError(f"no NATS server answered at {feed.bus.url}")
-    model.tick()
     if output == "json":
-        print_json(as_json(model))
+        print_json(as_json(feed.state))
         return
     view = VIEWS[name]
     rows = select_rows(
-        view, view.rows(model), sort=DEFAULT_SORT[name], reverse=False, words=(), maximum=10**9
-    )
+        view, view.rows(feed.state), sort=DEFAULT_SORT[name], reverse=False, words=(),
+        maximum=10**9,
+    )  # fmt: skip
     heads = [column.head for column in view.columns]
     print_table([printable_cells(view, row) for row in rows], heads)

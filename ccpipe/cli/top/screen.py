@@ -3,10 +3,16 @@
 import asyncio
 from typing import Any, ClassVar
 
-from ccpipe.cli.top.feed import ModelFeed
-from ccpipe.cli.top.model import Model
-from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, Column, printable_cells, select_rows
+from ccpipe.cli.top.tables import (
+    DEFAULT_SORT,
+    VIEWS,
+    Column,
+    listed_jobs,
+    printable_cells,
+    select_rows,
+)
 from ccpipe.errors import MissingExtra
+from ccpipe.live.feed import LiveFeed
 from ccpipe.terminal import plural
 
 try:
@@ -43,11 +49,10 @@ class Top(App[None]):
         Binding("q", "quit", "quit"),
     ]
 
-    def __init__(self, feed: ModelFeed, model: Model, *, interval: float = 1.0) -> None:
-        """Show a model that `feed` updates, redrawn every `interval` seconds."""
+    def __init__(self, feed: LiveFeed, *, interval: float = 1.0) -> None:
+        """Show the state that `feed` updates, redrawn every `interval` seconds."""
         super().__init__()
         self.feed = feed
-        self.model = model
         self.interval = interval
         self.view = "clusters"
         self.sort = dict(DEFAULT_SORT)
@@ -68,11 +73,15 @@ class Top(App[None]):
     async def on_mount(self) -> None:
         """Start receiving and drawing."""
         self.animation_level = "none"  # each frame would go over the line
-        self._feeding = asyncio.create_task(self.feed.run())
+        self._feeding = asyncio.create_task(self._receive())
         self._feeding.add_done_callback(self._ended)
         self.action_show(self.view)
         self.set_interval(self.interval, self.draw)
         self.query_one(DataTable).focus()
+
+    async def _receive(self) -> None:
+        async with self.feed:
+            await self.feed.run(asyncio.Event())
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
@@ -144,8 +153,9 @@ class Top(App[None]):
         key = self._keys[event.cursor_row]
         words = key.split("/")
         if self.view == "jobs":
-            job = self.model.jobs.get((words[0], int(words[1])))
-            words = [job.cluster, job.nodes[0]] if job and len(job.nodes) == 1 else words[:1]
+            job = listed_jobs(self.feed.state).get(key)
+            nodes = [each.hostname for each in job.nodes] if job is not None else []
+            words = words[:1] + (nodes if len(nodes) == 1 else [])
         elif self.view == "nodes":
             words = words[:1]
         elif self.view == "gpus":
@@ -157,11 +167,10 @@ class Top(App[None]):
         """Draw the table and the status line; only changes are sent to the terminal."""
         if not self.query(DataTable):
             return  # it is ending
-        self.model.tick()
         view = VIEWS[self.view]
         rows = select_rows(
             view,
-            view.rows(self.model),
+            view.rows(self.feed.state),
             sort=self.sort[self.view],
             reverse=self.reverse,
             words=self.words.split(),
@@ -191,17 +200,17 @@ class Top(App[None]):
 
     def status(self) -> str:
         """Return the line above the table."""
-        model = self.model
-        lines = sum(cluster.rate for cluster in model.clusters.values())
+        state = self.feed.state
+        lines = sum(cluster.rate for cluster in state.clusters.values())
         connected = self.feed.bus.url if self.feed.bus.is_connected else "not connected"
         parts = [
             f"{connected}  {self.view}",
-            plural(len(model.nodes), "node"),
-            plural(sum(not job.ended for job in model.jobs.values()), "job"),
+            plural(len(state.nodes.nodes), "node"),
+            plural(len(state.jobs.running), "job"),
             f"{lines:.0f} lines/s",
         ]
-        if model.rejected:
-            parts.append(f"{plural(model.rejected, 'line')} could not be read")
+        if rejected := state.health.rejected:
+            parts.append(f"{plural(rejected, 'line')} could not be read")
         if self.words:
             parts.append(f"filter: {self.words}")
         if not self._keys:

@@ -2,12 +2,72 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ccpipe.cli.console.quantity import short
-from ccpipe.cli.top.model import Model
+from ccpipe.jobs import Job
+from ccpipe.live.jobs import SECOND, LiveJobs
+from ccpipe.live.nodes import LiveNode, LiveNodes
+from ccpipe.live.state import ClusterStats, LiveState
 from ccpipe.terminal import printable
+
+MAX_SERIES = 1_000_000
+MAX_JOBS = 50_000
+
+SILENT_SECONDS = 120.0
+"""Time without a message after which a node counts as silent."""
+
+ENDED_SECONDS = 300.0
+"""How long a finished job is listed."""
+
+OF_NODE = {
+    "load": ("load_one", "cpu_load"),
+    "used": ("cpu_used",),
+    "idle": ("cpu_idle",),
+    "cpus": ("num_cpus",),
+    "memory": ("mem_used",),
+    "memory total": ("mem_total",),
+    "network": ("net_bytes_in_bw",),
+    "flops": ("flops_any",),
+    "power": ("ipmi_power", "cpu_power"),
+}
+"""Metrics of a node by what they show; the first one that a node sends."""
+
+SUMMED = ("net_bytes_in_bw", "cpu_power")
+"""Metrics summed over a node's interfaces or sockets, if the node sends no total."""
+
+OF_GPU = {
+    "utilization": ("nv_util", "rocm_gfx_util", "acc_utilization"),
+    "memory": ("nv_fb_mem_used", "rocm_mem_used", "acc_mem_used"),
+    "power": ("nv_power_usage", "rocm_avg_power", "acc_power"),
+    "temperature": ("nv_temp", "rocm_temp_edge"),
+}
+"""The same for accelerators."""
+
+_NODE_METRICS = frozenset(name for names in OF_NODE.values() for name in names)
+_GPU_METRICS = frozenset(name for names in OF_GPU.values() for name in names)
+_GPU = "accelerator"
+
+
+def new_state() -> LiveState:
+    """Return an empty state of what the tables show."""
+    nodes = LiveNodes(
+        max_series=MAX_SERIES, max_rows=0, silent_seconds=SILENT_SECONDS,
+        forget_seconds=math.inf, keeps=_is_shown,
+    )  # fmt: skip
+    return LiveState(nodes, LiveJobs(MAX_JOBS))
+
+
+def _is_shown(name: str, tags: Mapping[str, str]) -> bool:
+    """Return whether a table shows a series."""
+    kind, stype = tags.get("type", "node"), tags.get("stype", "")
+    if name in SUMMED and (kind == "socket" or stype == "network"):
+        return True
+    return not stype and (
+        (kind == "node" and name in _NODE_METRICS) or (kind == _GPU and name in _GPU_METRICS)
+    )
 
 
 class Column(NamedTuple):
@@ -34,70 +94,111 @@ class TopView(NamedTuple):
     """One of the tables."""
 
     columns: tuple[Column, ...]
-    rows: Callable[[Model], Iterable[TopRow]]
+    rows: Callable[[LiveState], Iterable[TopRow]]
 
 
 def _text(head: str) -> Column:
     return Column(head, descending=False)
 
 
-def _clusters(model: Model) -> Iterable[TopRow]:
-    for cluster in model.clusters.values():
-        nodes = [node for node in model.nodes.values() if node.cluster == cluster.name]
-        silent = sum(map(model.is_silent, nodes))
-        jobs = sum(job.cluster == cluster.name and not job.ended for job in model.jobs.values())
-        load = math.fsum(node.load for node in nodes if not math.isnan(node.load))
+def _quantity(
+    state: LiveState, node: LiveNode, names: Sequence[str], part: str | None = None
+) -> float:
+    """Return the value of the first of some metrics that a node, or its part, has."""
+    values = (state.nodes.quantity(node, name, part) for name in names)
+    return next((value for value in values if not math.isnan(value)), math.nan)
+
+
+def _busy(state: LiveState, node: LiveNode) -> float:
+    """Return the percentage of CPU time used; the metrics are sums over hardware threads."""
+    used, idle, cpus = (_quantity(state, node, OF_NODE[name]) for name in ("used", "idle", "cpus"))
+    used = 100 * cpus - idle if math.isnan(used) else used
+    return used / cpus if cpus > 0 else math.nan
+
+
+def _all_nodes(state: LiveState) -> list[LiveNode]:
+    """Return all nodes, also those that run jobs and have sent nothing."""
+    nodes = state.nodes.nodes
+    return [*nodes.values(), *(LiveNode(id_) for id_ in state.jobs.nodes if id_ not in nodes)]
+
+
+def _gpus_of(node: LiveNode) -> list[str]:
+    """Return the names of a node's accelerators."""
+    parts = (part for name in _GPU_METRICS for part in node.parts.get(name, ()))
+    return sorted({part for part in parts if part.startswith(_GPU)})
+
+
+def listed_jobs(state: LiveState) -> dict[str, Job]:
+    """Return the latest run of each job, by the key of its row, unless it ended a while ago."""
+    ended, now = state.jobs.ended, time.time()
+    runs = {f"{job.cluster}/{job.id}": job for job in reversed(list(state.jobs.latest()))}
+    return {
+        key: job for key, job in runs.items() if now - ended.get(job.run_key, now) <= ENDED_SECONDS
+    }
+
+
+def _clusters(state: LiveState) -> Iterable[TopRow]:
+    nodes = _all_nodes(state)
+    jobs = Counter(job.cluster for job in state.jobs.running)
+    names = [*state.clusters, *dict.fromkeys(node.id[0] for node in nodes)]
+    for name in dict.fromkeys(names):
+        cluster = state.clusters.get(name) or ClusterStats(name)
+        own = [node for node in nodes if node.id[0] == name]
+        loads = (_quantity(state, node, OF_NODE["load"]) for node in own)
+        load = math.fsum(load for load in loads if not math.isnan(load))
+        silent = sum(node.is_silent or not node.seen for node in own)
         yield TopRow(
-            cluster.name,
-            (cluster.name, len(nodes), silent, jobs, load, cluster.rate, cluster.bytes,
+            name,
+            (name, len(own), silent, jobs[name], load, cluster.rate, cluster.bytes,
              cluster.dead, cluster.errors),
         )  # fmt: skip
 
 
-def _nodes(model: Model) -> Iterable[TopRow]:
-    for node in model.nodes.values():
-        used = 100 * node.memory / node.memory_total if node.memory_total > 0 else math.nan
+def _nodes(state: LiveState) -> Iterable[TopRow]:
+    for node in _all_nodes(state):
+        load, memory, total, network, flops, power = (
+            _quantity(state, node, OF_NODE[name])
+            for name in ("load", "memory", "memory total", "network", "flops", "power")
+        )
+        used = 100 * memory / total if total > 0 else math.nan
         yield TopRow(
-            f"{node.cluster}/{node.name}",
-            (node.cluster, node.name, node.load, node.busy, node.memory, used,
-             node.whole("network"), node.flops, node.whole("power"), node.gpus, len(node.jobs),
-             node.rate, time.time() - node.heard if node.heard else math.nan),
+            "/".join(node.id),
+            (*node.id, load, _busy(state, node), memory, used, network, flops, power,
+             len(_gpus_of(node)), len(state.jobs.on(*node.id)), node.rate,
+             time.time() - node.seen if node.seen else math.nan),
         )  # fmt: skip
 
 
-def _jobs(model: Model) -> Iterable[TopRow]:
-    for job in model.jobs.values():
-        nodes = model.nodes_of(job)
-        loads = [node.load for node in nodes if not math.isnan(node.load)]
-        memory = [node.memory for node in nodes if not math.isnan(node.memory)]
-        flops = [node.flops for node in nodes if not math.isnan(node.flops)]
+def _jobs(state: LiveState) -> Iterable[TopRow]:
+    for key, job in listed_jobs(state).items():
+        nodes = [
+            node
+            for each in job.nodes
+            if (node := state.nodes.nodes.get((job.cluster, each.hostname))) is not None
+        ]
+        loads, memory, flops = (
+            [v for node in nodes if not math.isnan(v := _quantity(state, node, OF_NODE[name]))]
+            for name in ("load", "memory", "flops")
+        )
         yield TopRow(
-            f"{job.cluster}/{job.id}",
+            key,
             (job.cluster, job.id, job.user, job.partition, job.state, len(job.nodes),
              math.fsum(loads) / len(loads) if loads else math.nan,
              max(memory, default=math.nan), math.fsum(flops) if flops else math.nan,
-             time.time() - job.start if job.start else math.nan),
+             time.time() - job.start / SECOND if job.start else math.nan),
         )  # fmt: skip
 
 
-def _gpus(model: Model) -> Iterable[TopRow]:
-    for gpu in model.gpus.values():
-        yield TopRow(
-            f"{gpu.cluster}/{gpu.node}/{gpu.id}",
-            (
-                gpu.cluster,
-                gpu.node,
-                gpu.id,
-                gpu.utilization,
-                gpu.memory,
-                gpu.power,
-                gpu.temperature,
-            ),
-        )
+def _gpus(state: LiveState) -> Iterable[TopRow]:
+    for node in state.nodes.nodes.values():
+        for part in _gpus_of(node):
+            gpu = part.removeprefix(_GPU).strip()
+            values = (_quantity(state, node, names, part) for names in OF_GPU.values())
+            yield TopRow("/".join((*node.id, gpu)), (*node.id, gpu, *values))
 
 
-def _errors(model: Model) -> Iterable[TopRow]:
-    for number, (at, place, text) in enumerate(model.errors):
+def _errors(state: LiveState) -> Iterable[TopRow]:
+    for number, (at, place, text) in enumerate(state.errors):
         yield TopRow(str(number), (time.time() - at, place, text))
 
 
@@ -192,7 +293,7 @@ def age(seconds: float) -> str:
     return f"{whole // day}d{whole % day // hour:02d}h"
 
 
-def as_json(model: Model) -> dict[str, Any]:
+def as_json(state: LiveState) -> dict[str, Any]:
     """Return all tables as plain data with raw values; unknown ones are null."""
     return {
         name: [
@@ -200,10 +301,10 @@ def as_json(model: Model) -> dict[str, Any]:
                 column.head.replace(" ", "_").replace("/", "_per_"): _plain(value)
                 for column, value in zip(view.columns, row.values, strict=True)
             }
-            for row in view.rows(model)
+            for row in view.rows(state)
         ]
         for name, view in VIEWS.items()
-    } | {"rejected": model.rejected}
+    } | {"rejected": state.health.rejected}
 
 
 def _plain(value: object) -> object:

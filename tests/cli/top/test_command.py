@@ -7,7 +7,7 @@ import nats
 
 from ccpipe.bus.nats.server import NatsServer
 from tests.cli.command import ccpipe
-from tests.cli.top.test_model import NODE, job_event
+from tests.cli.top.messages import NODE, job_event
 
 
 async def test_once_prints_all_tables_as_json(nats_server: NatsServer) -> None:

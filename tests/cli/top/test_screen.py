@@ -8,20 +8,21 @@ from nats.aio.client import Client
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
+from ccpipe.bus.nats.connection import Delivery
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.cli.top.feed import ModelFeed
-from ccpipe.cli.top.model import Model
 from ccpipe.cli.top.screen import Top
+from ccpipe.cli.top.tables import new_state
 from ccpipe.config import Bus, Site
 from ccpipe.errors import DeniedError
-from tests.cli.top.test_model import NODE, job_event
+from ccpipe.live.feed import LiveFeed
+from ccpipe.telemetry import Telemetry
+from tests.cli.top.messages import NODE, job_event
 
 
 def app_for(server: NatsServer, url: str = "") -> Top:
     """Make the application."""
     site = Site(bus=Bus(servers=[url or server.url]))
-    model = Model()
-    return Top(ModelFeed(site, model), model, interval=0.1)
+    return Top(LiveFeed(site, Telemetry(), new_state(), name="top"), interval=0.1)
 
 
 def rows(app: Top) -> list[list[str]]:
@@ -97,10 +98,10 @@ async def test_screen_ends_when_its_feed_fails_unexpectedly(
 ) -> None:
     """A screen that no longer changes would look like a quiet cluster."""
 
-    async def fail(_: ModelFeed) -> None:
+    async def fail(*_: object) -> None:
         raise KeyError("unexpected")
 
-    monkeypatch.setattr(ModelFeed, "run", fail)
+    monkeypatch.setattr(LiveFeed, "run", fail)
     app = app_for(nats_server)
     async with app.run_test() as pilot:
         for _ in range(600):
@@ -114,7 +115,7 @@ async def test_a_still_screen_costs_nothing_on_the_line(nats_server: NatsServer)
     """Cells that have not changed are not written again."""
     app = app_for(nats_server)
     async with app.run_test(size=(110, 20)) as pilot:
-        app.model.add_dead_letter("fritz", "x", "y")
+        app.feed.state.feed_dead(Delivery("fritz.dead", b"x"), 1.0)
         await shows(pilot, app, "fritz")
         table = app.query_one(DataTable)
         before = table._update_count

@@ -10,15 +10,15 @@ import pytest
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Site
-from ccpipe.dashboard.feed import DashboardFeed
 from ccpipe.dashboard.server import DashboardServer
 from ccpipe.formats.lineprotocol import encode
+from ccpipe.live.feed import LiveFeed
 from ccpipe.message import Message, event, log, metric
 from ccpipe.pipeline import DeadLetter
 from ccpipe.sinks.parquet import ParquetSink
 from ccpipe.telemetry import Telemetry
 from tests.dashboard.browser import Page
-from tests.dashboard.conftest import Live
+from tests.dashboard.conftest import Served
 
 SECOND = 10**9
 NODES = ("n1", "n2", "n10")
@@ -58,14 +58,14 @@ def start(user: str = "anna", cluster: str = "fox.test") -> Message:
     return event("job", "start_job", payload, time=int(time.time()) * SECOND, tags=tags)
 
 
-async def publish(live: Live, messages: list[Message]) -> None:
+async def publish(live: Served, messages: list[Message]) -> None:
     """Publish messages on the subject of metrics: of what kind each is, its line says."""
     await live.bus.publish("fox%2Etest.metrics", encode(messages))
     await live.bus.flush()
 
 
 @pytest.fixture
-async def busy(live: Live) -> Live:
+async def busy(live: Served) -> Served:
     """A dashboard that has heard of three nodes, a job and a warning."""
     text = log("ccpipe", "warn", "disk is slow", time=int(time.time()) * SECOND,
                tags={"cluster": "fox.test", "hostname": "n2", "type": "node"})  # fmt: skip
@@ -73,13 +73,13 @@ async def busy(live: Live) -> Live:
     return live
 
 
-async def go(page: Page, live: Live, path: str = "") -> None:
+async def go(page: Page, live: Served, path: str = "") -> None:
     """Open a page of the dashboard."""
     await page.open(live.server.url + path)
     await page.until("document.querySelector('#status .dot')?.className", lambda c: c == "dot good")
 
 
-async def test_the_first_page_shows_all_nodes(busy: Live, page: Page) -> None:
+async def test_the_first_page_shows_all_nodes(busy: Served, page: Page) -> None:
     """Three maps, the running job and the warning, with nothing wrong in the console."""
     await go(page, busy)
     await page.until(
@@ -99,7 +99,7 @@ async def test_the_first_page_shows_all_nodes(busy: Live, page: Page) -> None:
     assert page.problems == []
 
 
-async def test_values_on_the_page_are_live(busy: Live, page: Page) -> None:
+async def test_values_on_the_page_are_live(busy: Served, page: Page) -> None:
     """What is published now is shown without loading anew."""
     await go(page, busy, "#/node/fox.test/n1")
     value = """[...document.querySelectorAll('.chart')]
@@ -115,7 +115,7 @@ async def test_values_on_the_page_are_live(busy: Live, page: Page) -> None:
     assert page.problems == []
 
 
-async def test_a_node_is_reached_by_keys_alone(busy: Live, page: Page) -> None:
+async def test_a_node_is_reached_by_keys_alone(busy: Served, page: Page) -> None:
     """Arrows move on the map and Enter opens; digits change pages, / searches, t the theme."""
     await go(page, busy)
     await page.until("document.querySelector('.map select')?.value", lambda v: v == "cpu_load")
@@ -142,7 +142,7 @@ async def test_a_node_is_reached_by_keys_alone(busy: Live, page: Page) -> None:
     assert page.problems == []
 
 
-async def test_a_job_has_its_nodes_energy_and_roofline(busy: Live, page: Page) -> None:
+async def test_a_job_has_its_nodes_energy_and_roofline(busy: Served, page: Page) -> None:
     """Found in the list, by its user too."""
     await go(page, busy, "#/jobs")
     await page.until("document.querySelector('td a')?.textContent", lambda text: text == "77")
@@ -165,7 +165,7 @@ async def test_a_job_has_its_nodes_energy_and_roofline(busy: Live, page: Page) -
     assert page.problems == []
 
 
-async def test_history_comes_from_files(busy: Live, page: Page) -> None:
+async def test_history_comes_from_files(busy: Served, page: Page) -> None:
     """An hour of a node, with values that are no longer live."""
     assert busy.server.lake is not None
     now = int(time.time())
@@ -187,7 +187,7 @@ async def test_history_comes_from_files(busy: Live, page: Page) -> None:
     assert page.problems == []
 
 
-async def test_hostile_texts_are_texts(live: Live, page: Page) -> None:
+async def test_hostile_texts_are_texts(live: Served, page: Page) -> None:
     """Names, tags and texts that are markup are shown as they are, on every page."""
     bad = "<script>window.hacked=1</script>"
     image = "<img src=x onerror=window.hacked=2>"
@@ -224,7 +224,7 @@ async def test_hostile_texts_are_texts(live: Live, page: Page) -> None:
     assert page.problems == []
 
 
-async def test_each_event_is_shown_once_and_leads_to_its_job(busy: Live, page: Page) -> None:
+async def test_each_event_is_shown_once_and_leads_to_its_job(busy: Served, page: Page) -> None:
     """Also after another metric was chosen for a map, which begins the page's frames anew."""
     await go(page, busy)
     await page.until("document.querySelectorAll('.entry').length", lambda n: n == 2)
@@ -242,20 +242,20 @@ async def test_each_event_is_shown_once_and_leads_to_its_job(busy: Live, page: P
     assert page.problems == []
 
 
-async def test_no_page_is_wider_than_a_phone(busy: Live, page: Page) -> None:
+async def test_no_page_is_wider_than_a_phone(busy: Served, page: Page) -> None:
     """Tables scroll by themselves; texts of events are below, not cut away."""
     await page.size(390, 844)
     await go(page, busy)
     start = int(await page.js("Math.round(Date.now() / 1000)")) - 3600
-    job = next(iter(busy.server.feed.jobs.jobs))
-    assert abs(job[2] - start) < 60
+    begin = next(iter(busy.state.jobs.jobs)).start // SECOND
+    assert abs(begin - start) < 60
     paths = [
         "#/",
         "#/jobs",
         "#/events",
         "#/pipe",
         "#/node/fox.test/n1",
-        f"#/job/fox.test/77/{job[2]}",
+        f"#/job/fox.test/77/{begin}",
     ]
     for path in paths:
         await page.js(f"location.hash = {path!r}")
@@ -268,7 +268,7 @@ async def test_no_page_is_wider_than_a_phone(busy: Live, page: Page) -> None:
     assert page.problems == []
 
 
-async def test_a_few_nodes_have_tiles_and_gaps_are_explained(busy: Live, page: Page) -> None:
+async def test_a_few_nodes_have_tiles_and_gaps_are_explained(busy: Served, page: Page) -> None:
     """What is grey is said below the map."""
     tags = {"cluster": "fox.test", "hostname": "n3", "type": "node"}
     await publish(busy, [metric("ipc", 1.0, time=int(time.time()) * SECOND, tags=tags)])
@@ -278,7 +278,7 @@ async def test_a_few_nodes_have_tiles_and_gaps_are_explained(busy: Live, page: P
     assert await page.js("document.querySelector('canvas.heat').clientHeight") < 120
 
 
-async def test_nothing_jumps_while_values_come(busy: Live, page: Page) -> None:
+async def test_nothing_jumps_while_values_come(busy: Served, page: Page) -> None:
     """By the browser's own measure of layout shifts, once the page stands."""
     await go(page, busy)
     await page.until("document.querySelector('.map select')?.value", lambda v: v == "cpu_load")
@@ -293,7 +293,7 @@ async def test_nothing_jumps_while_values_come(busy: Live, page: Page) -> None:
     assert await page.js("window.shift") < 0.01
 
 
-async def test_the_connection_comes_back(busy: Live, page: Page) -> None:
+async def test_the_connection_comes_back(busy: Served, page: Page) -> None:
     """While the dashboard is away the page says so; then it goes on by itself."""
     await go(page, busy)
     port = busy.server.port
@@ -311,7 +311,7 @@ async def test_the_token_opens_the_page(site: Site, page: Page, tmp_path: Path) 
     """Typed, or brought by the address, of which nothing is kept."""
     word = "open-sesame"
     async with (
-        DashboardFeed(site, Telemetry()) as feed,
+        LiveFeed(site, Telemetry(), name="dashboard") as feed,
         DashboardServer(feed, listen="127.0.0.1:0", token=word) as server,
     ):
         await page.open(server.url)
@@ -332,7 +332,7 @@ async def test_the_token_opens_the_page(site: Site, page: Page, tmp_path: Path) 
         assert refused == []
 
 
-async def test_another_sink_of_the_bus_is_seen(live: Live, page: Page) -> None:
+async def test_another_sink_of_the_bus_is_seen(live: Served, page: Page) -> None:
     """Streams and dead letters stand on the page of the pipe."""
     async with NatsSink(site=live.site, telemetry=Telemetry()) as sink:
         await sink.write(metrics(time.time()))

@@ -4,8 +4,8 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import Connection, Delivery
@@ -13,14 +13,12 @@ from ccpipe.bus.nats.state import streams_and_consumers
 from ccpipe.bus.nats.streams.stored import read_stored
 from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.config import Site
-from ccpipe.dashboard.health import ConsumerHealth, Health, StreamHealth
-from ccpipe.dashboard.jobs import KnownJobs
-from ccpipe.dashboard.journal import Journal
-from ccpipe.dashboard.nodes import MAX_SERIES, Nodes
 from ccpipe.errors import DeniedError, UnavailableError
-from ccpipe.formats.lineprotocol import Lines, ValueType
-from ccpipe.node.sampling.metrics import declared
+from ccpipe.formats.lineprotocol import Lines
+from ccpipe.live.state import MAX_TEXTS, ConsumerHealth, LiveState, StreamHealth
+from ccpipe.node.sampling.metrics import Metric, declared
 from ccpipe.telemetry import Telemetry
+from ccpipe.translate.sonar.sonar_metrics import GPU
 
 log = logging.getLogger(__name__)
 
@@ -28,32 +26,73 @@ DECODE_SECONDS = 0.25
 """Payloads within this time are decoded together, which costs a fraction of decoding each alone."""
 MAX_PENDING_BYTES = 64 * 2**20
 """Limit on undecoded data; beyond it, payloads are dropped and counted."""
-MAX_TEXTS = 2000
-"""Maximum number of texts per decoding round; a flood of log messages loses the rest."""
 POLL_SECONDS = 5.0
 """Interval at which streams and consumers are queried."""
 FORGET_TICKS = 30
-REPLAY = {"events": (86400.0, 20_000), "log": (3600.0, 1000), "dead": (86400.0, 1000)}
-"""History read from the streams at the start: seconds, and maximum number of messages."""
 REPLAY_SECONDS = 20.0
 OVERLAP_SECONDS = 5.0
 """Tolerated lag of the broker's clock: newer stored messages may also arrive live."""
 
 
-class DashboardFeed:
+class Replay(NamedTuple):
+    """What is read from the streams at the start, by kind: seconds and number of messages.
+
+    None reads everything.
+    """
+
+    kinds: Mapping[str, tuple[float | None, int | None]]
+    cluster: str | None = None
+    """``*`` for all clusters, None for our own."""
+
+
+RECENT = Replay({"events": (86400.0, 20_000), "log": (3600.0, 1000), "dead": (86400.0, 1000)})
+
+
+def known_metrics() -> dict[str, Metric]:
+    """Return the metrics declared by collectors, plug-ins' too, and Sonar's of GPUs, by name.
+
+    It imports every collector: call it in a thread.
+    """
+    sonar = {row.name: Metric(row.name, row.unit, row.kind, "") for row in GPU}
+    return sonar | {row.name: row for row in declared()}
+
+
+class LiveFeed:
     """Subscribes to all clusters, as an async context manager, and holds the live state."""
 
-    def __init__(self, site: Site, telemetry: Telemetry, *, max_series: int = MAX_SERIES) -> None:
-        """Prepare; nothing is connected yet."""
+    def __init__(
+        self,
+        site: Site,
+        telemetry: Telemetry,
+        state: LiveState | None = None,
+        *,
+        name: str,
+        replay: Replay = RECENT,
+        watches_streams: bool = True,
+        warn: Callable[[str], None] = log.warning,
+    ) -> None:
+        """Prepare; nothing is connected yet.
+
+        Parameters
+        ----------
+        name
+            Of the connection.
+        watches_streams
+            Whether streams and consumers are queried, which needs permissions.
+        warn
+            Reports that stored messages cannot be read.
+
+        """
         self.site = site
-        self.telemetry = telemetry
-        self.bus = Connection(site.bus, name="dashboard", telemetry=telemetry)
-        self.nodes = Nodes(max_series=max_series)
-        self.jobs = KnownJobs()
-        self.journal = Journal()
-        self.health = Health()
+        self.state = LiveState() if state is None else state
+        self.bus = Connection(site.bus, name=name, telemetry=telemetry)
         self.ticked = asyncio.Condition()
         """Notified once a second, when the state is up to date."""
+        self._replay = replay
+        self._watches_streams = watches_streams
+        self._warn = warn
+        self._subjects = Subjects.of(site)
+        [self._dead] = self._subjects.patterns(("dead",), "*")
         self._codec = LineCodec(lenient=True)
         self._pending: list[Delivery] = []
         self._pending_dead: list[Delivery] = []
@@ -64,9 +103,9 @@ class DashboardFeed:
 
     async def __aenter__(self) -> Self:
         """Start connecting; if no server is reachable yet, continue in the background."""
-        rows = await asyncio.to_thread(declared)  # it imports every collector
-        self.nodes.known = {row.name: row for row in rows}
-        work = {"listen": self._listen(), "tick": self._tick(), "poll": self._poll()}
+        work = {"listen": self._listen(), "tick": self._tick()}
+        if self._watches_streams and self.site.bus.jetstream:
+            work["poll"] = self._poll()
         self._tasks = [asyncio.create_task(w, name=f"ccpipe-{n}") for n, w in work.items()]
         return self
 
@@ -76,11 +115,6 @@ class DashboardFeed:
             for task in left:
                 task.cancel()
             await asyncio.wait(left, timeout=1)  # the client may swallow a cancellation
-
-    @property
-    def is_live(self) -> bool:
-        """Whether it is subscribed, and the stored messages were read."""
-        return not self._is_replaying
 
     async def run(self, stop: asyncio.Event) -> None:
         """Wait until `stop` is set; raises errors that end the feed, such as DeniedError."""
@@ -95,43 +129,42 @@ class DashboardFeed:
             waiting.cancel()
 
     async def _listen(self) -> None:
+        loading = asyncio.create_task(asyncio.to_thread(known_metrics))
         async with self.bus:
             began = time.time()
-            subjects = Subjects.of(self.site)
-            patterns = subjects.patterns(("metrics", "events", "log"), "*")
+            patterns = self._subjects.patterns(("metrics", "events", "log", "dead"), "*")
             for place, pattern in enumerate(patterns):
                 receive = functools.partial(self._receive, patterns[:place])
                 await self.bus.subscribe(pattern, receive)
-            [dead] = subjects.patterns(("dead",), "*")
-            await self.bus.subscribe(dead, self._receive_dead)
             try:
                 if self.site.bus.jetstream:
                     async with asyncio.timeout(REPLAY_SECONDS):
-                        for name in REPLAY:
-                            await self._replay(name, began)
+                        for name in self._replay.kinds:
+                            await self._read_stored(name, began)
             except (UnavailableError, DeniedError, TimeoutError) as error:
                 why = str(error) or "it takes too long"
-                log.warning("stored data of the last day is not shown: %s", why)
-            finally:
-                self._begin_live()
+                self._warn(f"stored data of the last day is not shown: {why}")
+            self.state.nodes.known = await loading
+            self._begin_live()
             await asyncio.Event().wait()  # until cancelled
 
-    async def _replay(self, name: str, began: float) -> None:
-        """Read what the streams of our cluster store of one kind; nothing if there is none."""
+    async def _read_stored(self, name: str, began: float) -> None:
+        """Read what the streams store of one kind; nothing if there is none."""
 
         def receive(delivery: Delivery) -> None:
-            if delivery.arrival >= (began - OVERLAP_SECONDS) * 1e9:
+            now = delivery.arrival / 1e9
+            if now >= began - OVERLAP_SECONDS:
                 self._replayed.add((delivery.subject, delivery.payload))
             if name == "dead":
-                self.health.feed_dead(delivery, delivery.arrival / 1e9)
+                self.state.feed_dead(delivery, now)
                 return
             for batch, _ in self._codec.decode([delivery]):
                 if isinstance(batch.records, Lines):
-                    self._take_texts(batch.records, MAX_TEXTS)
+                    self.state.feed_texts(batch.records, now)
 
-        seconds, maximum = REPLAY[name]
-        since = int((began - seconds) * 1e9)
-        patterns = Subjects.of(self.site).patterns((name,))
+        seconds, maximum = self._replay.kinds[name]
+        since = None if seconds is None else int((began - seconds) * 1e9)
+        patterns = self._subjects.patterns((name,), self._replay.cluster)
         await read_stored(self.bus, patterns, receive, since=since, maximum=maximum)
 
     def _begin_live(self) -> None:
@@ -144,74 +177,57 @@ class DashboardFeed:
     def _receive(self, earlier: Sequence[str], delivery: Delivery) -> None:
         if any(matches(pattern, delivery.subject) for pattern in earlier):
             return  # received on that pattern too
-        if self._pending_bytes > MAX_PENDING_BYTES:
-            self.health.dropped += 1
-            return
-        self._pending.append(delivery)
-        self._pending_bytes += len(delivery.payload)
-
-    def _receive_dead(self, delivery: Delivery) -> None:
-        if len(self._pending_dead) < MAX_TEXTS:
-            self._pending_dead.append(delivery)
+        if matches(self._dead, delivery.subject):
+            if len(self._pending_dead) >= MAX_TEXTS:
+                self.state.health.dropped += 1
+            else:
+                self._pending_dead.append(delivery)
+        elif self._pending_bytes > MAX_PENDING_BYTES:
+            self.state.health.dropped += 1
         else:
-            self.health.dropped += 1
+            self._pending.append(delivery)
+            self._pending_bytes += len(delivery.payload)
 
     def _decode(self) -> None:
         """Decode what has arrived since the last call."""
-        if self._is_replaying:  # a job's start must be processed before its stop
+        if self._is_replaying:  # of the journal the stored part comes first
             return
         pending, self._pending, self._pending_bytes = self._pending, [], 0
-        health = self.health
         now = time.time()
         for delivery in self._pending_dead:
-            health.feed_dead(delivery, now)
+            self.state.feed_dead(delivery, now)
         self._pending_dead.clear()
         texts = MAX_TEXTS
         for batch, count in self._codec.decode(pending):
             lines = batch.records
             assert isinstance(lines, Lines)
-            health.payloads += count
-            health.bytes += len(lines.payload)
-            health.lines += len(lines)
-            health.rejected += len(lines.rejected)
-            self.nodes.feed(lines, now)
-            texts -= self._take_texts(lines, texts)
+            texts -= self.state.feed(lines, now, payloads=count, max_texts=texts)
 
-    def _take_texts(self, lines: Lines, maximum: int) -> int:
-        """Process events and log messages; return their number."""
-        if ValueType.TEXT not in lines.types:
-            return 0
-        rows = [row for row, kind in enumerate(lines.types) if kind == ValueType.TEXT]
-        self.health.dropped += max(0, len(rows) - maximum)
-        now = time.time()
-        for row in rows[: max(0, maximum)]:
-            message = lines[row]
-            self.journal.feed(message, now)
-            self.jobs.feed(message)
-        return len(rows)
+    def update(self) -> None:
+        """Process what has arrived, as is done once a second."""
+        self._decode()
+        self.state.tick(time.time())
 
     async def _tick(self) -> None:
         pause = DECODE_SECONDS
         count = 0
         while True:
             await asyncio.sleep(pause - time.time() % pause)
-            self._decode()
             count += 1
             if count % round(1 / pause):
+                self._decode()
                 continue
-            now = time.time()
-            self.nodes.tick(now)
-            self.health.tick(now)
+            self.update()
             if count % (FORGET_TICKS * round(1 / pause)) == 0:
-                self.nodes.forget()
+                self.state.nodes.forget()
             async with self.ticked:
                 self.ticked.notify_all()
 
     async def _poll(self) -> None:
         """Query streams and consumers periodically."""
-        health = self.health
+        health = self.state.health
         while True:
-            if self.bus.is_connected and self.site.bus.jetstream:
+            if self.bus.is_connected:
                 try:
                     streams, consumers = await streams_and_consumers(self.bus)
                 except (UnavailableError, DeniedError) as error:

@@ -1,21 +1,22 @@
 """Jobs from events."""
 
 import json
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.dashboard.jobs import KnownJobs
+from ccpipe.live.jobs import SECOND, LiveJobs
 from ccpipe.message import event
 
 
-def feed(jobs: KnownJobs, function: str, /, **payload: object) -> None:
+def feed(jobs: LiveJobs, function: str, /, **payload: object) -> None:
     """Feed an event of the class job."""
     tags = {"cluster": "tagged", "hostname": "n1", "type": "node"}
-    jobs.feed(event("job", function, json.dumps(payload), time=1, tags=tags))
+    jobs.feed(event("job", function, json.dumps(payload), time=1, tags=tags), 1000.0)
 
 
-def started(jobs: KnownJobs, job: int, start: int = 100, **more: object) -> None:
+def started(jobs: LiveJobs, job: int, start: int = 100, **more: object) -> None:
     """Feed the start of a job on two nodes."""
     nodes = [{"hostname": "n1"}, {"hostname": "n2"}]
     feed(jobs, "start_job", jobId=job, startTime=start, resources=nodes, user="u", **more)
@@ -23,28 +24,30 @@ def started(jobs: KnownJobs, job: int, start: int = 100, **more: object) -> None
 
 def test_a_job_runs_until_its_stop() -> None:
     """The stop gives its end and state."""
-    jobs = KnownJobs()
+    jobs = LiveJobs()
     started(jobs, 7, cluster="c")
     assert [job.id for job in jobs.running] == [7]
     assert [job.id for job in jobs.on("c", "n2")] == [7]
     feed(jobs, "stop_job", jobId=7, cluster="c", startTime=100, stopTime=300, jobState="failed")
     assert jobs.running == []
     [job] = jobs.latest()
-    assert (job.stop, job.state, job.nodes) == (300, "failed", ["n1", "n2"])
+    assert (job.end, job.state) == (300 * SECOND, "failed")
+    assert [node.hostname for node in job.nodes] == ["n1", "n2"]
+    assert (jobs.on("c", "n2"), list(jobs.nodes), list(jobs.ended)) == ([], [], [job.run_key])
 
 
 def test_a_stop_without_a_start_time_ends_the_latest_of_that_number() -> None:
     """Some writers leave it out."""
-    jobs = KnownJobs()
+    jobs = LiveJobs()
     started(jobs, 7, start=100, cluster="c")
     started(jobs, 7, start=200, cluster="c")
     feed(jobs, "stop_job", jobId=7, cluster="c", stopTime=300)
-    assert [job.start for job in jobs.running] == [100]
+    assert [job.start for job in jobs.running] == [100 * SECOND]
 
 
 def test_a_start_told_again_does_not_revive_a_job() -> None:
     """Delivery is at least once."""
-    jobs = KnownJobs()
+    jobs = LiveJobs()
     started(jobs, 7, cluster="c")
     feed(jobs, "stop_job", jobId=7, cluster="c", startTime=100, stopTime=300, jobState="completed")
     started(jobs, 7, cluster="c")
@@ -53,15 +56,15 @@ def test_a_start_told_again_does_not_revive_a_job() -> None:
 
 def test_a_start_with_a_state_has_ended() -> None:
     """Accounting files give both at once: the stop follows in another event."""
-    jobs = KnownJobs()
+    jobs = LiveJobs()
     started(jobs, 7, jobState="completed", stopTime=150)
     [job] = jobs.latest()
-    assert (job.stop, job.state, job.cluster) == (150, "completed", "tagged")
+    assert (job.end, job.state, job.cluster) == (150 * SECOND, "completed", "tagged")
 
 
 def test_the_number_of_jobs_is_bounded() -> None:
     """Those that ended first are forgotten, running ones last."""
-    jobs = KnownJobs(maximum=3)
+    jobs = LiveJobs(maximum=3)
     started(jobs, 1, start=1)
     for number in range(2, 8):
         started(jobs, number, start=number)
@@ -72,9 +75,42 @@ def test_the_number_of_jobs_is_bounded() -> None:
     assert [job.id for job in jobs.running] == [1]
 
 
+EVENTS = st.lists(
+    st.tuples(st.sampled_from([1, 2]), st.sampled_from([100, 200]), st.booleans()),
+    min_size=1, max_size=8, unique=True,
+)  # fmt: skip
+"""Number and start of a job, and whether it is its stop."""
+
+
+def told(events: Sequence[tuple[int, int, bool]]) -> LiveJobs:
+    """Feed starts and stops."""
+    jobs = LiveJobs()
+    for number, start, is_stop in events:
+        if is_stop:
+            end = start + 10 * number
+            feed(jobs, "stop_job", jobId=number, startTime=start, stopTime=end, jobState="failed")
+        else:
+            started(jobs, number, start)
+    return jobs
+
+
+@given(EVENTS, st.data())
+def test_neither_order_nor_repetition_changes_the_jobs(
+    events: list[tuple[int, int, bool]], data: st.DataObject
+) -> None:
+    """Messages of several bridges come in any order, at least once; a stop before its start too."""
+    again = data.draw(st.lists(st.sampled_from(events), max_size=6))
+    one, other = told(events), told(data.draw(st.permutations([*events, *again])))
+    assert other.jobs == one.jobs
+    assert other.ended == one.ended
+    for node in ("n1", "n2"):
+        running = [job for job in one.running if node in [each.hostname for each in job.nodes]]
+        assert one.on("tagged", node) == other.on("tagged", node) == running
+
+
 @given(st.text(max_size=100), st.sampled_from(["start_job", "stop_job", "other"]))
 def test_any_text_is_taken(text: str, function: str) -> None:
     """An event that is no job's is ignored."""
-    jobs = KnownJobs()
-    jobs.feed(event("job", function, text, time=1, tags={}))
+    jobs = LiveJobs()
+    jobs.feed(event("job", function, text, time=1, tags={}), 1.0)
     assert len(jobs.jobs) <= 1

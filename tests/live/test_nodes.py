@@ -6,15 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.dashboard import nodes as module
-from ccpipe.dashboard.nodes import FORGET_SECONDS, SILENT_SECONDS, Nodes, part_of
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.live import nodes as module
+from ccpipe.live.nodes import FORGET_SECONDS, SILENT_SECONDS, LiveNodes, part_of
 from ccpipe.node.sampling.metrics import Metric
 
 
-def fed(*payloads: str, known: dict[str, Metric] | None = None, max_series: int = 1000) -> Nodes:
+def fed(
+    *payloads: str, known: dict[str, Metric] | None = None, max_series: int = 1000
+) -> LiveNodes:
     """Return nodes that were fed payloads, a second apart from 1000 on."""
-    nodes = Nodes(known, max_series=max_series)
+    nodes = LiveNodes(known, max_series=max_series)
     for second, payload in enumerate(payloads):
         nodes.tick(1000.0 + second)
         nodes.feed(decode(payload.encode()), 1000.0 + second)
@@ -67,7 +69,7 @@ def test_events_and_other_fields_are_no_metrics() -> None:
         'load,cluster=c,hostname=n1,type=node value="text" 1740027951\n' + line("real", 1)
     )
     assert nodes.metric_counts() == {"real": 1}
-    assert nodes.lines == 1
+    assert nodes.nodes["c", "n1"].lines == 4
 
 
 def test_history_has_rows_two_seconds_apart() -> None:
@@ -98,7 +100,7 @@ def test_a_silent_node_has_no_values() -> None:
 
 def test_a_node_that_speaks_before_the_first_tick_is_not_silent() -> None:
     """Lines come as soon as the connection is there."""
-    nodes = Nodes()
+    nodes = LiveNodes()
     nodes.feed(decode(line("load", 1).encode()), 5000.0)
     nodes.tick(5000.5)
     assert not nodes.in_order()[0].is_silent
@@ -118,6 +120,66 @@ def test_series_that_ended_are_forgotten() -> None:
     assert nodes.series == 2
     assert nodes.column("load")[0] == 6
     assert nodes.nodes["c", "n3"].cells["new"] in (1, 2)
+
+
+def test_parts_are_added_up_when_the_node_stops_sending_their_sum() -> None:
+    """Its own value is forgotten, theirs are not."""
+    parts = line("power", 100, more=",type=socket,type-id=0")
+    nodes = fed(parts + line("power", 300))
+    later = 1001.0 + FORGET_SECONDS
+    nodes.feed(decode(parts.encode()), later)
+    nodes.tick(later)
+    nodes.forget()
+    nodes.tick(later + 1)
+    assert list(nodes.column("power")) == [100]
+
+
+def test_quantities_are_in_base_units() -> None:
+    """By the tag ``unit`` of the sender, else by what collectors declare."""
+    rows = Metric("mem_used", "kB", int, ""), Metric("temp", "degC", float, "")
+    nodes = fed(
+        line("mem_used", 3, "n1") + line("mem_used", 2, "n2", ",type=node,unit=GBytes")
+        + line("mem_used", 5, "n3", ",type=node,unit=bytes") + line("odd", 7, "n1")
+        + line("mem_used", 9, "n4", ",type=accelerator,type-id=0,unit=MB"),
+        known={row.name: row for row in rows},
+    )  # fmt: skip
+    found = [nodes.quantity(nodes.nodes["c", f"n{n}"], "mem_used") for n in (1, 2, 3, 4)]
+    assert found == [3000, 2e9, 5, 9e6]
+    assert nodes.quantity(nodes.nodes["c", "n4"], "mem_used", "accelerator 0") == 9e6
+    assert nodes.quantity(nodes.nodes["c", "n1"], "odd") == 7
+    assert math.isnan(nodes.quantity(nodes.nodes["c", "n1"], "none"))
+    assert math.isnan(nodes.quantity(nodes.nodes["c", "n1"], "mem_used", "accelerator 0"))
+
+
+def test_series_that_are_not_kept_show_that_the_node_is_there() -> None:
+    """They need no room."""
+    nodes = LiveNodes(keeps=lambda name, _: name == "load")
+    nodes.feed(decode((line("load", 1, "n1") + line("other", 1, "n2")).encode()), 1000.0)
+    nodes.tick(1000.0)
+    assert [node.id for node in nodes.in_order()] == [("c", "n1")]
+    assert {id_: (node.lines, node.seen) for id_, node in nodes.nodes.items()} == {
+        ("c", "n1"): (1, 1000.0), ("c", "n2"): (1, 1000.0),
+    }  # fmt: skip
+    assert nodes.series == 1
+
+
+def test_an_event_about_a_node_does_not_make_it_live() -> None:
+    """A bridge may send it; only of a node that sends no metrics nothing else is known."""
+    nodes = LiveNodes()
+    event = 'job,cluster=c,hostname={},function=x event="" 1740027951\n'
+    nodes.feed(decode(line("load", 1, "n1").encode()), 1000.0)
+    nodes.feed(decode((event.format("n1") + event.format("n2")).encode()), 1100.0)
+    nodes.tick(1100.0)
+    silent = {id_[1]: node.is_silent for id_, node in nodes.nodes.items()}
+    assert silent == {"n1": True, "n2": False}
+
+
+def test_the_number_of_nodes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever makes up names does not fill the memory; those that are known stay correct."""
+    monkeypatch.setattr(module, "MAX_NODES", 1)
+    nodes = fed(line("load", 1, "n1") + line("load", 2, "n2"), line("load", 3, "n1"))
+    assert list(nodes.nodes) == [("c", "n1")]
+    assert list(nodes.column("load")) == [3]
 
 
 def test_the_number_of_series_is_bounded() -> None:
@@ -168,10 +230,10 @@ def test_parts_are_named_by_their_tags(tags: dict[str, str], part: str | None) -
 @given(st.lists(st.binary(max_size=200), max_size=8))
 def test_any_bytes_are_taken(payloads: list[bytes]) -> None:
     """Whatever is on the bus: counts stay within the bounds and every column has every node."""
-    nodes = Nodes(max_series=30)
+    nodes = LiveNodes(max_series=30)
     for second, payload in enumerate(payloads):
         nodes.feed(decode(payload, lenient=True), float(second))
         nodes.tick(float(second))
     assert nodes.series <= 30
     for metric in nodes.metric_counts():
-        assert len(nodes.column(metric)) == len(nodes.nodes)
+        assert len(nodes.column(metric)) == len(nodes.in_order())

@@ -12,22 +12,21 @@ from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
-from ccpipe.config import Site
-from ccpipe.dashboard.feed import DashboardFeed
-from ccpipe.formats.lineprotocol import decode
+from ccpipe.config import Bus, Site
+from ccpipe.live.feed import LiveFeed, Replay
 from ccpipe.message import Message, event, log
 from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
-from tests.dashboard.conftest import Live
+from tests.live.conftest import Live, fed
 
 SECOND = 10**9
 
 
 @pytest.fixture
-async def feed(site: Site) -> AsyncIterator[DashboardFeed]:
+async def feed(site: Site) -> AsyncIterator[LiveFeed]:
     """Start to listen."""
-    async with DashboardFeed(site, Telemetry()) as feed:
+    async with LiveFeed(site, Telemetry(), name="dashboard") as feed:
         yield feed
 
 
@@ -54,11 +53,11 @@ async def test_metrics_events_and_logs_are_heard(live: Live) -> None:
     await live.bus.publish(
         "other.metrics.n7", b"load,cluster=other,hostname=n7,type=node value=9\n"
     )
-    nodes, health = live.feed.nodes, live.feed.health
-    await eventually(lambda: len(nodes.nodes) == 2 and live.feed.journal.count == 1, 60)
+    nodes, health = live.state.nodes, live.state.health
+    await eventually(lambda: len(nodes.nodes) == 2 and live.state.journal.count == 1, 60)
     assert list(nodes.column("load")) == [3, 9]
     assert health.rejected == 1
-    assert live.feed.journal.after(0)[0].text == "hello"
+    assert live.state.journal.after(0)[0].text == "hello"
 
 
 async def test_what_streams_held_is_read_first(site: Site) -> None:
@@ -69,17 +68,15 @@ async def test_what_streams_held_is_read_first(site: Site) -> None:
             await sink.write(job("start_job", number))
         await sink.write(job("stop_job", 2))
         await sink.write(message("before"))
-        async with DashboardFeed(site, telemetry) as feed:
-            await eventually(lambda: feed.is_live, 60)
-            assert {each.id: each.state for each in feed.jobs.latest()} == {
-                1: "running",
-                2: "failed",
-            }
+        async with LiveFeed(site, telemetry, name="dashboard") as feed:
+            jobs = feed.state.jobs
+            states = {1: "running", 2: "failed"}
+            await eventually(lambda: {j.id: j.state for j in jobs.latest()} == states, 60)
             await sink.write(job("stop_job", 1))
             await sink.write(message("after"))
-            await eventually(lambda: feed.jobs.running == [], 60)
-            await eventually(lambda: feed.journal.count == 6, 60)
-            texts = [entry.text for entry in feed.journal.after(0) if entry.kind == "log"]
+            await eventually(lambda: feed.state.jobs.running == [], 60)
+            await eventually(lambda: feed.state.journal.count == 6, 60)
+            texts = [entry.text for entry in feed.state.journal.after(0) if entry.kind == "log"]
             assert texts == ["before", "after"]
 
 
@@ -92,19 +89,19 @@ async def test_nothing_is_shown_twice(site: Site) -> None:
     ):
         letters = NatsDeadLetterSink(bus, site)
         await sink.write(message("first"))
-        async with DashboardFeed(site, telemetry) as feed:
+        async with LiveFeed(site, telemetry, name="dashboard") as feed:
             for number in range(20):
                 await sink.write(message(f"text {number}"))
                 await letters.write([DeadLetter(b"bytes %d" % number, "why", "origin")])
-            await eventually(lambda: feed.journal.count >= 21, 60)
-            await eventually(lambda: feed.health.dead_count >= 20, 60)
+            await eventually(lambda: feed.state.journal.count >= 21, 60)
+            await eventually(lambda: feed.state.health.dead_count >= 20, 60)
             await asyncio.sleep(1)
-            assert feed.journal.count == 21
-            assert feed.health.dead_count == 20
-            assert feed.health.reasons == {"why": 20}
+            assert feed.state.journal.count == 21
+            assert feed.state.health.dead_count == 20
+            assert feed.state.health.reasons == {"why": 20}
 
 
-async def test_the_lag_of_bridges_is_seen(site: Site, feed: DashboardFeed) -> None:
+async def test_the_lag_of_bridges_is_seen(site: Site, feed: LiveFeed) -> None:
     """Messages that wait for a durable consumer, by its name."""
     telemetry = Telemetry()
     async with (
@@ -115,37 +112,57 @@ async def test_the_lag_of_bridges_is_seen(site: Site, feed: DashboardFeed) -> No
         source.stop()
         for number in range(7):
             await sink.write(message(f"text {number}"))
-        await eventually(lambda: bool(feed.health.consumers), 60)
-        found = feed.health.consumers
+        await eventually(lambda: bool(feed.state.health.consumers), 60)
+        found = feed.state.health.consumers
         assert [(each.name, each.stream) for each in found] == [("slow", "ccpipe-fox%2Etest")]
         await eventually(
-            lambda: sum(e.waiting + e.unacknowledged for e in feed.health.consumers) == 7, 60
+            lambda: sum(e.waiting + e.unacknowledged for e in feed.state.health.consumers) == 7, 60
         )
-        assert feed.health.streams[0].messages == 7
+        assert feed.state.health.streams[0].messages == 7
 
 
 async def test_it_goes_on_when_the_broker_was_killed(live: Live, nats_server: NatsServer) -> None:
     """Values stay while the connection is away, and lines come again."""
     line = "load,cluster=c,hostname={},type=node value=1"
     await live.say("metrics", line.format("n1"))
-    await eventually(lambda: len(live.feed.nodes.nodes) == 1, 60)
+    await eventually(lambda: len(live.state.nodes.nodes) == 1, 60)
     assert nats_server.pid is not None
     os.kill(nats_server.pid, signal.SIGKILL)
     await eventually(lambda: not live.feed.bus.is_connected, 60)
-    assert len(live.feed.nodes.nodes) == 1
+    assert len(live.state.nodes.nodes) == 1
     await eventually(lambda: live.feed.bus.is_connected and live.bus.is_connected, 60)
     async with asyncio.timeout(60):
-        while len(live.feed.nodes.nodes) < 2:  # a line is lost that is sent before it subscribes
+        while len(live.state.nodes.nodes) < 2:  # a line is lost that is sent before it subscribes
             await live.say("metrics", line.format("n2"))
             await asyncio.sleep(0.2)
 
 
-def test_what_is_decoded_together_is_bounded(site: Site) -> None:
-    """A flood of log messages loses those beyond the bound, and says how many."""
-    feed = DashboardFeed(site, Telemetry())
-    flood = "".join(
-        f'c,hostname=n,loglevel=info,type=node log="{number}" 1740027951\n' for number in range(50)
-    )
-    assert feed._take_texts(decode(flood.encode()), 20) == 50
-    assert feed.journal.count == 20
-    assert feed.health.dropped == 30
+async def test_starts_of_jobs_are_read_from_the_streams_of_all_clusters(site: Site) -> None:
+    """However old they are, if that is asked for; without streams there are none."""
+    telemetry = Telemetry()
+    for sent in ([], job("start_job", 1)):
+        async with NatsSink(site=site, telemetry=telemetry) as sink:
+            await sink.write(sent)
+        elsewhere = Site(cluster="other", bus=site.bus)
+        feed = LiveFeed(
+            elsewhere, telemetry, name="top", replay=Replay({"events": (None, None)}, "*"),
+            watches_streams=False,
+        )  # fmt: skip
+        async with fed(feed):
+            assert len(feed.state.jobs.running) == len(sent)
+
+
+async def test_overlapping_subjects_are_counted_once(site: Site) -> None:
+    """A site may have all kinds on one subject: each message counts once."""
+    subjects: dict[str, str | dict[str, str]] = {"metrics": "all", "events": "all"}
+    flat = Site(cluster=site.cluster, bus=Bus(servers=site.bus.servers, subjects=subjects))
+    async with fed(LiveFeed(flat, Telemetry(), name="top")) as live:
+        before = live.state.health.payloads
+        await live.bus.publish("all", b"load,hostname=n1 value=1\n")
+        await live.bus.publish("fritz.dead", b"load,hostname=n2 value=1\n")
+        await eventually(lambda: bool(live.state.health.dead_count), 60)
+        await live.bus.publish("all", b"load,hostname=n3 value=1\n")
+        nodes = live.state.nodes.nodes
+        await eventually(lambda: ("", "n3") in nodes, 60)
+        assert {id_[1]: node.lines for id_, node in nodes.items()} == {"n1": 1, "n3": 1}
+        assert live.state.health.payloads >= before + 2

@@ -1,0 +1,145 @@
+"""Jobs, from the events ``start_job`` and ``stop_job`` that any scheduler's bridge publishes."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from ccpipe.errors import DataError
+from ccpipe.jobs import RUNNING, Job, JobNode, RunKey, function_of, read_event
+from ccpipe.message import Message
+
+MAX_JOBS = 3000
+"""Maximum number of jobs; beyond it those that ended first are dropped."""
+MAX_NODES = 10_000
+"""Maximum number of nodes per job."""
+MAX_TEXT = 255
+SECOND = 10**9
+
+
+class LiveJobs:
+    """The known runs of jobs, by cluster, id and start; bounded.
+
+    The order in which starts and stops arrive makes no difference, nor does repetition.
+    """
+
+    def __init__(self, maximum: int = MAX_JOBS) -> None:
+        """Start without jobs."""
+        self.maximum = maximum
+        self.jobs: dict[RunKey, Job] = {}
+        self.ended: dict[RunKey, float] = {}
+        """When the end of each job was received, in this order; jobs that run are not in it."""
+        self.version = 0
+        """Grows with every change."""
+        self._stops: dict[RunKey, tuple[Job, float]] = {}  # of starts that are not known yet
+        self._on_node: dict[tuple[str, str], dict[RunKey, None]] = {}
+
+    @property
+    def running(self) -> list[Job]:
+        """Jobs that have not ended, the latest first."""
+        return [job for job in self.latest() if job.run_key not in self.ended]
+
+    @property
+    def nodes(self) -> Iterator[tuple[str, str]]:
+        """Cluster and hostname of each node on which a job runs."""
+        return iter(self._on_node)
+
+    def latest(self) -> Iterator[Job]:
+        """Yield all jobs, the latest first."""
+        return iter(sorted(self.jobs.values(), key=_newest_first))
+
+    def on(self, cluster: str, hostname: str) -> list[Job]:
+        """Return the running jobs of a node, the latest first."""
+        found = [self.jobs[key] for key in self._on_node.get((cluster, hostname), ())]
+        return sorted(found, key=_newest_first)
+
+    def feed(self, message: Message, now: float) -> None:
+        """Process an event received at `now`; others than starts and stops are ignored."""
+        try:
+            function, job = function_of(message), _shortened(read_event(message))
+        except DataError:
+            return
+        if function == "start_job":
+            self._start(job, now)
+        else:
+            self._stop(job, now)
+
+    def _start(self, job: Job, now: float) -> None:
+        key = job.run_key
+        before = self.jobs.get(key)
+        stop = self._stops.pop(key, None)
+        if before is None or key not in self.ended:
+            self._put(job)
+            if stop is not None:
+                self._end(job, *stop)
+            elif job.end:
+                self._end(job, job, now)
+        else:  # a repeated start
+            self._put(msgspec.structs.replace(job, end=before.end, state=before.state))
+        while len(self.jobs) > self.maximum:
+            self._drop(next(iter(self.ended or self.jobs)))
+        self.version += 1
+
+    def _stop(self, stop: Job, now: float) -> None:
+        """Record the end of a job; one without a known start is not shown."""
+        job = self.jobs.get(stop.run_key)
+        if job is None and not stop.start:
+            same = [job for job in self.running if job.key == stop.key]
+            job = same[0] if same else None
+        if job is not None:
+            self._end(job, stop, now)
+            self.version += 1
+        elif stop.start:
+            self._stops[stop.run_key] = stop, now
+            if len(self._stops) > self.maximum:
+                del self._stops[next(iter(self._stops))]
+
+    def _end(self, job: Job, stop: Job, now: float) -> None:
+        key = job.run_key
+        self.jobs[key] = msgspec.structs.replace(
+            job, end=max(stop.end, SECOND), state=stop.state or "ended"
+        )
+        self.ended.setdefault(key, now)
+        self._leave_nodes(key, job)
+
+    def _put(self, job: Job) -> None:
+        key = job.run_key
+        if before := self.jobs.get(key):
+            self._leave_nodes(key, before)
+        self.jobs[key] = job
+        if key not in self.ended:
+            for node in job.nodes:
+                self._on_node.setdefault((job.cluster, node.hostname), {})[key] = None
+
+    def _drop(self, key: RunKey) -> None:
+        self._leave_nodes(key, self.jobs.pop(key))
+        self.ended.pop(key, None)
+
+    def _leave_nodes(self, key: RunKey, job: Job) -> None:
+        for node in job.nodes:
+            on_node = self._on_node.get((job.cluster, node.hostname), {})
+            on_node.pop(key, None)
+            if not on_node:
+                self._on_node.pop((job.cluster, node.hostname), None)
+
+
+def _newest_first(job: Job) -> tuple[int, str, int]:
+    return -job.start, job.cluster, -job.id
+
+
+def _shortened(job: Job) -> Job:
+    """Return what is kept of a job: texts and lists of bounded length."""
+    return Job(
+        cluster=job.cluster[:MAX_TEXT],
+        id=job.id,
+        start=job.start,
+        end=0 if job.state == RUNNING else job.end,
+        state=job.state[:MAX_TEXT],
+        name=job.name[:MAX_TEXT],
+        user=job.user[:MAX_TEXT],
+        project=job.project[:MAX_TEXT],
+        partition=job.partition[:MAX_TEXT],
+        nodes=tuple(JobNode(node.hostname[:MAX_TEXT]) for node in job.nodes[:MAX_NODES]),
+        hwthreads=job.hwthreads,
+        accelerators=job.accelerators,
+        walltime=job.walltime,
+    )

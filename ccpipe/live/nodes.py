@@ -1,0 +1,454 @@
+"""The latest value of every series of every node, and ten minutes of history.
+
+Values lie in one array; a series has a *slot* in it. A history row is a copy of that array as
+32-bit floats, so history costs four bytes for each series and row. What parts of a node send
+(sockets, accelerators, network interfaces) is kept by part and added up into one value for the
+node, its *cell*, unless the node sends that itself.
+"""
+
+import math
+import re
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ccpipe.errors import DataError
+from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, ValueType
+from ccpipe.formats.units import parse_unit
+from ccpipe.node.sampling.metrics import Metric
+
+MAX_SERIES = 150_000
+"""Maximum number of series; further ones are counted and dropped."""
+MAX_KEY = 1000
+"""Maximum length of a series' name and tags in bytes; longer ones are dropped."""
+MAX_REFUSED = 100_000
+"""Series that are left out and known to be; further ones may be counted more than once."""
+MIN_TABLE = 2**16
+"""Series that the decoder may know at least."""
+ROW_SECONDS = 2
+"""Time between two rows of history."""
+MAX_ROWS = 300
+MAX_HISTORY_BYTES = 96 * 2**20
+"""The oldest rows are dropped beyond this, so many series have a shorter history."""
+SILENT_SECONDS = 60
+"""Time without messages after which a node is shown as silent."""
+FORGET_SECONDS = 900
+"""Time without values after which a series is forgotten: longer than the history, so that no row
+holds values of a slot's former series."""
+RATE_SECONDS = 10.0
+"""Rates of nodes and clusters cover the last one to two intervals of this length: publishers send
+every few seconds."""
+MAX_NODES = 50_000
+
+NAN = math.nan
+NodeId = tuple[str, str]
+"""Cluster and hostname."""
+
+
+class LineCounter:
+    """Counts lines, and computes their rate."""
+
+    __slots__ = ("_before", "_spans", "lines", "rate")
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.rate = 0.0
+        """Lines per second."""
+        self._before = (0, 0)  # lines at the start of the last interval and of the one before
+        self._spans: tuple[float, float] | None = None  # when these intervals started
+
+    def tick(self, now: float) -> None:
+        """Compute the rate."""
+        last, before = self._spans = self._spans or (now, now)
+        if now > before:
+            self.rate = (self.lines - self._before[1]) / max(now - before, 1.0)
+        if now - last >= RATE_SECONDS:
+            self._spans = now, last
+            self._before = self.lines, self._before[0]
+
+
+class LiveNode(LineCounter):
+    """One node."""
+
+    __slots__ = ("cells", "id", "is_silent", "own", "parts", "seen")
+
+    def __init__(self, id_: NodeId) -> None:
+        super().__init__()
+        self.id = id_
+        self.cells: dict[str, int] = {}
+        """The slot of each metric's value for the whole node."""
+        self.parts: dict[str, dict[str, int]] = {}
+        """The slots of parts, by metric and part."""
+        self.own: set[str] = set()
+        """Metrics that the node sends as one value."""
+        self.seen = 0.0
+        """When its last metrics arrived; of a node without metrics, its last message."""
+        self.is_silent = False
+
+    @property
+    def slots(self) -> Iterator[int]:
+        """All its slots."""
+        yield from self.cells.values()
+        for parts in self.parts.values():
+            yield from parts.values()
+
+
+@dataclass(slots=True)
+class Slot:
+    """The use of a slot."""
+
+    node: LiveNode
+    metric: str
+    part: str | None
+    """None for a cell."""
+    unit: str = ""
+    """As the sender named it in the tag ``unit``."""
+
+
+class LiveNodes:
+    """All nodes; every number is bounded."""
+
+    def __init__(
+        self,
+        known: Mapping[str, Metric] | None = None,
+        *,
+        max_series: int = MAX_SERIES,
+        max_rows: int = MAX_ROWS,
+        silent_seconds: float = SILENT_SECONDS,
+        forget_seconds: float = FORGET_SECONDS,
+        keeps: Callable[[str, Mapping[str, str]], bool] | None = None,
+    ) -> None:
+        """Start empty.
+
+        Parameters
+        ----------
+        known
+            The declared metrics, some of them averaged over parts.
+        max_series, max_rows
+            Bounds of the series and of their history.
+        silent_seconds
+            Time without metrics after which a node is silent.
+        forget_seconds
+            Time without values after which a series is forgotten.
+        keeps
+            Which series are kept, by name and tags; None for all.
+
+        """
+        self.known = known if known is not None else {}
+        self.max_series = max_series
+        self.silent_seconds = silent_seconds
+        self.forget_seconds = forget_seconds
+        self.nodes: dict[NodeId, LiveNode] = {}
+        """All that have sent anything, also those without metrics that are kept."""
+        self.left_out = 0
+        """Series that were dropped: too many, or too long a name."""
+        self.layout = 0
+        """Incremented whenever nodes or series are added or removed."""
+        self.values = array("d", [NAN])
+        self.rows: deque[tuple[float, array[float]]] = deque(maxlen=max_rows)
+        self._keeps = keeps
+        self._fresh = array("d", [0.0])  # when each slot was last set
+        self._slots: list[Slot | None] = [None]  # slot 0 takes what is not kept
+        self._free: list[int] = []
+        self._table: SeriesTable | None = None
+        self._slot_of = array("i")  # by number in the table
+        self._node_of: list[LiveNode | None] = []  # by number in the table; None if not known yet
+        self._value_field = -1
+        self._refused: set[int] = set()
+        self._now = 0.0
+        self._ordered: tuple[int, list[LiveNode]] = (-1, [])
+
+    @property
+    def series(self) -> int:
+        """The number of series and cells that are kept."""
+        return len(self._slots) - 1 - len(self._free)
+
+    def in_order(self) -> list[LiveNode]:
+        """Return the nodes with metrics by cluster and name, numbers in names by their size."""
+        if self._ordered[0] != self.layout:
+            found = [node for node in self.nodes.values() if node.cells]
+            nodes = sorted(found, key=lambda node: _natural(node.id))
+            self._ordered = (self.layout, nodes)
+        return self._ordered[1]
+
+    def feed(self, lines: Lines, now: float) -> Counter[str]:
+        """Process payloads that arrived at `now`; return the number of lines of each cluster.
+
+        Values of metrics are kept; events and other fields only show that the node is there.
+        """
+        self._now = now
+        if lines.table is not self._table:
+            self._begin_table(lines.table)
+        missing = len(lines.table) - len(self._slot_of)
+        self._slot_of.extend([-1] * missing)
+        self._node_of.extend([None] * missing)
+        numeric = lines
+        if ValueType.TEXT in lines.types:
+            numeric = lines.take([kind != ValueType.TEXT for kind in lines.types])
+        values = self._only_values(numeric)
+        self._set_values(values)
+        if values is not lines:
+            for code in set(lines.series):
+                if self._node_of[code] is None:
+                    self._node_of[code] = self._node_of_tags(lines.table.series[code].tags)
+        return self._count(lines, numeric)
+
+    def _only_values(self, lines: Lines) -> Lines:
+        """Return the lines whose field is ``value``: the others are no metrics."""
+        if self._value_field < 0 and "value" in lines.table.fields:
+            self._value_field = lines.table.fields.index("value")
+        if lines.fields.count(self._value_field) == len(lines):
+            return lines
+        return lines.take([code == self._value_field for code in lines.fields])
+
+    def _set_values(self, lines: Lines) -> None:
+        slot_of, values, fresh, now = self._slot_of, self.values, self._fresh, self._now
+        for code, number in zip(lines.series, lines.numbers, strict=True):
+            slot = slot_of[code]
+            if slot < 0:
+                series = lines.table.series[code]
+                slot = slot_of[code] = self._resolve(series)
+                self._node_of[code] = self._node_of_tags(series.tags)
+            values[slot] = number
+            fresh[slot] = now
+
+    def _count(self, lines: Lines, numeric: Lines) -> Counter[str]:
+        node_of = self._node_of
+        of_cluster: Counter[str] = Counter()
+        for node, count in Counter(map(node_of.__getitem__, lines.series)).items():
+            if node is not None and node is not _NOBODY:
+                node.lines += count
+                of_cluster[node.id[0]] += count
+                if numeric is lines or not node.cells:
+                    node.seen = self._now
+        if numeric is not lines:
+            for node in set(map(node_of.__getitem__, numeric.series)):
+                if node is not None:
+                    node.seen = self._now
+        return of_cluster
+
+    def _node_of_tags(self, tags: Mapping[str, str]) -> LiveNode:
+        id_ = (tags.get("cluster", ""), tags.get("hostname", ""))
+        node = self.nodes.get(id_)
+        if node is None and id_[1] and len(self.nodes) < MAX_NODES:
+            node = self.nodes[id_] = LiveNode(id_)
+            node.tick(self._now)
+        return node or _NOBODY
+
+    def tick(self, now: float) -> None:
+        """Aggregate parts, detect silent nodes and add a row of history; call it once a second."""
+        self._now = now
+        for node in self.nodes.values():
+            node.tick(now)
+            self._add_up(node)
+            node.is_silent = now - node.seen > self.silent_seconds
+        if self.rows.maxlen and (not self.rows or now - self.rows[-1][0] >= ROW_SECONDS - 0.5):
+            self.rows.append((now, self._row()))
+
+    def _row(self) -> "array[float]":
+        """Return a row of history, and make room for it; silent nodes have no values."""
+        row = array("f", self.values)
+        row[0] = NAN
+        for node in self.nodes.values():
+            if node.is_silent:
+                for slot in node.slots:
+                    row[slot] = NAN
+        size = len(row) * row.itemsize
+        while self.rows and (len(self.rows) + 1) * size > MAX_HISTORY_BYTES:
+            self.rows.popleft()
+        return row
+
+    def forget(self) -> None:
+        """Drop series and nodes without recent messages; call it periodically."""
+        oldest = self._now - self.forget_seconds
+        expired = [
+            slot
+            for slot, what in enumerate(self._slots)
+            if what is not None and self._fresh[slot] < oldest
+        ]
+        for slot in expired:
+            self._release(slot)
+        empty = [id_ for id_, node in self.nodes.items() if not node.cells and node.seen < oldest]
+        for id_ in empty:
+            del self.nodes[id_]
+        if expired or empty:
+            self.layout += 1
+            self._table = None  # numbers of series are looked up anew
+            self._refused.clear()
+
+    def column(self, metric: str) -> "array[float]":
+        """Return one metric of all nodes, in their order; NaN where there is no value."""
+        values = self.values
+        values[0] = NAN  # what is not kept was put there
+        nodes = self.in_order()
+        return array(
+            "f", [NAN if node.is_silent else values[node.cells.get(metric, 0)] for node in nodes]
+        )
+
+    def quantity(self, node: LiveNode, metric: str, part: str | None = None) -> float:
+        """Return a node's or a part's latest value in its base unit, such as bytes; NaN if unknown.
+
+        The unit is that of the tag ``unit``, else that of the metric's declaration.
+        """
+        number = node.cells.get(metric) if part is None else node.parts.get(metric, {}).get(part)
+        slot = self._slots[number or 0]
+        if number is None or slot is None:
+            return NAN
+        declared = self.known.get(metric)
+        scale, zero = _base(slot.unit) or _base(declared.unit if declared else "") or (1.0, 0.0)
+        return self.values[number] * scale + zero
+
+    def history(self, slots: Sequence[int], after: float) -> tuple[list[float], "array[float]"]:
+        """Return times and values of slots, row by row, of what came after a time."""
+        times: list[float] = []
+        numbers = array("f")
+        if not slots:
+            return times, numbers
+        top = max(slots)
+        for when, row in self.rows:
+            if when <= after:
+                continue
+            times.append(when)
+            if top < len(row):
+                numbers.extend([row[slot] for slot in slots])
+            else:
+                numbers.extend([row[slot] if slot < len(row) else NAN for slot in slots])
+        return times, numbers
+
+    def metric_counts(self) -> dict[str, int]:
+        """Return the number of nodes that have each metric."""
+        counts: dict[str, int] = {}
+        for node in self.nodes.values():
+            for metric in node.cells:
+                counts[metric] = counts.get(metric, 0) + 1
+        return counts
+
+    def _begin_table(self, table: SeriesTable) -> None:
+        self._table = table
+        table.cap = min(table.cap, max(2 * self.max_series, MIN_TABLE))
+        self._slot_of = array("i")
+        self._node_of = []
+        self._value_field = -1
+
+    def _resolve(self, series: Series) -> int:
+        """Return the slot of a series that is new in its table; 0 if it is not kept."""
+        name, tags, key = series
+        host = tags.get("hostname")
+        if not host or (self._keeps is not None and not self._keeps(name, tags)):
+            return 0
+        id_ = (tags.get("cluster", ""), host)
+        part = part_of(tags)
+        slot = self._find(id_, name, part)
+        if slot is None:
+            too_many = id_ not in self.nodes and len(self.nodes) >= MAX_NODES
+            if len(key) > MAX_KEY or self.series + 2 > self.max_series or too_many:
+                self._refuse(key)
+                return 0
+            slot = self._add(self._node_of_tags(tags), name, part)
+        if part is None:
+            self.nodes[id_].own.add(name)
+        if unit := tags.get("unit", ""):
+            for each in (slot, self.nodes[id_].cells[name]):
+                if (what := self._slots[each]) is not None:
+                    what.unit = unit
+        return slot
+
+    def _find(self, id_: NodeId, metric: str, part: str | None) -> int | None:
+        node = self.nodes.get(id_)
+        if node is None:
+            return None
+        return node.cells.get(metric) if part is None else node.parts.get(metric, {}).get(part)
+
+    def _refuse(self, key: bytes) -> None:
+        """Count a dropped series, once."""
+        if hash(key) not in self._refused:
+            self.left_out += 1
+            if len(self._refused) < MAX_REFUSED:
+                self._refused.add(hash(key))
+
+    def _add(self, node: LiveNode, metric: str, part: str | None) -> int:
+        if metric not in node.cells:
+            node.cells[metric] = self._new_slot(node, metric, None)
+        if part is None:
+            return node.cells[metric]
+        slot = self._new_slot(node, metric, part)
+        node.parts.setdefault(metric, {})[part] = slot
+        return slot
+
+    def _new_slot(self, node: LiveNode, metric: str, part: str | None) -> int:
+        self.layout += 1
+        what = Slot(node, metric, part)
+        if self._free:
+            slot = self._free.pop()
+            self._slots[slot] = what
+            self.values[slot], self._fresh[slot] = NAN, self._now
+            return slot
+        self._slots.append(what)
+        self.values.append(NAN)
+        self._fresh.append(self._now)
+        return len(self._slots) - 1
+
+    def _release(self, slot: int) -> None:
+        what = self._slots[slot]
+        assert what is not None
+        if what.part is None:
+            what.node.own.discard(what.metric)
+            if what.metric in what.node.parts:
+                return  # the parts are added up from now on
+            what.node.cells.pop(what.metric, None)
+        else:
+            parts = what.node.parts.get(what.metric, {})
+            parts.pop(what.part, None)
+            if not parts:
+                what.node.parts.pop(what.metric, None)
+        self._slots[slot] = None
+        self.values[slot] = NAN
+        self._free.append(slot)
+
+    def _add_up(self, node: LiveNode) -> None:
+        """Set the cells of metrics that the node sends for its parts only."""
+        values, fresh = self.values, self._fresh
+        for metric, parts in node.parts.items():
+            if metric in node.own:
+                continue
+            found = [value for slot in parts.values() if (value := values[slot]) == value]
+            cell = node.cells[metric]
+            fresh[cell] = max(fresh[slot] for slot in parts.values())
+            known = self.known.get(metric)
+            if not found:
+                values[cell] = NAN
+            elif known is not None and known.is_averaged:
+                values[cell] = sum(found) / len(found)
+            else:
+                values[cell] = sum(found)
+
+
+_NOBODY = LiveNode(("", ""))
+"""The node of lines that name none."""
+
+
+def _base(unit: str) -> tuple[float, float] | None:
+    """Return what to multiply by and to add for the base unit; None for an unknown unit."""
+    try:
+        found = parse_unit(unit)
+    except DataError:
+        return None
+    return float(found.scale), float(found.zero)
+
+
+def part_of(tags: Mapping[str, str]) -> str | None:
+    """Return the name of the part of a node that a series is about; None for the whole node."""
+    kind = tags.get("type", "node")
+    words = []
+    if kind and kind != "node":
+        words.append(f"{kind} {tags.get('type-id', '')}".strip())
+    if stype := tags.get("stype", ""):
+        words.append(f"{stype} {tags.get('stype-id', '')}".strip())
+    return " ".join(words) or None
+
+
+def _natural(id_: NodeId) -> tuple[str, list[tuple[bool, int, str]]]:
+    """Return a key by which ``n9`` comes before ``n10``."""
+    pieces = re.findall(r"([0-9]{1,18})|([^0-9]+|[0-9])", id_[1])
+    return id_[0], [(not digits, int(digits or 0), text) for digits, text in pieces]

@@ -1,0 +1,265 @@
+"""The state of clusters: nodes, jobs, the latest events, and the health of the pipe.
+
+It is independent of broker and screen. Its memory is bounded.
+"""
+
+from collections import deque
+
+import msgspec
+
+from ccpipe.bus.nats.connection import Delivery
+from ccpipe.formats.lineprotocol import Lines, ValueType
+from ccpipe.live.jobs import LiveJobs
+from ccpipe.live.nodes import LineCounter, LiveNodes
+from ccpipe.message import Kind, Message
+
+MAX_RATES = 300
+WINDOW = 10
+"""Calls of ``tick`` over which rates are averaged: publishers send at the same time."""
+MAX_DEAD = 100
+"""Maximum number of dead letters kept."""
+MAX_REASONS = 50
+"""Maximum number of distinct reasons; others are counted together."""
+MAX_EXCERPT = 400
+MAX_ENTRIES = 1000
+MAX_TEXTS = 2000
+"""Maximum number of texts per decoding round; a flood of log messages loses the rest."""
+MAX_TEXT = 2000
+"""Maximum length of a stored text."""
+MAX_NAME = 255
+MAX_ERRORS = 200
+"""Maximum number of errors kept."""
+MAX_CLUSTERS = 1000
+"""Maximum number of clusters; further ones are counted together."""
+OTHERS = "(others)"
+
+SEVERE = frozenset({"err", "error", "crit", "alert", "emerg"})
+"""Levels of log messages that are errors."""
+
+
+class Entry(msgspec.Struct):
+    """One event or log message."""
+
+    number: int
+    """Counts from 1: a page requests the entries after its last one."""
+    time: float
+    kind: str
+    cluster: str
+    hostname: str
+    name: str
+    """Class of the event or component of the log."""
+    label: str
+    """Function of the event or level of the log."""
+    text: str
+
+
+class Journal:
+    """The latest events and log messages; bounded."""
+
+    def __init__(self, maximum: int = MAX_ENTRIES) -> None:
+        """Start empty."""
+        self.entries: deque[Entry] = deque(maxlen=maximum)
+        self.count = 0
+
+    def feed(self, message: Message, now: float) -> None:
+        """Store an event or a log message; other kinds are ignored."""
+        if message.kind not in (Kind.EVENT, Kind.LOG):
+            return
+        tags = message.tags
+        label = tags.get("function" if message.kind is Kind.EVENT else "loglevel", "")
+        self.count += 1
+        self.entries.append(
+            Entry(
+                number=self.count,
+                time=now if message.time is None else message.time / 1e9,
+                kind=str(message.kind),
+                cluster=tags.get("cluster", "")[:MAX_NAME],
+                hostname=message.hostname[:MAX_NAME],
+                name=message.name[:MAX_NAME],
+                label=(label or tags.get("level", ""))[:MAX_NAME],
+                text=str(message.value)[:MAX_TEXT],
+            )
+        )
+
+    def after(self, number: int, maximum: int = MAX_ENTRIES) -> list[Entry]:
+        """Return the latest entries whose number is greater, oldest first."""
+        fresh = min(self.count - number, maximum, len(self.entries))
+        return list(self.entries)[-fresh:] if fresh > 0 else []
+
+
+class DeadLetterRow(msgspec.Struct):
+    """A dead letter and how it came about."""
+
+    number: int
+    time: float
+    subject: str
+    reason: str
+    origin: str
+    text: str
+    """The beginning of the original."""
+
+
+class ConsumerHealth(msgspec.Struct):
+    """A durable consumer of a stream: a bridge."""
+
+    stream: str
+    name: str
+    waiting: int
+    """Lag: messages stored in the stream and not yet delivered."""
+    unacknowledged: int
+    redelivered: int
+
+
+class StreamHealth(msgspec.Struct):
+    """A stream of the broker."""
+
+    name: str
+    messages: int
+    bytes: int
+    subjects: list[str]
+
+
+class Health:
+    """Rates of the bus, dead letters, streams, and how far bridges lag; all are bounded."""
+
+    def __init__(self) -> None:
+        """Start counting."""
+        self.payloads = self.bytes = self.lines = self.rejected = self.dropped = 0
+        self.rates: deque[tuple[float, float, float, float]] = deque(maxlen=MAX_RATES)
+        """Time; payloads, lines and bytes per second."""
+        self.dead: deque[DeadLetterRow] = deque(maxlen=MAX_DEAD)
+        self.dead_count = 0
+        self.reasons: dict[str, int] = {}
+        self.streams: list[StreamHealth] = []
+        self.consumers: list[ConsumerHealth] = []
+        self.problem = ""
+        """Why streams and consumers are unknown."""
+        self._counts: deque[tuple[float, int, int, int]] = deque(maxlen=WINDOW + 1)
+        self._ids: deque[str] = deque(maxlen=MAX_DEAD)
+
+    def tick(self, now: float) -> None:
+        """Compute the mean rates over up to WINDOW calls."""
+        if self._counts and now <= self._counts[-1][0]:
+            return
+        self._counts.append((now, self.payloads, self.lines, self.bytes))
+        then, payloads, lines, size = self._counts[0]
+        if now > then:
+            seconds = now - then
+            self.rates.append(
+                (
+                    now,
+                    (self.payloads - payloads) / seconds,
+                    (self.lines - lines) / seconds,
+                    (self.bytes - size) / seconds,
+                )
+            )
+
+    @property
+    def lines_per_second(self) -> float:
+        """The newest rate."""
+        return self.rates[-1][2] if self.rates else 0.0
+
+    def feed_dead(self, delivery: Delivery, now: float) -> DeadLetterRow | None:
+        """Store a dead letter; a republished one, with the same message id, is ignored."""
+        id_ = delivery.headers.get("Nats-Msg-Id", "")[:MAX_EXCERPT]
+        if id_ in self._ids:
+            return None
+        if id_:
+            self._ids.append(id_)
+        reason = delivery.headers.get("Ccpipe-Reason", "")[:MAX_EXCERPT]
+        self.dead_count += 1
+        shown = reason if reason in self.reasons or len(self.reasons) < MAX_REASONS else "others"
+        self.reasons[shown] = self.reasons.get(shown, 0) + 1
+        row = DeadLetterRow(
+            number=self.dead_count,
+            time=now,
+            subject=delivery.subject[:MAX_EXCERPT],
+            reason=reason,
+            origin=delivery.headers.get("Ccpipe-Origin", "")[:MAX_EXCERPT],
+            text=delivery.payload[:MAX_EXCERPT].decode(errors="backslashreplace"),
+        )
+        self.dead.append(row)
+        return row
+
+
+class ClusterStats(LineCounter):
+    """Counters of one cluster."""
+
+    __slots__ = ("bytes", "dead", "errors", "name")
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.bytes = self.dead = self.errors = 0
+
+
+class LiveState:
+    """What clusters look like now."""
+
+    def __init__(self, nodes: LiveNodes | None = None, jobs: LiveJobs | None = None) -> None:
+        """Start empty."""
+        self.nodes = LiveNodes() if nodes is None else nodes
+        self.jobs = LiveJobs() if jobs is None else jobs
+        self.journal = Journal()
+        self.health = Health()
+        self.clusters: dict[str, ClusterStats] = {}
+        self.errors: deque[tuple[float, str, str]] = deque(maxlen=MAX_ERRORS)
+        """Time, origin and text of dead letters and of errors in logs."""
+
+    def feed(
+        self, lines: Lines, now: float, *, payloads: int = 1, max_texts: int = MAX_TEXTS
+    ) -> int:
+        """Process the lines of some payloads that arrived at `now`.
+
+        Returns the number of events and log messages; those beyond `max_texts` are dropped.
+        """
+        health = self.health
+        health.payloads += payloads
+        health.bytes += len(lines.payload)
+        health.lines += len(lines)
+        health.rejected += len(lines.rejected)
+        of_cluster = self.nodes.feed(lines, now)
+        for name, count in of_cluster.items():
+            cluster = self._cluster(name)
+            cluster.lines += count
+            # payloads that were decoded together may be of several clusters
+            cluster.bytes += len(lines.payload) * count // of_cluster.total()
+        return self.feed_texts(lines, now, maximum=max_texts)
+
+    def feed_texts(self, lines: Lines, now: float, *, maximum: int = MAX_TEXTS) -> int:
+        """Process events and log messages only, up to a maximum; return how many there were."""
+        if ValueType.TEXT not in lines.types:
+            return 0
+        rows = [row for row, kind in enumerate(lines.types) if kind == ValueType.TEXT]
+        self.health.dropped += max(0, len(rows) - maximum)
+        for row in rows[: max(0, maximum)]:
+            message = lines[row]
+            self.journal.feed(message, now)
+            self.jobs.feed(message, now)
+            if message.kind is Kind.LOG and message.tags.get("loglevel", "").lower() in SEVERE:
+                self._cluster(message.tags.get("cluster", "")).errors += 1
+                origin = f"{message.hostname[:MAX_NAME]} {message.name[:MAX_NAME]}".strip()
+                self.errors.append((now, origin, str(message.value)[:MAX_TEXT]))
+        return len(rows)
+
+    def feed_dead(self, delivery: Delivery, now: float) -> None:
+        """Process a dead letter that arrived at `now`."""
+        row = self.health.feed_dead(delivery, now)
+        if row is not None:
+            self._cluster(delivery.subject.partition(".")[0]).dead += 1
+            origin = f"dead letter from {row.origin or '?'}"
+            self.errors.append((now, origin, row.reason or "no reason given"))
+
+    def _cluster(self, name: str) -> ClusterStats:
+        if name not in self.clusters and len(self.clusters) >= MAX_CLUSTERS:
+            name = OTHERS
+        if name not in self.clusters:
+            self.clusters[name] = ClusterStats(name)
+        return self.clusters[name]
+
+    def tick(self, now: float) -> None:
+        """Compute rates, and what nodes have as a whole; call it once a second."""
+        self.nodes.tick(now)
+        self.health.tick(now)
+        for cluster in self.clusters.values():
+            cluster.tick(now)

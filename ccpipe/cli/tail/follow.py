@@ -1,6 +1,7 @@
 """A running ``tail``: from received messages to lines, statistics and hints."""
 
 import asyncio
+import contextlib
 import functools
 import sys
 from collections.abc import Sequence
@@ -8,17 +9,16 @@ from typing import Literal
 
 from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.subjects import matches
+from ccpipe.bus.nats.streams.stored import read_stored, stored_patterns
+from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.cli.console.arguments import seconds
 from ccpipe.cli.tail.idle_hint import IdleHint
-from ccpipe.cli.tail.listening import SubjectKinds, listen_to
 from ccpipe.cli.tail.options import Options
-from ccpipe.cli.tail.selection import MessageFilter
+from ccpipe.cli.tail.selection import JobNodes, MessageFilter, patterns_of
 from ccpipe.cli.tail.stats import Stats
 from ccpipe.cli.tail.stdout import Stdout
-from ccpipe.cli.tail.stored import StoredReader
 from ccpipe.cli.tail.view import RateLimiter, TailView
-from ccpipe.errors import UnavailableError
+from ccpipe.errors import CcpipeError, DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import RejectedLine, decode
 from ccpipe.process.background import background
 from ccpipe.process.signals import stop_signals
@@ -27,6 +27,9 @@ from ccpipe.terminal import note, plural, printable
 
 TERMINAL_LIMIT = 200
 """Default maximum of lines per second on a terminal."""
+
+SEARCH_SECONDS = 10.0
+"""Time limit for searching the starts of jobs before messages are shown."""
 
 BAD_LIMIT = 20
 """Maximum of bad lines shown per second; all are counted."""
@@ -55,20 +58,38 @@ async def follow(options: Options) -> None:
         limit = TERMINAL_LIMIT if sys.stdout.isatty() else 0
     stdout = Stdout(sys.stdout.fileno())
     view = TailView(stdout, options.output, limit=limit, count=options.count, strict=options.strict)
-    listening = listen_to(
-        site, kinds=options.kinds, clusters=options.cluster, subjects=options.subjects
+    patterns, of_cluster = patterns_of(site, options)
+    tail = _Tail(
+        bus, patterns, view, MessageFilter(options, of_cluster), Subjects.of(site), options
     )
-    selection = MessageFilter(options, listening.of_cluster)
-    tail = _Tail(bus, listening.patterns, view, selection, SubjectKinds(site), options)
-    stored = StoredReader(bus, site, options, tail.receive, selection.jobs)
     async with stop_signals(end_after) as stop:
-        await tail.run(stop, stored)
+        await tail.run(stop)
         await stdout.drain(stop)
     tail.finish()
     if stdout.dropped:
         note(f"{plural(stdout.dropped, 'line')} left out: the reader of the output was too slow")
     if end_after and not tail.idle_hint.was_connected:
         raise UnavailableError(f"no NATS server answered at {bus.url}")
+
+
+async def find_starts(bus: Connection, patterns: Sequence[str], jobs: JobNodes) -> None:
+    """Find the nodes of jobs in stored events; without JetStream only new ones are seen."""
+
+    def learn(delivery: Delivery) -> None:
+        with contextlib.suppress(CcpipeError):
+            for message in decode(delivery.payload, lenient=True):
+                jobs.add_event(message)
+
+    try:
+        async with asyncio.timeout(SEARCH_SECONDS):
+            await read_stored(bus, patterns, learn)
+    except (UnavailableError, DeniedError) as error:
+        note(f"stored starts of jobs cannot be read: {error}", "yellow")
+    except TimeoutError:
+        pass
+    if not jobs.nodes:
+        known = ", ".join(map(str, sorted(jobs.jobs)))
+        note(f"no start of job {known} was found: waiting for one", "yellow")
 
 
 class _Tail:
@@ -80,7 +101,7 @@ class _Tail:
         patterns: Sequence[str],
         view: TailView,
         selection: MessageFilter,
-        subjects: SubjectKinds,
+        subjects: Subjects,
         options: Options,
     ) -> None:
         """Prepare to show what is published on some patterns."""
@@ -88,7 +109,8 @@ class _Tail:
         self.patterns = patterns
         self.view = view
         self.selection = selection
-        self.subjects = subjects
+        [self.dead] = subjects.patterns(["dead"], "*")
+        self.events = subjects.patterns(["events"], "*")
         self.options = options
         self.mode: Mode = "lines"
         if options.stats:
@@ -102,10 +124,10 @@ class _Tail:
         self.redraws = self.mode == "stats" and sys.stdout.isatty()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def run(self, stop: asyncio.Event, stored: StoredReader) -> None:
+    async def run(self, stop: asyncio.Event) -> None:
         """Show messages until stopped or until `count` is reached."""
         tasks = [
-            asyncio.create_task(self.listen(stored)),
+            asyncio.create_task(self.listen()),
             asyncio.create_task(self.report_periodically()),
             asyncio.create_task(stop.wait()),
         ]
@@ -117,14 +139,17 @@ class _Tail:
         finally:
             await end_tasks([*tasks, units])
 
-    async def listen(self, stored: StoredReader) -> None:
+    async def listen(self) -> None:
         async with self.bus:
-            live = await stored.begin(self.patterns)
+            if self.selection.jobs is not None:
+                await find_starts(self.bus, self.events, self.selection.jobs)
+            stored = await self.stored()
+            live = [pattern for pattern in self.patterns if pattern not in stored]
             for place, pattern in enumerate(live):
                 await self.bus.subscribe(pattern, functools.partial(self.receive, live[:place]))
             if sys.stderr.isatty():
                 note(f"{self.bus.url}: listening to {', '.join(self.patterns)}")
-            reading = asyncio.create_task(stored.run())
+            reading = asyncio.create_task(self.read(stored))
             try:
                 await asyncio.wait({reading, self.ended}, return_when=asyncio.FIRST_COMPLETED)
                 if reading.done():
@@ -135,6 +160,22 @@ class _Tail:
                     self.ended.result()
             finally:
                 await end_tasks([reading])
+
+    async def stored(self) -> list[str]:
+        """Return the patterns that are read from streams rather than subscribed to."""
+        if not self.options.is_history:
+            return []
+        stored = await stored_patterns(self.bus, self.patterns)
+        if not stored:
+            note(f"no stream stores {', '.join(self.patterns)}: new messages only", "yellow")
+        return sorted(stored)
+
+    async def read(self, stored: Sequence[str]) -> None:
+        """Pass on stored messages and, if following, new ones."""
+        receive = functools.partial(self.receive, ())
+        if stored:
+            begin, follow = self.options.begin, self.options.follow
+            await read_stored(self.bus, stored, receive, since=begin, follow=follow)
 
     def receive(self, earlier: Sequence[str], delivery: Delivery) -> None:
         """Handle one payload, once, even if several patterns match its subject."""
@@ -153,9 +194,9 @@ class _Tail:
         if self.mode == "raw undecoded":
             self.idle_hint.record_lines(1, 1)
             self.view.show_payload(delivery.payload)
-        elif self.subjects.is_dead(delivery.subject):
+        elif matches(self.dead, delivery.subject):
             self.take_dead_letter(delivery)
-        elif self.subjects.is_sonar(delivery.payload):
+        elif delivery.payload.lstrip()[:1] == b"{":
             self.take_envelopes(delivery)
         else:
             self.take_lines(delivery)

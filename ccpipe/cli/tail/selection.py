@@ -1,19 +1,61 @@
-"""Filters of ``tail``."""
+"""What ``tail`` shows: the subjects that it listens to, and filters of messages."""
 
 import functools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ccpipe.bus.subjects import matches
+from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.cli.tail.options import Options
 from ccpipe.cli.tail.payloads import type_and_attributes
+from ccpipe.config import Site
+from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.lineprotocol import Lines
+from ccpipe.formats.nodelist import expand
+from ccpipe.jobs import read_event
 from ccpipe.message import Kind, Message
+from ccpipe.translate.rules.select import Select
 
-if TYPE_CHECKING:  # they take their time, and most people ask for everything
-    from ccpipe.cli.tail.jobs import JobNodes
-    from ccpipe.translate.rules.select import Select
+CATEGORIES = {
+    "metric": "metrics",
+    "other": "metrics",
+    "event": "events",
+    "log": "log",
+    "control": "control",
+    "sonar": "sonar",
+    "dead": "dead",
+}
+"""The subjects that carry each kind."""
+
+
+def patterns_of(site: Site, options: Options) -> tuple[list[str], list[str]]:
+    """Choose subjects: those given, else those of the requested kinds and clusters.
+
+    Returns the patterns to subscribe to, and those of a requested cluster, whose messages need no
+    tag ``cluster``.
+
+    Raises
+    ------
+    UsageError
+        for an invalid subject.
+
+    """
+    for subject in options.subjects:
+        tokens = subject.split(".")
+        if not all(tokens) or ">" in tokens[:-1] or any(map(str.isspace, subject)):
+            raise UsageError(f"not a subject: {subject!r}")
+    if options.subjects:
+        return list(dict.fromkeys(options.subjects)), []
+    known = Subjects.of(site)
+    categories = list(dict.fromkeys(CATEGORIES[kind] for kind in options.kinds))
+    everywhere = known.patterns(categories, "*")
+    clusters = options.cluster
+    if not clusters or any(re.search(r"[*?\[]", cluster) for cluster in clusters):
+        return everywhere, []
+    named = [known.patterns(categories, cluster) for cluster in clusters]
+    patterns = list(dict.fromkeys(pattern for group in named for pattern in group))
+    return patterns, [p for p in patterns if p not in everywhere]
 
 
 class MessageFilter:
@@ -24,7 +66,7 @@ class MessageFilter:
         self.options = options
         self.of_cluster = of_cluster
         self.nodes = options.nodes()
-        self.jobs = _jobs(options.job) if options.job else None
+        self.jobs = JobNodes(options.job) if options.job else None
         self._kinds = [kind for kind in options.kind if kind not in ("sonar", "dead")]
         self._has_lines = bool(self._kinds) or not options.kind
 
@@ -52,10 +94,8 @@ class MessageFilter:
         return kept if self.jobs is None else self._of_jobs(kept)
 
     @functools.cached_property
-    def _selects(self) -> "dict[bool, Select]":
-        """What keeps lines, by whether their subject says whose they are."""
-        from ccpipe.translate.rules.select import Select
-
+    def _selects(self) -> dict[bool, Select]:
+        """What keeps lines, by whether their subject names the cluster."""
         select = functools.partial(
             Select, kinds=self._kinds, nodes=self.nodes, names=self.options.name
         )
@@ -86,11 +126,49 @@ class MessageFilter:
         )
 
 
-def _jobs(numbers: Sequence[int]) -> "JobNodes":
-    from ccpipe.cli.tail.jobs import JobNodes  # it takes its time, and is seldom asked for
-
-    return JobNodes(numbers)
-
-
 def _fits(patterns: Sequence[str], text: object) -> bool:
     return not patterns or any(fnmatchcase(str(text or ""), pattern) for pattern in patterns)
+
+
+class JobNodes:
+    """Tracks the nodes of some jobs, from ClusterCockpit's events and Sonar's envelopes."""
+
+    def __init__(self, jobs: Collection[int]) -> None:
+        """Watch for these jobs."""
+        self.jobs = frozenset(jobs)
+        self.nodes: set[str] = set()
+
+    def add_event(self, event: Message) -> bool:
+        """Process an event; return whether it is about one of the jobs."""
+        try:
+            job = read_event(event)
+        except DataError:
+            return False
+        if job.id not in self.jobs:
+            return False
+        self.nodes.update(node.hostname for node in job.nodes if node.hostname)
+        return True
+
+    def add_attributes(self, attributes: Mapping[str, Any]) -> bool:
+        """Process an envelope's attributes; return whether it is about one of the jobs."""
+        is_about = False
+        for kind in ("slurm_jobs", "jobs"):
+            records = attributes.get(kind)
+            for record in records if isinstance(records, list) else ():
+                if not isinstance(record, dict) or not self._is_watched(record):
+                    continue
+                is_about = True
+                nodes = record.get("nodes")
+                for text in nodes if isinstance(nodes, list) else [attributes.get("node")]:
+                    self._add_list(text)
+        return is_about
+
+    def _is_watched(self, record: Mapping[str, Any]) -> bool:
+        job = record.get("job_id", record.get("job"))
+        return isinstance(job, int) and job in self.jobs
+
+    def _add_list(self, text: object) -> None:
+        try:
+            self.nodes.update(expand(str(text)) if text else ())
+        except DataError:
+            return

@@ -1,12 +1,25 @@
-"""The filters of ``tail``: which lines, envelopes and dead letters are shown."""
+"""The subjects and filters of ``tail``: which lines, envelopes and dead letters are shown."""
 
 import json
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ccpipe.cli.tail.options import Options
-from ccpipe.cli.tail.selection import MessageFilter
+from ccpipe.cli.tail.options import Kind, Options
+from ccpipe.cli.tail.selection import JobNodes, MessageFilter, patterns_of
+from ccpipe.config import Bus, Site
+from ccpipe.errors import UsageError
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Message
+from ccpipe.message import event as make_event
+
+NOON = 1_740_052_800 * 10**9
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+)
 
 LINES = decode(
     b"""\
@@ -90,3 +103,81 @@ def test_it_says_whether_anything_may_be_left_out() -> None:
     """For the hint why nothing is shown."""
     assert not MessageFilter(Options(), []).is_filtered
     assert MessageFilter(Options(job=[1]), []).is_filtered
+
+
+def test_subjects_follow_kinds_and_clusters() -> None:
+    """Named clusters have subjects of their own; a pattern, or a flat subject, needs the tag."""
+    site = Site(cluster="x")
+
+    def found(*kinds: Kind, clusters: list[str]) -> tuple[list[str], list[str]]:
+        return patterns_of(site, Options(kind=[*kinds], cluster=clusters))
+
+    assert found("log", clusters=[]) == (["*.log.*"], [])
+    assert found("log", clusters=["a", "b.c"]) == (
+        ["a.log.*", "b%2Ec.log.*"], ["a.log.*", "b%2Ec.log.*"],
+    )  # fmt: skip
+    assert found("log", clusters=["a", "b*"]) == (["*.log.*"], [])
+    assert found("metric", "other", clusters=[])[0] == ["*.metrics", "*.metrics.*"]
+    assert len(found(clusters=[])[0]) == 7
+    site = Site(cluster="x", bus=Bus(subjects={"log": "hpc-nats"}))
+    assert found("log", clusters=["a"]) == (["hpc-nats"], [])
+
+
+@pytest.mark.parametrize("subject", ["", "a..b", ".a", "a b"])
+def test_what_is_no_subject_is_refused(subject: str) -> None:
+    """A mistake in a subject would otherwise be a long silence."""
+    with pytest.raises(UsageError, match="not a subject"):
+        patterns_of(Site(), Options(subjects=[subject]))
+
+
+def event(name: str, function: str, text: str, *, time: int) -> Message:
+    """Return an event without tags of its own."""
+    return make_event(name, function, text, time=time, tags={})
+
+
+def start(job: int, *nodes: str) -> str:
+    """Return the start of a job as ClusterCockpit writes it."""
+    return json.dumps({"jobId": job, "resources": [{"hostname": node} for node in nodes]})
+
+
+def test_a_start_names_the_nodes_of_a_job() -> None:
+    """Of the jobs that are watched; other jobs and other events say nothing."""
+    jobs = JobNodes([7])
+    assert jobs.add_event(event("job", "start_job", start(7, "e1", "e3"), time=NOON))
+    assert not jobs.add_event(event("job", "start_job", start(8, "e2"), time=NOON))
+    assert not jobs.add_event(event("node", "start_job", start(7, "e4"), time=NOON))
+    assert jobs.nodes == {"e1", "e3"}
+
+
+@pytest.mark.parametrize("key", ["slurm_jobs", "jobs"])
+def test_envelopes_name_them_by_node_lists_or_come_from_the_node(key: str) -> None:
+    """Slurm's list is expanded; a sample has the job on the node that sent it."""
+    jobs = JobNodes([7])
+    assert jobs.add_attributes({key: [{"job_id": 7, "nodes": ["e[1-2]", "f1"]}]})
+    assert jobs.nodes == {"e1", "e2", "f1"}
+    sample = {"node": "g9", key: [{"job": 7}]}
+    assert jobs.add_attributes(sample)
+    assert "g9" in jobs.nodes
+    assert not jobs.add_attributes({"node": "h1", key: [{"job": 8}]})
+    assert "h1" not in jobs.nodes
+
+
+@given(st.text() | JSON.map(json.dumps))
+def test_any_event_is_a_start_or_is_not(text: str) -> None:
+    """An event's text is anybody's: it costs nothing but itself."""
+    jobs = JobNodes([7])
+    assert jobs.add_event(event("job", "start_job", text, time=NOON)) in (True, False)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["jobs", "slurm_jobs", "node", "x"]), JSON),
+    st.lists(st.dictionaries(st.sampled_from(["job", "job_id", "nodes"]), JSON), max_size=3),
+)
+def test_any_attributes_name_nodes_or_do_not(
+    attributes: dict[str, Any], records: list[dict[str, Any]]
+) -> None:
+    """Whatever an envelope holds."""
+    jobs = JobNodes([0, 1])
+    jobs.add_attributes(attributes)
+    jobs.add_attributes({**attributes, "jobs": records})
+    assert all(jobs.nodes)

@@ -1,12 +1,18 @@
-"""The content of an open page as frames: everything at first, then changes."""
+"""The content of an open page as frames: everything at first, then changes.
 
+A frame is JSON and columns of 32-bit floats: the length of the JSON (4 bytes, little-endian), the
+JSON padded with blanks to a multiple of 4, and the floats as the machine has them (little-endian on
+all that ccpipe runs on). NaN, which JSON cannot say, stands for a missing value.
+"""
+
+import struct
+import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from ccpipe.dashboard.frame import frame
 from ccpipe.errors import UsageError
 from ccpipe.jobs import Job, RunKey
 from ccpipe.live.feed import LiveFeed
@@ -25,6 +31,8 @@ MAX_PARTS = 64
 """Maximum number of parts of a metric shown on a node's page."""
 MAX_NAMES = 32
 """Maximum number of nodes of each job in a list, by which it can be found."""
+MAX_SUBJECTS = 20
+"""Maximum number of subjects shown of a stream."""
 SECOND = 10**9
 FINE = ("hwthread ", "core ")
 """Types with too many parts to show one by one."""
@@ -72,52 +80,60 @@ class HealthQuery(msgspec.Struct, tag_field="view", tag="health", forbid_unknown
 
 
 Query = OverviewQuery | NodeQuery | JobsQuery | JobQuery | EventsQuery | HealthQuery
+Q = TypeVar("Q", bound=Query)
 _query = msgspec.json.Decoder(Query)
+_encoder = msgspec.json.Encoder()
 
 
-def view_of(feed: LiveFeed, query: str | bytes) -> "PageView":
+def view_of(feed: LiveFeed, query: str | bytes) -> "PageView[Any]":
     """Return the view that a page requests; raises UsageError."""
     try:
         asked = _query.decode(query)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise UsageError(f"not a query: {error}") from None
-    match asked:
-        case OverviewQuery():
-            return Overview(feed, asked)
-        case NodeQuery():
-            return NodePage(feed, asked)
-        case JobsQuery():
-            return JobList(feed)
-        case JobQuery():
-            return JobPage(feed, asked)
-        case EventsQuery():
-            return Events(feed)
-        case _:
-            return HealthPage(feed)
+    return _VIEWS[type(asked)](feed, asked)
 
 
-class PageView:
+def frame(header: Mapping[str, Any], numbers: "array[float] | None" = None) -> bytes:
+    """Encode a frame."""
+    text = _encoder.encode(header)
+    text += b" " * (-len(text) % 4)
+    if numbers is not None and sys.byteorder == "big":
+        numbers = numbers[:]
+        numbers.byteswap()
+    return struct.pack("<I", len(text)) + text + (numbers.tobytes() if numbers else b"")
+
+
+class PageView(Generic[Q]):
     """One page's view; `frame` is called once a second."""
 
-    name = ""
-
-    def __init__(self, feed: LiveFeed) -> None:
-        """Read from `feed`."""
+    def __init__(self, feed: LiveFeed, query: Q) -> None:
+        """Show what `query` asks for, all of it at first."""
         self.feed = feed
+        self.query = query
         self.state = feed.state
         self.entries = 0  # number of the latest entry that was sent
         self.first = True
+        self._versions = {"layout": -1, "jobs": -1}
 
     def frame(self) -> bytes:
         """Return the next frame."""
-        header, numbers = self.content()
-        header |= {"view": self.name, "first": self.first, "status": self.status()}
+        header, numbers = self._content()
+        name = self.query.__struct_config__.tag
+        header |= {"view": name, "first": self.first, "status": self.status()}
         self.first = False
         return frame(header, numbers)
 
-    def content(self) -> tuple[dict[str, Any], "array[float] | None"]:
+    def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
         """Return what has changed since the last call."""
         raise NotImplementedError
+
+    def _has_changed(self, what: Literal["layout", "jobs"]) -> bool:
+        """Return whether nodes or jobs have changed since the last call."""
+        state = self.state
+        version = state.nodes.layout if what == "layout" else state.jobs.version
+        before, self._versions[what] = self._versions[what], version
+        return before != version
 
     def status(self) -> Mapping[str, Any]:
         """Return the status line of every page."""
@@ -131,7 +147,7 @@ class PageView:
             "running": len(self.state.jobs.running),
             "lines": health.lines_per_second,
             "dead": health.dead_count,
-            "lag": sum(each.waiting for each in health.consumers),
+            "lag": sum(each.num_pending for each in health.consumers),
         }
 
     def known(self, names: Iterable[str]) -> Mapping[str, Any]:
@@ -150,49 +166,33 @@ class PageView:
         return fresh
 
 
-class Overview(PageView):
+class Overview(PageView[OverviewQuery]):
     """All nodes by some metrics, running jobs, the latest events."""
 
-    name = "overview"
-
-    def __init__(self, feed: LiveFeed, query: OverviewQuery) -> None:
-        """Show `metrics` of all nodes."""
-        super().__init__(feed)
-        self.metrics = query.metrics[:MAX_METRICS]
-        self.layout = self.jobs = -1
-
-    def content(self) -> tuple[dict[str, Any], "array[float] | None"]:
-        """Return the metrics' columns, and what else has changed."""
-        nodes = self.state.nodes
-        header: dict[str, Any] = {"columns": self.metrics, "entries": self.new_entries(30)}
-        if self.layout != nodes.layout:
-            self.layout = nodes.layout
+    def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
+        nodes, metrics = self.state.nodes, self.query.metrics[:MAX_METRICS]
+        header: dict[str, Any] = {"columns": metrics, "entries": self.new_entries(30)}
+        if self._has_changed("layout"):
             counts = nodes.metric_counts()
             header["nodes"] = [node.id for node in nodes.in_order()]
             header["metrics"] = counts
             header["known"] = self.known(counts)
-        if self.jobs != self.state.jobs.version:
-            self.jobs = self.state.jobs.version
+        if self._has_changed("jobs"):
             header["jobs"] = [summary(job) for job in self.state.jobs.running[:MAX_JOBS]]
         ordered = nodes.in_order()
         header["silent"] = [place for place, node in enumerate(ordered) if node.is_silent]
         numbers = array("f")
-        for metric in self.metrics:
+        for metric in metrics:
             numbers.extend(nodes.column(metric))
         return header, numbers
 
 
-Column = int | Sequence[int]
-"""A slot, or several that are shown as minimum, mean and maximum."""
-
-
-class RowsView(PageView):
+class RowsView(PageView[Q]):
     """A view of history rows: the whole history at first, then new rows."""
 
-    def __init__(self, feed: LiveFeed) -> None:
+    def __init__(self, feed: LiveFeed, query: Q) -> None:
         """Begin with the whole history."""
-        super().__init__(feed)
-        self.layout = -1
+        super().__init__(feed, query)
         self.last = 0.0
         self.slots: list[int] = []
         self.reduce: Callable[[Sequence[float]], list[float]] | None = None
@@ -213,39 +213,28 @@ class RowsView(PageView):
         return reduced
 
 
-class NodePage(RowsView):
+class NodePage(RowsView[NodeQuery]):
     """One node: all its series."""
 
-    name = "node"
-
-    def __init__(self, feed: LiveFeed, query: NodeQuery) -> None:
-        """Show the node of a cluster."""
-        super().__init__(feed)
-        self.id = (query.cluster, query.node)
-        self.jobs = -1
-
-    def content(self) -> tuple[dict[str, Any], "array[float] | None"]:
-        """Return new rows, jobs and events of the node."""
-        nodes = self.state.nodes
-        header: dict[str, Any] = {"id": self.id}
-        node = nodes.nodes.get(self.id)
+    def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
+        id_ = (self.query.cluster, self.query.node)
+        header: dict[str, Any] = {"id": id_}
+        node = self.state.nodes.nodes.get(id_)
         if node is None or not node.cells:
             return header | {"missing": True}, None
-        if self.layout != nodes.layout:
-            self.layout = nodes.layout
+        if self._has_changed("layout"):
             series = _series_of(node)
             slots = [slot for *_, slot in series]
             if slots != self.slots:
                 self.slots, self.last = slots, 0.0
                 header["series"] = [(metric, part) for metric, part, _ in series]
                 header["known"] = self.known(node.cells)
-        if self.jobs != self.state.jobs.version:
-            self.jobs = self.state.jobs.version
-            header["jobs"] = [summary(job) for job in self.state.jobs.on(*self.id)[:MAX_JOBS]]
+        if self._has_changed("jobs"):
+            header["jobs"] = [summary(job) for job in self.state.jobs.on(*id_)[:MAX_JOBS]]
         header["silent"] = node.is_silent
         header["seen"] = node.seen
         header["entries"] = [
-            each for each in self.new_entries(1000) if (each.cluster, each.hostname) == self.id
+            each for each in self.new_entries(1000) if (each.cluster, each.hostname) == id_
         ][-50:]
         return header, self.rows(header)
 
@@ -261,51 +250,32 @@ def _series_of(node: LiveNode) -> list[tuple[str, str, int]]:
     return found
 
 
-class JobList(PageView):
+class JobList(PageView[JobsQuery]):
     """Running and recent jobs."""
 
-    name = "jobs"
-
-    def __init__(self, feed: LiveFeed) -> None:
-        """Show the latest jobs."""
-        super().__init__(feed)
-        self.version = -1
-
-    def content(self) -> tuple[dict[str, Any], "array[float] | None"]:
-        """Return the jobs where something changed."""
-        jobs = self.state.jobs
-        if self.version == jobs.version:
+    def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
+        if not self._has_changed("jobs"):
             return {}, None
-        self.version = jobs.version
+        jobs = self.state.jobs
         latest = list(jobs.latest())
         latest.sort(key=lambda job: job.run_key in jobs.ended)  # running ones first
         return {"jobs": [summary(job) for job in latest[:MAX_JOBS]], "total": len(latest)}, None
 
 
-class JobPage(RowsView):
+class JobPage(RowsView[JobQuery]):
     """One job: its nodes' series."""
 
-    name = "job"
+    metrics: Sequence[str] = ()
 
-    def __init__(self, feed: LiveFeed, query: JobQuery) -> None:
-        """Show the job of a cluster."""
-        super().__init__(feed)
-        self.key = RunKey(query.cluster, query.job, query.start * SECOND)
-        self.version = -1
-        self.metrics: list[str] = []
-        self.nodes: list[str] = []
-
-    def content(self) -> tuple[dict[str, Any], "array[float] | None"]:
-        """Return new rows: for each metric its nodes' values, or minimum, mean and maximum."""
-        job = self.state.jobs.jobs.get(self.key)
-        header: dict[str, Any] = {"key": (*self.key[:2], self.key.start // SECOND)}
+    def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
+        cluster, number, start = self.query.cluster, self.query.job, self.query.start
+        job = self.state.jobs.jobs.get(RunKey(cluster, number, start * SECOND))
+        header: dict[str, Any] = {"key": (cluster, number, start)}
         if job is None:
             return header | {"missing": True}, None
-        if self.version != self.state.jobs.version:
-            self.version = self.state.jobs.version
+        if self._has_changed("jobs"):
             header["job"] = details(job)
-        if self.layout != self.state.nodes.layout:
-            self.layout = self.state.nodes.layout
+        if self._has_changed("layout"):
             self._choose(job, header)
         return header, self.rows(header)
 
@@ -343,29 +313,22 @@ def _extremes(row: Sequence[float], count: int) -> list[float]:
     return found
 
 
-class Events(PageView):
+class Events(PageView[EventsQuery]):
     """Events and log messages as they come."""
 
-    name = "events"
-
-    def content(self) -> tuple[dict[str, Any], "array[float] | None"]:
-        """Return what is new."""
+    def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
         return {"entries": self.new_entries(1000)}, None
 
 
-class HealthPage(PageView):
+class HealthPage(PageView[HealthQuery]):
     """The health of the pipe."""
 
-    name = "health"
+    dead = 0
+    """Number of the latest dead letter that was sent."""
+    last = 0.0
+    """Time of the latest rate that was sent."""
 
-    def __init__(self, feed: LiveFeed) -> None:
-        """Begin with all dead letters that are kept."""
-        super().__init__(feed)
-        self.dead = 0
-        self.last = 0.0
-
-    def content(self) -> tuple[dict[str, Any], "array[float] | None"]:
-        """Return counts, new rates and new dead letters."""
+    def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
         health, nodes = self.state.health, self.state.nodes
         rates = [rate for rate in health.rates if rate[0] > self.last]
         if rates:
@@ -376,8 +339,25 @@ class HealthPage(PageView):
             "rates": rates,
             "letters": letters,
             "reasons": health.reasons,
-            "streams": health.streams,
-            "consumers": health.consumers,
+            "streams": [
+                {
+                    "name": each.name,
+                    "messages": each.state.messages,
+                    "bytes": each.state.bytes,
+                    "subjects": each.subjects[:MAX_SUBJECTS],
+                }
+                for each in health.streams
+            ],
+            "consumers": [
+                {
+                    "stream": each.stream_name,
+                    "name": each.name,
+                    "waiting": each.num_pending,
+                    "unacknowledged": each.num_ack_pending,
+                    "redelivered": each.num_redelivered,
+                }
+                for each in health.consumers
+            ],
             "problem": health.problem,
             "counts": {
                 "payloads": health.payloads,
@@ -390,6 +370,16 @@ class HealthPage(PageView):
                 "left_out": nodes.left_out,
             },
         }, None
+
+
+_VIEWS: dict[type[Query], type[PageView[Any]]] = {
+    OverviewQuery: Overview,
+    NodeQuery: NodePage,
+    JobsQuery: JobList,
+    JobQuery: JobPage,
+    EventsQuery: Events,
+    HealthQuery: HealthPage,
+}
 
 
 def summary(job: Job) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, Self
 
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.state import streams_and_consumers
+from ccpipe.bus.nats.streams.jetstream import all_streams, consumers_of
 from ccpipe.bus.nats.streams.stored import read_stored
 from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.config import Site
 from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.live.state import MAX_TEXTS, ConsumerHealth, LiveState, StreamHealth
+from ccpipe.live.state import MAX_TEXTS, LiveState
 from ccpipe.node.sampling.metrics import Metric, declared
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.sonar.sonar_metrics import GPU
@@ -26,6 +26,7 @@ DECODE_SECONDS = 0.25
 """Payloads within this time are decoded together, which costs a fraction of decoding each alone."""
 MAX_PENDING_BYTES = 64 * 2**20
 """Limit on undecoded data; beyond it, payloads are dropped and counted."""
+MAX_STREAMS = 256
 POLL_SECONDS = 5.0
 """Interval at which streams and consumers are queried."""
 FORGET_TICKS = 30
@@ -228,29 +229,18 @@ class LiveFeed:
         health = self.state.health
         while True:
             if self.bus.is_connected:
+                jetstream = self.bus.jetstream()
                 try:
-                    streams, consumers = await streams_and_consumers(self.bus)
+                    streams = [each async for each in all_streams(jetstream)][:MAX_STREAMS]
+                    consumers = [
+                        each
+                        for stream in streams
+                        async for each in consumers_of(jetstream, stream.name)
+                    ]
                 except (UnavailableError, DeniedError) as error:
                     health.problem = str(error)
                 else:
                     health.problem = ""
-                    health.streams = [
-                        StreamHealth(
-                            str(each.config.name),
-                            each.state.messages,
-                            each.state.bytes,
-                            (each.config.subjects or [])[:20],
-                        )
-                        for each in streams
-                    ]
-                    health.consumers = [
-                        ConsumerHealth(
-                            each.stream_name,
-                            each.name,
-                            each.num_pending or 0,
-                            each.num_ack_pending or 0,
-                            each.num_redelivered or 0,
-                        )
-                        for each in consumers
-                    ]
+                    health.streams = streams
+                    health.consumers = [c for c in consumers if c.config.get("durable_name")]
             await asyncio.sleep(POLL_SECONDS if health.streams or health.problem else 1.0)

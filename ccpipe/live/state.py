@@ -8,6 +8,7 @@ from collections import deque
 import msgspec
 
 from ccpipe.bus.nats.connection import Delivery
+from ccpipe.bus.nats.streams.jetstream import Consumer, Stream
 from ccpipe.formats.lineprotocol import Lines, ValueType
 from ccpipe.live.jobs import LiveJobs
 from ccpipe.live.nodes import LineCounter, LiveNodes
@@ -99,26 +100,6 @@ class DeadLetterRow(msgspec.Struct):
     """The beginning of the original."""
 
 
-class ConsumerHealth(msgspec.Struct):
-    """A durable consumer of a stream: a bridge."""
-
-    stream: str
-    name: str
-    waiting: int
-    """Lag: messages stored in the stream and not yet delivered."""
-    unacknowledged: int
-    redelivered: int
-
-
-class StreamHealth(msgspec.Struct):
-    """A stream of the broker."""
-
-    name: str
-    messages: int
-    bytes: int
-    subjects: list[str]
-
-
 class Health:
     """Rates of the bus, dead letters, streams, and how far bridges lag; all are bounded."""
 
@@ -130,8 +111,9 @@ class Health:
         self.dead: deque[DeadLetterRow] = deque(maxlen=MAX_DEAD)
         self.dead_count = 0
         self.reasons: dict[str, int] = {}
-        self.streams: list[StreamHealth] = []
-        self.consumers: list[ConsumerHealth] = []
+        self.streams: list[Stream] = []
+        self.consumers: list[Consumer] = []
+        """The durable ones: bridges."""
         self.problem = ""
         """Why streams and consumers are unknown."""
         self._counts: deque[tuple[float, int, int, int]] = deque(maxlen=WINDOW + 1)

@@ -3,12 +3,15 @@
 import json
 import math
 import struct
+from array import array
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ccpipe.config import Bus, Site
-from ccpipe.dashboard.views import MAX_LINES, POWERS, view_of
+from ccpipe.dashboard.views import MAX_LINES, POWERS, frame, view_of
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.live.feed import LiveFeed
 from ccpipe.message import event
@@ -41,11 +44,11 @@ def start(feed: LiveFeed, nodes: list[str]) -> None:
     feed.state.jobs.feed(event("job", "start_job", json.dumps(payload), time=1, tags=tags), 1.0)
 
 
-def read(frame: bytes) -> tuple[dict[str, Any], list[float]]:
+def read(data: bytes) -> tuple[dict[str, Any], list[float]]:
     """Read a frame as the page does."""
-    (size,) = struct.unpack_from("<I", frame)
-    rest = frame[4 + size :]
-    return json.loads(frame[4 : 4 + size]), list(struct.unpack(f"<{len(rest) // 4}f", rest))
+    (size,) = struct.unpack_from("<I", data)
+    rest = data[4 + size :]
+    return json.loads(data[4 : 4 + size]), list(struct.unpack(f"<{len(rest) // 4}f", rest))
 
 
 def test_the_overview_names_nodes_once(feed: LiveFeed) -> None:
@@ -117,3 +120,26 @@ def test_running_jobs_stand_before_those_that_ended(feed: LiveFeed) -> None:
     view = view_of(feed, '{"view": "jobs"}')
     assert [job["id"] for job in read(view.frame())[0]["jobs"]] == [5]
     assert "jobs" not in read(view.frame())[0]
+
+
+@given(
+    st.dictionaries(st.text(), st.integers(-(2**31), 2**31) | st.text()),
+    st.lists(st.floats(width=32)),
+)
+def test_a_frame_is_its_json_and_its_floats(
+    header: dict[str, int | str], values: list[float]
+) -> None:
+    """The floats begin at a multiple of four, as typed arrays want it."""
+    encoded = frame(header, array("f", values))
+    (size,) = struct.unpack_from("<I", encoded)
+    assert size % 4 == 0
+    assert json.loads(encoded[4 : 4 + size]) == header
+    read = struct.unpack(f"<{len(values)}f", encoded[4 + size :])
+    assert all(
+        a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(read, values, strict=True)
+    )
+
+
+def test_a_frame_may_have_no_floats() -> None:
+    """It ends with its JSON."""
+    assert frame({}) == b"\x04\x00\x00\x00{}  "

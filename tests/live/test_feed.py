@@ -114,11 +114,14 @@ async def test_the_lag_of_bridges_is_seen(site: Site, feed: LiveFeed) -> None:
             await sink.write(message(f"text {number}"))
         await eventually(lambda: bool(feed.state.health.consumers), 60)
         found = feed.state.health.consumers
-        assert [(each.name, each.stream) for each in found] == [("slow", "ccpipe-fox%2Etest")]
+        assert [(each.name, each.stream_name) for each in found] == [("slow", "ccpipe-fox%2Etest")]
         await eventually(
-            lambda: sum(e.waiting + e.unacknowledged for e in feed.state.health.consumers) == 7, 60
+            lambda: (
+                sum(e.num_pending + e.num_ack_pending for e in feed.state.health.consumers) == 7
+            ),
+            60,
         )
-        assert feed.state.health.streams[0].messages == 7
+        assert feed.state.health.streams[0].state.messages == 7
 
 
 async def test_it_goes_on_when_the_broker_was_killed(live: Live, nats_server: NatsServer) -> None:

@@ -188,15 +188,28 @@ async def consumer_of(jetstream: JetStreamContext, stream: str, name: str) -> Co
     return await _info(jetstream, subject, Consumer, f"inspecting the consumer {name}")
 
 
+async def all_streams(jetstream: JetStreamContext) -> AsyncIterator[Stream]:
+    """Yield all streams."""
+    async for stream in _pages(jetstream, "STREAM.LIST", "streams", Stream, "listing streams"):
+        yield stream
+
+
 async def consumers_of(jetstream: JetStreamContext, stream: str) -> AsyncIterator[Consumer]:
     """Yield all consumers of a stream."""
-    doing = f"listing the consumers of {stream}"
+    subject, doing = f"CONSUMER.LIST.{stream}", f"listing the consumers of {stream}"
+    async for consumer in _pages(jetstream, subject, "consumers", Consumer, doing):
+        yield consumer
+
+
+async def _pages(
+    jetstream: JetStreamContext, subject: str, key: str, kind: type[T], doing: str
+) -> AsyncIterator[T]:
     offset, total = 0, 1
     while offset < total:
-        answer = await call(jetstream, f"CONSUMER.LIST.{stream}", {"offset": offset}, doing)
-        page = _read(answer.get("consumers") or [], list[Consumer], doing)
-        for consumer in page:
-            yield consumer
+        answer = await call(jetstream, subject, {"offset": offset}, doing)
+        page = _read(answer.get(key) or [], list[kind], doing)  # type: ignore[valid-type]
+        for each in page:
+            yield each
         total = answer.get("total", 0) if page else 0
         offset += len(page)
 

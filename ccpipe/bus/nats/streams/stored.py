@@ -12,7 +12,7 @@ from nats.js import JetStreamContext, api
 from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.explain import explain
-from ccpipe.bus.nats.streams.jetstream import stream_of
+from ccpipe.bus.nats.streams.jetstream import all_streams, stream_of
 from ccpipe.bus.nats.streams.partitions import published, stored
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import wait_for_event
@@ -83,16 +83,11 @@ async def stored_patterns(bus: Connection, patterns: Sequence[str]) -> set[str]:
 
 async def _streams_of(jetstream: JetStreamContext, patterns: Sequence[str]) -> dict[str, list[str]]:
     """Return the streams that store any of the patterns, and which of them each one stores."""
-    try:
-        found = await jetstream.streams_info()
-    except (nats.errors.Error, TimeoutError) as error:
-        raise explain(error, "listing streams") from None
     streams: dict[str, list[str]] = {}
-    for info in found:
-        subjects = info.config.subjects or []
-        wanted = [p for p in patterns if any(overlap(p, subject) for subject in subjects)]
-        if wanted and info.config.name:
-            streams[info.config.name] = wanted
+    async for stream in all_streams(jetstream):
+        wanted = [p for p in patterns if any(overlap(p, each) for each in stream.subjects)]
+        if wanted:
+            streams[stream.name] = wanted
     return streams
 
 

@@ -14,6 +14,7 @@ from ccpipe.bus.nats.streams.jetstream import (
     Stream,
     StreamState,
     _read,
+    all_streams,
     call,
     consumer_of,
     consumers_of,
@@ -34,6 +35,17 @@ def made(*, span: float = 100, messages: int = 10, size: int = 1000, **config: A
         first_ts=THEN, last_ts=THEN + timedelta(seconds=span),
     )  # fmt: skip
     return Stream(config={"name": "s", **config}, state=state, ts=THEN + timedelta(seconds=span))
+
+
+async def test_all_streams_are_listed(site: Site) -> None:
+    """Also where there are none."""
+    async with connected(site.bus) as bus:
+        jetstream = bus.jetstream()
+        assert [each async for each in all_streams(jetstream)] == []
+        for name in ("one", "two"):
+            await jetstream.add_stream(name=name, subjects=[name])
+        found = {each.name: each.subjects async for each in all_streams(jetstream)}
+    assert found == {"one": ["one"], "two": ["two"]}
 
 
 async def test_a_stream_and_its_consumers_are_read(site: Site) -> None:

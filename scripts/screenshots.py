@@ -17,7 +17,7 @@ from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import NatsServer, free_port
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
-from ccpipe.dashboard.lake import Lake
+from ccpipe.dashboard.history import ParquetHistory
 from ccpipe.dashboard.server import DashboardServer
 from ccpipe.live.feed import LiveFeed
 from ccpipe.pipeline import DeadLetter, run
@@ -50,11 +50,11 @@ async def main(folder: Path, seconds: float, images: Path) -> None:
             where="screenshots", path="sink", context={"site": site, "telemetry": telemetry},
         )  # fmt: skip
         bridge = asyncio.create_task(run(source, sink, stop=stop, telemetry=telemetry))
-        lake = Lake(folder / "lake")
+        parquet = ParquetHistory(folder / "lake")
         async with (
             Connection(site.bus, name="load", telemetry=telemetry) as bus,
             LiveFeed(site, telemetry, name="dashboard") as feed,
-            DashboardServer(feed, listen="127.0.0.1:0", lake=lake) as server,
+            DashboardServer(feed, listen="127.0.0.1:0", parquet=parquet) as server,
             chromium(Path(shutil.which("chromium") or "chromium")) as page,
         ):
             await asyncio.sleep(2)

@@ -49,7 +49,7 @@ async def dashboard(
     for_
         Exit after this time, such as 30s.
     """
-    from ccpipe.dashboard.lake import Lake
+    from ccpipe.dashboard.history import ParquetHistory
     from ccpipe.dashboard.server import DashboardServer, is_loopback
     from ccpipe.live.feed import LiveFeed
 
@@ -58,7 +58,7 @@ async def dashboard(
         log.warning(
             "no folder %s: longer history will be available once a bridge has written to it", lake
         )
-    history = Lake(lake) if lake is not None else None
+    parquet = ParquetHistory(lake) if lake is not None else None
     token = ""
     if token_file is not None:
         token = read_secret("--token-file", str(token_file))
@@ -70,7 +70,7 @@ async def dashboard(
         async with (
             stop_signals(seconds(for_, "--for")) as stop,
             LiveFeed(site, telemetry, name="dashboard") as feed,
-            DashboardServer(feed, listen=listen, token=token, lake=history) as server,
+            DashboardServer(feed, listen=listen, token=token, parquet=parquet) as server,
         ):
             # A journal must not keep the token; a terminal may show it.
             shown = f"#token={token}" if token and sys.stderr.isatty() else ""

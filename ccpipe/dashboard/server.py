@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ccpipe import __version__
-from ccpipe.dashboard.lake import HistoryQuery, Lake
+from ccpipe.dashboard.history import HistoryQuery, ParquetHistory
 from ccpipe.dashboard.views import view_of
 from ccpipe.errors import (
     ConfigError,
@@ -88,7 +88,7 @@ class DashboardServer:
     """Serves the page until it is left; an async context manager."""
 
     def __init__(
-        self, feed: LiveFeed, *, listen: str, token: str = "", lake: Lake | None = None
+        self, feed: LiveFeed, *, listen: str, token: str = "", parquet: ParquetHistory | None = None
     ) -> None:
         """Listen at `listen` (``host:port``); raises ConfigError if that is impossible.
 
@@ -98,7 +98,7 @@ class DashboardServer:
         if not token and not is_loopback(self.host):
             raise ConfigError(f"the dashboard needs a token to listen on {self.host}")
         self.feed = feed
-        self.lake = lake
+        self.parquet = parquet
         self.token = token
         self._session = hmac.digest(token.encode(), b"ccpipe dashboard session", "sha256").hex()
         self._files = page_files()
@@ -191,7 +191,7 @@ class DashboardServer:
         return web.json_response(
             {
                 "version": __version__,
-                "lake": self.lake is not None,
+                "lake": self.parquet is not None,
                 "cluster": self.feed.site.cluster,
             }
         )
@@ -208,14 +208,14 @@ class DashboardServer:
         )
 
     async def _history(self, request: web.Request) -> web.Response:
-        if self.lake is None:
+        if self.parquet is None:
             raise UsageError("no folder of Parquet files is configured: start with --lake")
         try:
             query = msgspec.json.decode(await request.read(), type=HistoryQuery)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise UsageError(f"not a query: {error}") from None
-        self.limits.keep(peer_of(request))  # the lake limits its time
-        answer = await self.lake.history(query)
+        self.limits.keep(peer_of(request))  # the query limits its time
+        answer = await self.parquet.read(query)
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
     async def _live(self, request: web.Request) -> web.StreamResponse:

@@ -119,22 +119,7 @@ class LiveNodes:
         forget_seconds: float = FORGET_SECONDS,
         keeps: Callable[[str, Mapping[str, str]], bool] | None = None,
     ) -> None:
-        """Start empty.
-
-        Parameters
-        ----------
-        known
-            The declared metrics, some of them averaged over parts.
-        max_series, max_rows
-            Bounds of the series and of their history.
-        silent_seconds
-            Time without metrics after which a node is silent.
-        forget_seconds
-            Time without values after which a series is forgotten.
-        keeps
-            Which series are kept, by name and tags; None for all.
-
-        """
+        """Start empty, with the declared metrics; `keeps` chooses series by name and tags."""
         self.known = known if known is not None else {}
         self.max_series = max_series
         self.silent_seconds = silent_seconds
@@ -303,26 +288,15 @@ class LiveNodes:
         """Return times and values of slots, row by row, of what came after a time."""
         times: list[float] = []
         numbers = array("f")
-        if not slots:
-            return times, numbers
-        top = max(slots)
-        for when, row in self.rows:
-            if when <= after:
-                continue
-            times.append(when)
-            if top < len(row):
-                numbers.extend([row[slot] for slot in slots])
-            else:
+        for when, row in self.rows if slots else ():
+            if when > after:
+                times.append(when)
                 numbers.extend([row[slot] if slot < len(row) else NAN for slot in slots])
         return times, numbers
 
     def metric_counts(self) -> dict[str, int]:
         """Return the number of nodes that have each metric."""
-        counts: dict[str, int] = {}
-        for node in self.nodes.values():
-            for metric in node.cells:
-                counts[metric] = counts.get(metric, 0) + 1
-        return counts
+        return dict(Counter(metric for node in self.nodes.values() for metric in node.cells))
 
     def _begin_table(self, table: SeriesTable) -> None:
         self._table = table
@@ -334,31 +308,23 @@ class LiveNodes:
     def _resolve(self, series: Series) -> int:
         """Return the slot of a series that is new in its table; 0 if it is not kept."""
         name, tags, key = series
-        host = tags.get("hostname")
-        if not host or (self._keeps is not None and not self._keeps(name, tags)):
+        if not tags.get("hostname") or (self._keeps is not None and not self._keeps(name, tags)):
             return 0
-        id_ = (tags.get("cluster", ""), host)
         part = part_of(tags)
-        slot = self._find(id_, name, part)
+        node = self._node_of_tags(tags)
+        slot = node.cells.get(name) if part is None else node.parts.get(name, {}).get(part)
         if slot is None:
-            too_many = id_ not in self.nodes and len(self.nodes) >= MAX_NODES
-            if len(key) > MAX_KEY or self.series + 2 > self.max_series or too_many:
+            if node is _NOBODY or len(key) > MAX_KEY or self.series + 2 > self.max_series:
                 self._refuse(key)
                 return 0
-            slot = self._add(self._node_of_tags(tags), name, part)
+            slot = self._add(node, name, part)
         if part is None:
-            self.nodes[id_].own.add(name)
+            node.own.add(name)
         if unit := tags.get("unit", ""):
-            for each in (slot, self.nodes[id_].cells[name]):
+            for each in (slot, node.cells[name]):
                 if (what := self._slots[each]) is not None:
                     what.unit = unit
         return slot
-
-    def _find(self, id_: NodeId, metric: str, part: str | None) -> int | None:
-        node = self.nodes.get(id_)
-        if node is None:
-            return None
-        return node.cells.get(metric) if part is None else node.parts.get(metric, {}).get(part)
 
     def _refuse(self, key: bytes) -> None:
         """Count a dropped series, once."""

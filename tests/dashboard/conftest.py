@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.config import Site
-from ccpipe.dashboard.lake import Lake
+from ccpipe.dashboard.history import ParquetHistory
 from ccpipe.dashboard.server import DashboardServer
 from ccpipe.live.feed import LiveFeed
 from ccpipe.telemetry import Telemetry
@@ -26,9 +26,10 @@ class Served(Live):
 @pytest.fixture
 async def live(site: Site, tmp_path: Path) -> AsyncIterator[Served]:
     """Start a dashboard that listens to the real broker."""
+    parquet = ParquetHistory(tmp_path / "lake")
     async with (
         fed(LiveFeed(site, Telemetry(), name="dashboard")) as live,
-        DashboardServer(live.feed, listen="127.0.0.1:0", lake=Lake(tmp_path / "lake")) as server,
+        DashboardServer(live.feed, listen="127.0.0.1:0", parquet=parquet) as server,
     ):
         yield Served(live.feed, live.bus, site, server)
 

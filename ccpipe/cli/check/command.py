@@ -77,10 +77,10 @@ async def freshness(
     limits = seconds(warning, "--warning") or 0.0, seconds(critical, "--critical") or 0.0
     check_thresholds(*limits)
     async with _reporting("freshness", report) as (bus, site, findings):
-        from ccpipe.bus.nats.streams.newest import newest
+        from ccpipe.bus.nats.streams.jetstream import age_of_newest
 
         for label, patterns in _patterns(site, node).items():
-            age = await newest(bus, patterns)
+            age = await age_of_newest(bus.jetstream(), patterns)
             findings.append(_aged(label, age, *limits))
 
 

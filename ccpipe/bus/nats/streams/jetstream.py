@@ -1,8 +1,8 @@
 """JetStream's descriptions of streams and consumers, unabridged: updates lose no field."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
-from datetime import datetime
+from collections.abc import AsyncIterator, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -171,7 +171,7 @@ async def stream_of(jetstream: JetStreamContext, name: str) -> Stream | None:
     return await _info(jetstream, f"STREAM.INFO.{name}", Stream, f"looking at the stream {name}")
 
 
-async def time_of_last(jetstream: JetStreamContext, stream: str, subject: str) -> datetime | None:
+async def _time_of_last(jetstream: JetStreamContext, stream: str, subject: str) -> datetime | None:
     """Return when a stream stored the last message on a subject pattern; None if there is none."""
     try:
         answer = await _call(jetstream, f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
@@ -180,6 +180,22 @@ async def time_of_last(jetstream: JetStreamContext, stream: str, subject: str) -
     except (nats.errors.Error, TimeoutError, OSError) as error:
         raise explain(error, f"looking at {subject}") from None
     return msgspec.convert(answer["message"]["time"], datetime)
+
+
+async def age_of_newest(jetstream: JetStreamContext, patterns: Iterable[str]) -> float | None:
+    """Return the age in seconds of the newest message that a stream stores on subject patterns.
+
+    None if there is no message. Both times are the broker's.
+    """
+    ages = []
+    for pattern in patterns:
+        for name in await names_of(jetstream, pattern):
+            stored = await _time_of_last(jetstream, name, pattern)
+            stream = await stream_of(jetstream, name)
+            if stored is not None and stream is not None:
+                now = stream.ts or datetime.now(UTC)
+                ages.append(max(0.0, (now - stored).total_seconds()))
+    return min(ages, default=None)
 
 
 async def consumer_of(jetstream: JetStreamContext, stream: str, name: str) -> Consumer | None:

@@ -14,6 +14,7 @@ from ccpipe.bus.nats.streams.jetstream import (
     Stream,
     StreamState,
     _read,
+    age_of_newest,
     all_streams,
     call,
     consumer_of,
@@ -21,6 +22,8 @@ from ccpipe.bus.nats.streams.jetstream import (
     names_of,
     stream_of,
 )
+from ccpipe.bus.nats.streams.stream import ensure_stream
+from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
 from tests.bus.nats.conftest import connected
@@ -35,6 +38,25 @@ def made(*, span: float = 100, messages: int = 10, size: int = 1000, **config: A
         first_ts=THEN, last_ts=THEN + timedelta(seconds=span),
     )  # fmt: skip
     return Stream(config={"name": "s", **config}, state=state, ts=THEN + timedelta(seconds=span))
+
+
+async def test_the_newest_of_all_patterns_counts(site: Site) -> None:
+    """Wildcards are understood; a subject without a message, or without a stream, has no age."""
+    subjects = Subjects.of(site)
+    patterns = subjects.patterns(["metrics"])
+    base = patterns[0]
+    async with connected(site.bus) as bus:
+        jetstream = bus.jetstream()
+        assert await age_of_newest(jetstream, patterns) is None
+        await ensure_stream(jetstream, site.bus, subjects, patterns)
+        assert await age_of_newest(jetstream, patterns) is None
+        await jetstream.publish(f"{base}.n1", b"x value=1")
+        age = await age_of_newest(jetstream, patterns)
+        assert age is not None
+        assert age >= 0
+        assert await age_of_newest(jetstream, [f"{base}.n1"]) is not None
+        assert await age_of_newest(jetstream, [f"{base}.n2"]) is None
+        assert await age_of_newest(jetstream, [base]) is None
 
 
 async def test_all_streams_are_listed(site: Site) -> None:

@@ -52,8 +52,8 @@ class SeriesHistory(msgspec.Struct):
     """Whether there were more than `MAX_ROWS`."""
 
 
-class Lake:
-    """Parquet files below a folder."""
+class ParquetHistory:
+    """Reads the Parquet files in a directory."""
 
     def __init__(self, folder: Path) -> None:
         """Use `folder`, which may be created later.
@@ -76,7 +76,7 @@ class Lake:
         self.folder = folder
         self._one_at_a_time = asyncio.Lock()
 
-    async def history(self, query: HistoryQuery) -> SeriesHistory:
+    async def read(self, query: HistoryQuery) -> SeriesHistory:
         """Return the mean of every interval of the series asked for.
 
         Raises
@@ -114,8 +114,8 @@ class Lake:
         files = list(self.files(query))
         if not files:
             return SeriesHistory(step, [])
-        kept = "AND name IN (SELECT unnest($metrics))" if query.metrics else ""
-        given: dict[str, Any] = {
+        chosen = "AND name IN (SELECT unnest($metrics))" if query.metrics else ""
+        parameters: dict[str, Any] = {
             "files": files,
             "nodes": query.nodes,
             "fine": list(FINE),
@@ -125,8 +125,8 @@ class Lake:
             "limit": MAX_ROWS + 1,
         }
         if query.metrics:
-            given["metrics"] = query.metrics
-        rows = connection.execute(QUERY.format(kept=kept), given).fetchall()
+            parameters["metrics"] = query.metrics
+        rows = connection.execute(QUERY.format(chosen=chosen), parameters).fetchall()
         return SeriesHistory(step, list(_series(rows[:MAX_ROWS])), cut=len(rows) > MAX_ROWS)
 
     def files(self, query: HistoryQuery) -> Iterator[str]:
@@ -134,12 +134,12 @@ class Lake:
         day = datetime.fromtimestamp(query.start, UTC).date()
         last = datetime.fromtimestamp(min(query.stop, time.time() + 86400), UTC).date()
         oldest = datetime.fromtimestamp(max(0.0, query.start - LATE_SECONDS), UTC)
-        stamp = oldest.strftime("%Y%m%dT%H%M%S")
+        earliest = oldest.strftime("%Y%m%dT%H%M%S")
         count = 0
         while day <= last:
             for path in sorted(self._of_day(query.cluster, day)):
                 written = re.match(r"[0-9]{8}T[0-9]{6}", path.name)
-                if written and written[0] < stamp:
+                if written and written[0] < earliest:
                     continue
                 count += 1
                 if count > MAX_FILES:
@@ -165,7 +165,7 @@ SELECT hostname, name, part, bucket, avg(value) FROM (
         (epoch_us(CAST(time AS TIMESTAMPTZ)) - $start) // $step AS bucket
     FROM read_parquet($files, union_by_name = true)
     WHERE field = 'value' AND hostname IN (SELECT unnest($nodes))
-        AND coalesce(type, 'node') NOT IN (SELECT unnest($fine)) {kept}
+        AND coalesce(type, 'node') NOT IN (SELECT unnest($fine)) {chosen}
         AND epoch_us(CAST(time AS TIMESTAMPTZ)) BETWEEN $start AND $stop
 )
 GROUP BY ALL ORDER BY hostname, name, part, bucket LIMIT $limit

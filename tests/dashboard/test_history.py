@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.dashboard.lake import MAX_POINTS, HistoryQuery, Lake
+from ccpipe.dashboard.history import MAX_POINTS, HistoryQuery, ParquetHistory
 from ccpipe.errors import UnavailableError, UsageError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.sinks.parquet import ParquetSink
@@ -20,7 +20,7 @@ async def written(folder: Path, text: str) -> None:
 
 
 @pytest.fixture
-async def lake(tmp_path: Path) -> Lake:
+async def parquet(tmp_path: Path) -> ParquetHistory:
     """Ten minutes of two nodes, sockets and threads, and a cluster with a dot."""
     lines = []
     for second in range(NOW - 600, NOW, 10):
@@ -33,12 +33,12 @@ async def lake(tmp_path: Path) -> Lake:
                 f'ccpipe,cluster=fox.test,hostname={node},loglevel=info,type=node log="x" {second}',
             ]
     await written(tmp_path / "lake", "\n".join(lines))
-    return Lake(tmp_path / "lake")
+    return ParquetHistory(tmp_path / "lake")
 
 
-async def test_series_come_with_their_parts(lake: Lake) -> None:
+async def test_series_come_with_their_parts(parquet: ParquetHistory) -> None:
     """By node, metric and part; threads are too many, and log messages are no metrics."""
-    answer = await lake.history(HistoryQuery("fox.test", ["n1"], NOW - 700, NOW))
+    answer = await parquet.read(HistoryQuery("fox.test", ["n1"], NOW - 700, NOW))
     assert [series[:3] for series in answer.series] == [
         ("n1", "load", ""),
         ("n1", "net", "network e0"),
@@ -47,9 +47,9 @@ async def test_series_come_with_their_parts(lake: Lake) -> None:
     assert not answer.cut
 
 
-async def test_values_are_means_of_intervals(lake: Lake) -> None:
+async def test_values_are_means_of_intervals(parquet: ParquetHistory) -> None:
     """Every interval has one point, at its number from the start."""
-    answer = await lake.history(HistoryQuery("fox.test", ["n2"], NOW - 600, NOW, ["load"]))
+    answer = await parquet.read(HistoryQuery("fox.test", ["n2"], NOW - 600, NOW, ["load"]))
     [(_, _, _, places, values)] = answer.series
     assert answer.step == round(600 / MAX_POINTS)
     assert len(places) == 60
@@ -57,7 +57,7 @@ async def test_values_are_means_of_intervals(lake: Lake) -> None:
         assert abs(place * answer.step - 600 - value) <= answer.step
 
 
-async def test_what_is_not_there_is_empty(lake: Lake, tmp_path: Path) -> None:
+async def test_what_is_not_there_is_empty(parquet: ParquetHistory, tmp_path: Path) -> None:
     """Another cluster, node, time or folder gives no series and no error."""
     for span in (
         HistoryQuery("fox", ["n1"], NOW - 700, NOW),
@@ -66,15 +66,17 @@ async def test_what_is_not_there_is_empty(lake: Lake, tmp_path: Path) -> None:
         HistoryQuery("../lake", ["n1"], NOW - 700, NOW),
         HistoryQuery("..", ["n1"], NOW - 700, NOW),
     ):
-        assert (await lake.history(span)).series == []
-    assert (await Lake(tmp_path / "none").history(HistoryQuery("c", ["n"], 1, 2))).series == []
+        assert (await parquet.read(span)).series == []
+    assert (
+        await ParquetHistory(tmp_path / "none").read(HistoryQuery("c", ["n"], 1, 2))
+    ).series == []
 
 
-async def test_a_name_is_never_sql(lake: Lake) -> None:
+async def test_a_name_is_never_sql(parquet: ParquetHistory) -> None:
     """Names are parameters of the query."""
     hostile = "n1') OR 1=1 --"
     span = HistoryQuery("fox.test", [hostile], NOW - 700, NOW, ["load' OR '1'='1"])
-    assert (await lake.history(span)).series == []
+    assert (await parquet.read(span)).series == []
 
 
 @pytest.mark.parametrize(
@@ -92,28 +94,28 @@ async def test_a_name_is_never_sql(lake: Lake) -> None:
 async def test_a_senseless_span_is_refused(tmp_path: Path, span: HistoryQuery) -> None:
     """The message says what is wrong with it."""
     with pytest.raises(UsageError):
-        await Lake(tmp_path).history(span)
+        await ParquetHistory(tmp_path).read(span)
 
 
-async def test_files_before_the_span_are_not_read(lake: Lake) -> None:
+async def test_files_before_the_span_are_not_read(parquet: ParquetHistory) -> None:
     """A file's name says when it was written, and it holds nothing newer."""
-    [file] = lake.folder.glob("*/*/*.parquet")
+    [file] = parquet.folder.glob("*/*/*.parquet")
     old = file.with_name("20200101T000000.000000-00000000.parquet")
     old.write_bytes(b"this would fail")
-    answer = await lake.history(HistoryQuery("fox.test", ["n1"], NOW - 700, NOW))
+    answer = await parquet.read(HistoryQuery("fox.test", ["n1"], NOW - 700, NOW))
     assert len(answer.series) == 3
 
 
-async def test_a_broken_file_is_an_error_that_names_it(lake: Lake) -> None:
+async def test_a_broken_file_is_an_error_that_names_it(parquet: ParquetHistory) -> None:
     """The folder and the file stand in the message."""
-    [file] = lake.folder.glob("*/*/*.parquet")
+    [file] = parquet.folder.glob("*/*/*.parquet")
     file.with_name(f"{file.stem}-broken.parquet").write_bytes(b"PAR1 is not all")
     with pytest.raises(UnavailableError, match=r"-broken\.parquet"):
-        await lake.history(HistoryQuery("fox.test", ["n1"], NOW - 700, NOW))
+        await parquet.read(HistoryQuery("fox.test", ["n1"], NOW - 700, NOW))
 
 
-def test_a_file_is_no_lake(tmp_path: Path) -> None:
+def test_a_file_is_no_directory_of_files(tmp_path: Path) -> None:
     """What is no folder is refused at the start."""
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="is no folder"):
-        Lake(tmp_path / "file")
+        ParquetHistory(tmp_path / "file")

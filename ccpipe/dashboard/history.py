@@ -5,6 +5,8 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -176,13 +178,6 @@ def _series(
     rows: Sequence[tuple[str, str, str, int, float]],
 ) -> Iterator[tuple[str, str, str, list[float], list[float]]]:
     """Yield the series of sorted rows; times are numbers of intervals."""
-    current: tuple[str, str, str, list[float], list[float]] | None = None
-    for hostname, name, part, bucket, value in rows:
-        if current is None or current[:3] != (hostname, name, part):
-            if current is not None:
-                yield current
-            current = (hostname, name, part, [], [])
-        current[3].append(bucket)
-        current[4].append(value)
-    if current is not None:
-        yield current
+    for (hostname, name, part), found in groupby(rows, itemgetter(0, 1, 2)):
+        points = list(found)
+        yield hostname, name, part, [each[3] for each in points], [each[4] for each in points]

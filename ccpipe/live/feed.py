@@ -72,17 +72,9 @@ class LiveFeed:
         watches_streams: bool = True,
         warn: Callable[[str], None] = log.warning,
     ) -> None:
-        """Prepare; nothing is connected yet.
+        """Prepare a connection of some name; nothing is connected yet.
 
-        Parameters
-        ----------
-        name
-            Of the connection.
-        watches_streams
-            Whether streams and consumers are queried, which needs permissions.
-        warn
-            Reports that stored messages cannot be read.
-
+        `warn` reports that stored messages cannot be read; watching streams needs permissions.
         """
         self.site = site
         self.state = LiveState() if state is None else state

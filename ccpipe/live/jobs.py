@@ -128,18 +128,10 @@ def _newest_first(job: Job) -> tuple[int, str, int]:
 
 def _shortened(job: Job) -> Job:
     """Return what is kept of a job: texts and lists of bounded length."""
-    return Job(
-        cluster=job.cluster[:MAX_TEXT],
-        id=job.id,
-        start=job.start,
-        end=0 if job.state == RUNNING else job.end,
-        state=job.state[:MAX_TEXT],
-        name=job.name[:MAX_TEXT],
-        user=job.user[:MAX_TEXT],
-        project=job.project[:MAX_TEXT],
-        partition=job.partition[:MAX_TEXT],
-        nodes=tuple(JobNode(node.hostname[:MAX_TEXT]) for node in job.nodes[:MAX_NODES]),
-        hwthreads=job.hwthreads,
-        accelerators=job.accelerators,
-        walltime=job.walltime,
-    )
+    texts = {name: getattr(job, name)[:MAX_TEXT] for name in _TEXTS}
+    nodes = tuple(JobNode(node.hostname[:MAX_TEXT]) for node in job.nodes[:MAX_NODES])
+    end = 0 if job.state == RUNNING else job.end
+    return msgspec.structs.replace(job, **texts, nodes=nodes, end=end, metadata={}, raw=None)
+
+
+_TEXTS = ("cluster", "state", "name", "user", "project", "partition", "sub_cluster", "shared")

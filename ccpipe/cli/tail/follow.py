@@ -14,12 +14,13 @@ from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.cli.console.arguments import seconds
 from ccpipe.cli.tail.idle_hint import IdleHint
 from ccpipe.cli.tail.options import Options
+from ccpipe.cli.tail.payloads import envelopes
 from ccpipe.cli.tail.selection import JobNodes, MessageFilter, patterns_of
 from ccpipe.cli.tail.stats import Stats
 from ccpipe.cli.tail.stdout import Stdout
 from ccpipe.cli.tail.view import RateLimiter, TailView
 from ccpipe.errors import CcpipeError, DeniedError, UnavailableError
-from ccpipe.formats.lineprotocol import RejectedLine, decode
+from ccpipe.formats.lineprotocol import decode
 from ccpipe.process.background import background
 from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
@@ -50,18 +51,9 @@ async def follow(options: Options) -> None:
 
     """
     options.check()
-    site = options.login.site()
     end_after = seconds(options.for_, "--for")
-    bus = Connection(site.bus, name="tail", telemetry=Telemetry())
-    limit = options.limit
-    if limit is None:
-        limit = TERMINAL_LIMIT if sys.stdout.isatty() else 0
     stdout = Stdout(sys.stdout.fileno())
-    view = TailView(stdout, options.output, limit=limit, count=options.count, strict=options.strict)
-    patterns, of_cluster = patterns_of(site, options)
-    tail = _Tail(
-        bus, patterns, view, MessageFilter(options, of_cluster), Subjects.of(site), options
-    )
+    tail = _Tail(options, stdout)
     async with stop_signals(end_after) as stop:
         await tail.run(stop)
         await stdout.drain(stop)
@@ -69,7 +61,7 @@ async def follow(options: Options) -> None:
     if stdout.dropped:
         note(f"{plural(stdout.dropped, 'line')} left out: the reader of the output was too slow")
     if end_after and not tail.idle_hint.was_connected:
-        raise UnavailableError(f"no NATS server answered at {bus.url}")
+        raise UnavailableError(f"no NATS server answered at {tail.bus.url}")
 
 
 async def find_starts(bus: Connection, patterns: Sequence[str], jobs: JobNodes) -> None:
@@ -95,30 +87,26 @@ async def find_starts(bus: Connection, patterns: Sequence[str], jobs: JobNodes) 
 class _Tail:
     """Shows messages."""
 
-    def __init__(
-        self,
-        bus: Connection,
-        patterns: Sequence[str],
-        view: TailView,
-        selection: MessageFilter,
-        subjects: Subjects,
-        options: Options,
-    ) -> None:
-        """Prepare to show what is published on some patterns."""
-        self.bus = bus
-        self.patterns = patterns
-        self.view = view
-        self.selection = selection
-        [self.dead] = subjects.patterns(["dead"], "*")
-        self.events = subjects.patterns(["events"], "*")
+    def __init__(self, options: Options, stdout: Stdout) -> None:
+        site, limit = options.login.site(), options.limit
+        if limit is None:
+            limit = TERMINAL_LIMIT if sys.stdout.isatty() else 0
         self.options = options
+        self.bus = Connection(site.bus, name="tail", telemetry=Telemetry())
+        self.view = TailView(
+            stdout, options.output, limit=limit, count=options.count, strict=options.strict
+        )
+        self.patterns, of_cluster = patterns_of(site, options)
+        self.selection = MessageFilter(options, of_cluster)
+        [self.dead] = Subjects.of(site).patterns(["dead"], "*")
+        self.events = Subjects.of(site).patterns(["events"], "*")
         self.mode: Mode = "lines"
         if options.stats:
             self.mode = "stats"
         elif options.raw:
-            self.mode = "raw" if selection.is_filtered else "raw undecoded"
+            self.mode = "raw" if self.selection.is_filtered else "raw undecoded"
         self.stats = Stats()
-        self.idle_hint = IdleHint(bus, patterns)
+        self.idle_hint = IdleHint(self.bus, self.patterns)
         self.bad = self.reported_left_out = 0
         self.bad_limiter = RateLimiter(BAD_LIMIT)
         self.redraws = self.mode == "stats" and sys.stdout.isatty()
@@ -203,7 +191,8 @@ class _Tail:
 
     def take_lines(self, delivery: Delivery) -> None:
         lines = decode(delivery.payload, lenient=self.options.lenient)
-        self.report_rejected(delivery.subject, lines.rejected)
+        for bad in lines.rejected:
+            self.report_bad(f"{delivery.subject}: {bad}")
         kept = self.selection.lines(delivery.subject, lines)
         self.idle_hint.record(lines, kept)
         self.stats.add(delivery.subject, kept)
@@ -215,10 +204,8 @@ class _Tail:
             self.view.shown += len(kept)
 
     def take_envelopes(self, delivery: Delivery) -> None:
-        from ccpipe.cli.tail import payloads
-
         try:
-            found = list(payloads.envelopes(delivery.payload))
+            found = list(envelopes(delivery.payload))
         except (ValueError, RecursionError) as error:
             self.report_bad(f"{delivery.subject}: not JSON: {printable(str(error))}")
             return
@@ -244,10 +231,6 @@ class _Tail:
             self.view.show_dead_letter(delivery)
         elif kept:
             self.view.shown += 1
-
-    def report_rejected(self, subject: str, rejected: Sequence[RejectedLine]) -> None:
-        for bad in rejected:
-            self.report_bad(f"{subject}: {bad}")
 
     def report_bad(self, text: str) -> None:
         self.bad += 1

@@ -1,7 +1,6 @@
 """Output of ``tail``: all lines to a pipe, a sample to a terminal."""
 
 import asyncio
-import functools
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,8 +9,9 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from ccpipe.bus.nats.connection import Delivery
-from ccpipe.cli.console.message_table import MessageTable
+from ccpipe.cli.console.message_table import MessageTable, TableRow
 from ccpipe.cli.console.output import Format, encoder
+from ccpipe.cli.tail.payloads import dead_json, dead_row, sonar_row
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message
@@ -109,31 +109,21 @@ class TailView:
 
     def show_envelope(self, envelope: Mapping[str, Any], arrival: int, *, whole: bool) -> None:
         """Show one of Sonar's envelopes; in the table `whole` or as a summary."""
-        from ccpipe.cli.tail.payloads import sonar_row
-
-        if self._table is None:
-            self._show_other(lambda: msgspec.json.encode(envelope) + b"\n")
-        else:
-            table = self._table
-            row = functools.partial(sonar_row, envelope, arrival, whole=whole)
-            self._show_other(lambda: table.render_rows([row()]).encode())
+        self._show_other(
+            lambda: msgspec.json.encode(envelope) + b"\n",
+            lambda: sonar_row(envelope, arrival, whole=whole),
+        )
 
     def show_dead_letter(self, delivery: Delivery) -> None:
         """Show a dead letter."""
-        from ccpipe.cli.tail.payloads import dead_json, dead_row
+        self._show_other(lambda: dead_json(delivery), lambda: dead_row(delivery))
 
-        if self._table is None:
-            self._show_other(lambda: dead_json(delivery))
-        else:
-            table = self._table
-            self._show_other(lambda: table.render_rows([dead_row(delivery)]).encode())
-
-    def _show_other(self, encode: Callable[[], bytes]) -> None:
+    def _show_other(self, encode: Callable[[], bytes], row: Callable[[], TableRow]) -> None:
         if not self._limiter.take(1):
             self.left_out += 1
             return
         self.shown += 1
-        self._write(encode())
+        self._write(encode() if self._table is None else self._table.render_rows([row()]).encode())
 
     def show_payload(self, payload: bytes) -> None:
         """Show a payload unchanged, except that a missing line end is added."""

@@ -102,8 +102,8 @@ class Slot:
     metric: str
     part: str | None
     """None for a cell."""
-    unit: str = ""
-    """As the sender named it in the tag ``unit``."""
+    base: tuple[float, float] = (1.0, 0.0)
+    """What values are multiplied by, and what is added to them, for the base unit."""
 
 
 class LiveNodes:
@@ -277,11 +277,9 @@ class LiveNodes:
         The unit is that of the tag ``unit``, else that of the metric's declaration.
         """
         number = node.cells.get(metric) if part is None else node.parts.get(metric, {}).get(part)
-        slot = self._slots[number or 0]
-        if number is None or slot is None:
+        if number is None or (slot := self._slots[number]) is None:
             return NAN
-        declared = self.known.get(metric)
-        scale, zero = _base(slot.unit) or _base(declared.unit if declared else "") or (1.0, 0.0)
+        scale, zero = slot.base
         return self.values[number] * scale + zero
 
     def history(self, slots: Sequence[int], after: float) -> tuple[list[float], "array[float]"]:
@@ -320,10 +318,11 @@ class LiveNodes:
             slot = self._add(node, name, part)
         if part is None:
             node.own.add(name)
-        if unit := tags.get("unit", ""):
-            for each in (slot, node.cells[name]):
-                if (what := self._slots[each]) is not None:
-                    what.unit = unit
+        declared = self.known.get(name)
+        base = _base(tags.get("unit", "")) or _base(declared.unit if declared else "")
+        for number in (slot, node.cells[name]):
+            if base and (what := self._slots[number]) is not None:
+                what.base = base
         return slot
 
     def _refuse(self, key: bytes) -> None:

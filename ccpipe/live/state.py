@@ -106,7 +106,7 @@ class Health:
     def __init__(self) -> None:
         """Start counting."""
         self.payloads = self.bytes = self.lines = self.rejected = self.dropped = 0
-        self.rates: deque[tuple[float, float, float, float]] = deque(maxlen=MAX_RATES)
+        self.rates: deque[tuple[float, ...]] = deque(maxlen=MAX_RATES)
         """Time; payloads, lines and bytes per second."""
         self.dead: deque[DeadLetterRow] = deque(maxlen=MAX_DEAD)
         self.dead_count = 0
@@ -116,25 +116,19 @@ class Health:
         """The durable ones: bridges."""
         self.problem = ""
         """Why streams and consumers are unknown."""
-        self._counts: deque[tuple[float, int, int, int]] = deque(maxlen=WINDOW + 1)
+        self._counts: deque[tuple[float, tuple[int, int, int]]] = deque(maxlen=WINDOW + 1)
         self._ids: deque[str] = deque(maxlen=MAX_DEAD)
 
     def tick(self, now: float) -> None:
         """Compute the mean rates over up to WINDOW calls."""
         if self._counts and now <= self._counts[-1][0]:
             return
-        self._counts.append((now, self.payloads, self.lines, self.bytes))
-        then, payloads, lines, size = self._counts[0]
+        counts = self.payloads, self.lines, self.bytes
+        self._counts.append((now, counts))
+        then, before = self._counts[0]
         if now > then:
-            seconds = now - then
-            self.rates.append(
-                (
-                    now,
-                    (self.payloads - payloads) / seconds,
-                    (self.lines - lines) / seconds,
-                    (self.bytes - size) / seconds,
-                )
-            )
+            rates = [(new - old) / (now - then) for new, old in zip(counts, before, strict=True)]
+            self.rates.append((now, *rates))
 
     @property
     def lines_per_second(self) -> float:

@@ -105,8 +105,11 @@ def _quantity(
     state: LiveState, node: LiveNode, names: Sequence[str], part: str | None = None
 ) -> float:
     """Return the value of the first of some metrics that a node, or its part, has."""
-    values = (state.nodes.quantity(node, name, part) for name in names)
-    return next((value for value in values if not math.isnan(value)), math.nan)
+    for name in names:
+        value = state.nodes.quantity(node, name, part)
+        if not math.isnan(value):
+            return value
+    return math.nan
 
 
 def _busy(state: LiveState, node: LiveNode) -> float:

@@ -12,6 +12,7 @@ from nats.js import JetStreamContext, api
 from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.explain import explain
+from ccpipe.bus.nats.protocol.frames import stored_as
 from ccpipe.bus.nats.streams.jetstream import all_streams, stream_of
 from ccpipe.bus.nats.streams.partitions import published, stored
 from ccpipe.errors import UnavailableError
@@ -187,18 +188,20 @@ class _StreamReader:
         if inbox != self._inbox or self._left == 0:
             return  # from an abandoned consumer, or too many
         self._active = time.monotonic()
-        if not delivery.reply.startswith("$JS.ACK."):  # a status message of the server
+        position = stored_as(delivery.reply)
+        if position is None:  # a status message of the server
             if delivery.reply.startswith("$JS.FC."):  # flow control: the server waits for the reply
                 background(self._answer(delivery.reply), "ccpipe-flow-control")
             return
-        sequence, pending = _position(delivery.reply)
-        self._last = sequence or self._last
+        self._last = position[0]
         if self._is_partitioned:
             delivery = delivery._replace(subject=published(delivery.subject))
         self.receive(delivery)
         if self._left is not None:
             self._left -= 1
-        if pending == 0 or self._left == 0:
+        tokens = delivery.reply.split(".")
+        pending = tokens[8] if len(tokens) == _OLD_FORM else tokens[10]
+        if pending == "0" or self._left == 0:
             self._has_ended.set()
 
     async def _answer(self, reply: str) -> None:
@@ -208,15 +211,5 @@ class _StreamReader:
             return  # after reconnecting, request the rest again
 
 
-def _position(reply: str) -> tuple[int, int]:
-    """Return a message's stream sequence, and how many are still to come.
-
-    Parsed from the reply subject, in its older form or the one with domain and account.
-    """
-    tokens = reply.split(".")
-    old_form = 9
-    numbers = tokens[5:9] if len(tokens) == old_form else tokens[7:11]
-    try:
-        return int(numbers[0]), int(numbers[3])
-    except (IndexError, ValueError):
-        return 0, -1
+_OLD_FORM = 9
+"""Number of tokens of a reply subject without domain and account."""

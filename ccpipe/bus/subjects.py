@@ -49,13 +49,14 @@ PLACEHOLDERS = ("cluster", "hostname", "name", "method")
 _EVENTS = "events."
 """Prefix of the template names for one event class."""
 
-_CATEGORY = {
+CATEGORIES = {
     Kind.METRIC: "metrics",
     Kind.OTHER: "metrics",
     Kind.EVENT: "events",
     Kind.LOG: "log",
     Kind.CONTROL: "control",
 }
+"""The template of each kind of message."""
 
 _UNSAFE = r"[\s\x00-\x20\x7f.*>%/\\\ud800-\udfff]"
 
@@ -158,7 +159,7 @@ class Subjects(msgspec.Struct, frozen=True):
 
         """
         kind, tags = message.kind, message.tags
-        template = self.templates[_CATEGORY[kind]]
+        template = self.templates[CATEGORIES[kind]]
         if kind is Kind.EVENT:
             template = self.templates.get(_EVENTS + message.name, template)
         named = [

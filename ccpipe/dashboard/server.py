@@ -237,7 +237,9 @@ class DashboardServer:
                 try:
                     view = view_of(self.feed, message.data)
                 except UsageError as error:
-                    await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=_brief(error))
+                    await socket.close(
+                        code=WSCloseCode.POLICY_VIOLATION, message=str(error).encode()[:120]
+                    )
                     break
                 sender = asyncio.create_task(self._send(socket, view.frame))
         finally:
@@ -270,10 +272,6 @@ async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
 
 def _refused(status: int, reason: str) -> web.Response:
     return web.Response(status=status, text=f"{reason}\n")
-
-
-def _brief(error: Exception) -> bytes:
-    return str(error).encode()[:120]
 
 
 def _is_same(given: str, wanted: str) -> bool:

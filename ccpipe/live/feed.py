@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from ccpipe.bus.codecs.line import LineCodec
+from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.streams.jetstream import all_streams, consumers_of
 from ccpipe.bus.nats.streams.stored import read_stored
@@ -104,10 +105,7 @@ class LiveFeed:
 
     async def __aexit__(self, *_: object) -> None:
         """Close the connection."""
-        while left := [task for task in self._tasks if not task.done()]:
-            for task in left:
-                task.cancel()
-            await asyncio.wait(left, timeout=1)  # the client may swallow a cancellation
+        await end_tasks(self._tasks)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Wait until `stop` is set; raises errors that end the feed, such as DeniedError."""

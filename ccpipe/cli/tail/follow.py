@@ -94,7 +94,7 @@ class _Tail:
         self.options = options
         self.bus = Connection(site.bus, name="tail", telemetry=Telemetry())
         self.view = TailView(
-            stdout, options.output, limit=limit, count=options.count, strict=options.strict
+            stdout.write, options.output, limit=limit, count=options.count, strict=options.strict
         )
         self.patterns, of_cluster = patterns_of(site, options)
         self.selection = MessageFilter(options, of_cluster)

@@ -73,22 +73,13 @@ class IdleHint:
         return "paused" if self.matched else "no matches"
 
     def _explanation(self, kind: str) -> str:
-        match kind:
-            case "unconnected":
-                return (
-                    f"not connected to {self.bus.url}, trying again: does a server run there?"
-                    " `ccpipe up` starts one; --server or `servers` in [bus] names another"
-                )
-            case "no messages":
-                return (
-                    f"connected to {self.bus.url}, but no messages have arrived on"
-                    f" {', '.join(self.patterns)}: does a publisher run (`ccpipe publish`, or"
-                    " `ccpipe up`)? By default it sends every 10 s"
-                )
-            case "no matches":
-                seen = "; ".join(
-                    f"{what}s {printable(listed(labels))}" for what, labels in self._seen.items()
-                )
-                return f"{plural(self.received, 'line')} received, none matches; seen: {seen}"
-            case _:
-                return f"no messages for {self.DELAY['paused']:.0f} s"
+        seen = "; ".join(f"{what}s {printable(listed(of))}" for what, of in self._seen.items())
+        return {
+            "unconnected": f"not connected to {self.bus.url}, trying again: does a server run"
+            " there? `ccpipe up` starts one; --server or `servers` in [bus] names another",
+            "no messages": f"connected to {self.bus.url}, but no messages have arrived on"
+            f" {', '.join(self.patterns)}: does a publisher run (`ccpipe publish`, or"
+            " `ccpipe up`)? By default it sends every 10 s",
+            "no matches": f"{plural(self.received, 'line')} received, none matches; seen: {seen}",
+            "paused": f"no messages for {self.DELAY['paused']:.0f} s",
+        }[kind]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ccpipe.bus.subjects import Subjects, matches
+from ccpipe.bus.subjects import CATEGORIES, Subjects, matches
 from ccpipe.cli.tail.options import Options
 from ccpipe.cli.tail.payloads import type_and_attributes
 from ccpipe.config import Site
@@ -16,17 +16,6 @@ from ccpipe.formats.nodelist import expand
 from ccpipe.jobs import read_event
 from ccpipe.message import Kind, Message
 from ccpipe.translate.rules.select import Select
-
-CATEGORIES = {
-    "metric": "metrics",
-    "other": "metrics",
-    "event": "events",
-    "log": "log",
-    "control": "control",
-    "sonar": "sonar",
-    "dead": "dead",
-}
-"""The subjects that carry each kind."""
 
 
 def patterns_of(site: Site, options: Options) -> tuple[list[str], list[str]]:
@@ -48,7 +37,8 @@ def patterns_of(site: Site, options: Options) -> tuple[list[str], list[str]]:
     if options.subjects:
         return list(dict.fromkeys(options.subjects)), []
     known = Subjects.of(site)
-    categories = list(dict.fromkeys(CATEGORIES[kind] for kind in options.kinds))
+    of_kind = {str(kind): name for kind, name in CATEGORIES.items()}
+    categories = list(dict.fromkeys(of_kind.get(kind, kind) for kind in options.kinds))
     everywhere = known.patterns(categories, "*")
     clusters = options.cluster
     if not clusters or any(re.search(r"[*?\[]", cluster) for cluster in clusters):

@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
@@ -50,32 +50,25 @@ def sample(lines: Lines, count: int) -> Lines:
     return lines.take(keep)
 
 
-class OutputStream(Protocol):
-    """Destination of the output."""
-
-    def write(self, data: bytes, /) -> object:
-        """Write or queue data."""
-
-
 class TailView:
     """Writes lines or payloads, and counts what was shown and left out."""
 
     def __init__(
         self,
-        stream: OutputStream,
+        write: Callable[[bytes], object],
         output: Literal["table"] | Format,
         *,
         limit: int = 0,
         count: int | None = None,
         strict: bool = False,
     ) -> None:
-        """Write to `stream`: `limit` lines per second (0: all), `count` in total (None: all).
+        """Write with `write`: `limit` lines per second (0: all), `count` in total (None: all).
 
         `strict` adds the violated rules to each message.
         """
         self.count = count
         self.shown = self.left_out = self.refused = self.problems = 0
-        self._stream = stream
+        self._output = write
         self._strict = strict
         self._limiter = RateLimiter(limit)
         self._table = MessageTable(sys.stdout) if output == "table" else None
@@ -132,11 +125,11 @@ class TailView:
             self.left_out += lines
             return
         self.shown += lines
-        self._stream.write(data_for_stdout(payload.removesuffix(b"\n") + b"\n"))
+        self._output(data_for_stdout(payload.removesuffix(b"\n") + b"\n"))
 
     def _write(self, data: bytes) -> None:
         # A table is escaped cell by cell, and has colours of its own.
-        self._stream.write(data if self._table is not None else data_for_stdout(data))
+        self._output(data if self._table is not None else data_for_stdout(data))
 
     def _encoded(self, lines: Lines) -> Iterator[bytes]:
         """Encode lines; one that the format cannot represent is skipped and reported."""

@@ -46,7 +46,7 @@ def test_a_rate_limit_is_so_much_a_second(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_the_limit_leaves_out_is_counted() -> None:
     """Nobody takes a sample for the whole."""
     stream = io.BytesIO()
-    shown = TailView(stream, "line", limit=4)
+    shown = TailView(stream.write, "line", limit=4)
     shown.show(LINES)
     assert (shown.shown, shown.left_out) == (4, 5)
     assert len(decode(stream.getvalue())) == 4
@@ -55,7 +55,7 @@ def test_what_the_limit_leaves_out_is_counted() -> None:
 def test_it_is_full_after_so_many_lines_and_writes_no_more() -> None:
     """--count is exact, whatever the size of payloads."""
     stream = io.BytesIO()
-    shown = TailView(stream, "csv", count=12)
+    shown = TailView(stream.write, "csv", count=12)
     fullness = []
     for _ in range(2):
         shown.show(LINES)
@@ -69,7 +69,7 @@ def test_a_message_that_the_format_cannot_carry_costs_that_one(
 ) -> None:
     """It is told and counted; the others are shown."""
     stream = io.BytesIO()
-    shown = TailView(stream, "json")
+    shown = TailView(stream.write, "json")
     good = Message("m", {}, 1.0, 10**18)
     far = Message("m", {}, 1.0, 5)
     lines = to_lines([good, far, good])

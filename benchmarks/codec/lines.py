@@ -14,7 +14,6 @@ from pyarrow import csv
 from benchmarks.payloads import first_bytes, payload, realistic
 from benchmarks.timing import Result, rate, rates
 from ccpipe.formats.lineprotocol import SeriesTable, decode, encode, to_lines
-from ccpipe.formats.lineprotocol.arrow import to_arrow
 from ccpipe.formats.lineprotocol.decoder import decode_compiled, decode_in_python
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.message import Message
@@ -114,7 +113,7 @@ def encoding() -> list[Result]:
         "ccpipe, from columns": lambda: encode(columns),
         "columns → messages": lambda: list(columns),
         "messages → columns": lambda: to_lines(messages),
-        "columns → Arrow table": lambda: to_arrow(columns),
+        "columns → Arrow table": columns.to_arrow,
     }
     try:
         from ccpipe.formats.prometheus import RemoteWrite

@@ -1,8 +1,12 @@
 """``Lines`` as an Arrow table."""
 
+from array import array
+from typing import Any, Protocol
+
 from ccpipe.errors import MissingExtra
-from ccpipe.formats.lineprotocol.lines import Column, Lines
 from ccpipe.formats.lineprotocol.precision import NO_TIME
+from ccpipe.formats.lineprotocol.series import SeriesTable
+from ccpipe.formats.lineprotocol.texts import Texts
 from ccpipe.formats.lineprotocol.values import ValueType
 
 try:
@@ -35,9 +39,22 @@ SCHEMA = pa.schema(
 """
 
 
-def to_arrow(lines: Lines) -> pa.Table:
+class _Columns(Protocol):
+    """The columns of ``Lines``, which has ``to_arrow`` and thus cannot be imported here."""
+
+    series: "array[int]"
+    fields: "array[int]"
+    types: "array[int]"
+    numbers: "array[float]"
+    exact: "array[int]"
+    times: "array[int]"
+    table: SeriesTable
+    texts: Texts
+
+
+def to_arrow(lines: _Columns) -> pa.Table:
     """Build a table of ``SCHEMA``; numeric columns share memory with `lines`."""
-    size = len(lines)
+    size = len(lines.series)
     types = _column(lines.types, pa.uint8(), size)
     exact = _column(lines.exact, pa.int64(), size)
     times = _column(lines.times, pa.int64(), size)
@@ -58,15 +75,15 @@ def to_arrow(lines: Lines) -> pa.Table:
     return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-def _fields(lines: Lines) -> pa.Array:
-    codes = _column(lines.fields, pa.int32(), len(lines)).dictionary_encode()
+def _fields(lines: _Columns) -> pa.Array:
+    codes = _column(lines.fields, pa.int32(), len(lines.fields)).dictionary_encode()
     used = [lines.table.fields[code] for code in codes.dictionary.to_pylist()]
     return _take(used, codes.indices)
 
 
-def _series_columns(lines: Lines) -> "dict[str, pa.Array]":
+def _series_columns(lines: _Columns) -> "dict[str, pa.Array]":
     """Return name and tags of the rows; each series is looked up once."""
-    codes = _column(lines.series, pa.int32(), len(lines)).dictionary_encode()
+    codes = _column(lines.series, pa.int32(), len(lines.series)).dictionary_encode()
     used = [lines.table.series[code] for code in codes.dictionary.to_pylist()]
     tags = [series.tags for series in used]
     rest = [[(k, v) for k, v in each.items() if k not in _OWN] for each in tags]
@@ -87,7 +104,7 @@ def _take(values: "list[str] | list[str | None]", indices: pa.Array) -> pa.Array
     return pa.array(values, pa.string()).dictionary_encode().take(indices)
 
 
-def _column(values: Column, kind: pa.DataType, size: int) -> pa.Array:
+def _column(values: "array[Any]", kind: pa.DataType, size: int) -> pa.Array:
     return pa.Array.from_buffers(kind, size, [None, pa.py_buffer(values)])
 
 

@@ -16,6 +16,9 @@ from ccpipe.formats.lineprotocol.values import ValueType, cells
 from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.message import Message, Uint, Value
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 Column: TypeAlias = "array[Any]"
 """Numbers of one type, one per row."""
 
@@ -221,6 +224,23 @@ class Lines(Sequence[Message]):
                 return bool(self.exact[index])
             case _:
                 return self.texts[self.exact[index]]
+
+    def to_arrow(self) -> "pa.Table":
+        """Return the rows as an Arrow table, with columns for name, field, time, value and tags.
+
+        The column ``value`` holds each number and is null for texts, which are in ``text``;
+        ``int``, ``uint`` and ``bool`` hold the exact value of an integer or boolean. Tags without
+        a column of their own share the column ``tags``.
+
+        Raises
+        ------
+        MissingExtra
+            if pyarrow is not installed.
+
+        """
+        from ccpipe.formats.lineprotocol.arrow import to_arrow
+
+        return to_arrow(self)
 
     def original(self, index: int) -> bytes:
         """Return one row as a line without its end; the ``repr()`` of its message if it cannot be.

@@ -1,4 +1,4 @@
-"""``to_arrow``: the columns hold exactly what the messages hold."""
+"""``Lines.to_arrow``: the columns hold exactly what the messages hold."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.formats.lineprotocol import decode, to_lines
-from ccpipe.formats.lineprotocol.arrow import SCHEMA, TAG_COLUMNS, to_arrow
+from ccpipe.formats.lineprotocol.arrow import SCHEMA, TAG_COLUMNS
 from ccpipe.message import Message, Uint
 
 messages = st.lists(st.from_type(Message), max_size=8)
@@ -42,7 +42,7 @@ def test_the_table_says_what_the_messages_say(
     records = [
         Message(m.name, dict(sorted(m.tags.items())), m.value, m.time, m.field) for m in records
     ]
-    table = to_arrow(to_lines(records)[rows])
+    table = to_lines(records)[rows].to_arrow()
     assert table.schema == SCHEMA
     times = table["time"].cast(pa.int64()).to_pylist()
     table = table.set_column(0, "time", pa.array(times, pa.int64()))
@@ -59,4 +59,4 @@ def test_numbers_share_memory_with_the_lines() -> None:
 
 def test_nothing_is_a_table_too() -> None:
     """No rows, all columns."""
-    assert to_arrow(decode(b"")).schema == SCHEMA
+    assert decode(b"").to_arrow().schema == SCHEMA

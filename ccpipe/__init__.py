@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ccpipe.client import BusClient, connect
     from ccpipe.errors import (
         CcpipeError,
         ConfigError,
@@ -27,44 +28,54 @@ if TYPE_CHECKING:
         UnavailableError,
         UsageError,
     )
+    from ccpipe.formats import sonar
     from ccpipe.formats.lineprotocol import Lines, decode, encode
     from ccpipe.formats.lineprotocol.messages import Messages
     from ccpipe.message import Message
+    from ccpipe.node.sampling.metrics import Metric
     from ccpipe.pipeline import Batch, Sink, Source, Translator, run
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Batch",
-    "CcpipeError",
-    "ConfigError",
-    "CreateError",
-    "DataError",
-    "DeniedError",
-    "EncodeError",
+# In the order of docs/guide/python.md, errors last.
+__all__ = [  # noqa: RUF022
+    "decode",
+    "encode",
     "Lines",
     "Message",
     "Messages",
-    "MissingExtra",
-    "MissingInputError",
-    "OutputError",
-    "RejectedError",
-    "Sink",
-    "Source",
-    "TimedOutError",
-    "Translator",
-    "UnavailableError",
-    "UsageError",
-    "decode",
-    "encode",
+    "connect",
+    "BusClient",
+    "sonar",
     "run",
+    "Metric",
+    "Source",
+    "Batch",
+    "Translator",
+    "Sink",
+    "CcpipeError",
+    "UsageError",
+    "ConfigError",
+    "MissingInputError",
+    "CreateError",
+    "OutputError",
+    "MissingExtra",
+    "DataError",
+    "EncodeError",
+    "RejectedError",
+    "UnavailableError",
+    "TimedOutError",
+    "DeniedError",
 ]
 
-_HOMES = {
-    **dict.fromkeys(("Batch", "Sink", "Source", "Translator", "run"), "ccpipe.pipeline"),
-    **dict.fromkeys(("Lines", "decode", "encode"), "ccpipe.formats.lineprotocol"),
+_MODULES = {
+    **dict.fromkeys(("decode", "encode", "Lines"), "ccpipe.formats.lineprotocol"),
     "Message": "ccpipe.message",
     "Messages": "ccpipe.formats.lineprotocol.messages",
+    **dict.fromkeys(("connect", "BusClient"), "ccpipe.client"),
+    "sonar": "ccpipe.formats.sonar",
+    **dict.fromkeys(("run", "Source", "Batch", "Translator", "Sink"), "ccpipe.pipeline"),
+    "Metric": "ccpipe.node.sampling.metrics",
 }
 """The module that each name is imported from; ``ccpipe.errors`` for all others."""
 
@@ -72,7 +83,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'ccpipe' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES.get(name, "ccpipe.errors")), name)
+    module = importlib.import_module(_MODULES.get(name, "ccpipe.errors"))
+    value = module if module.__name__.endswith(f".{name}") else getattr(module, name)
     globals()[name] = value
     return value
 

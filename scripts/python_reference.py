@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType, ModuleType
 
 import ccpipe
 
@@ -30,16 +31,35 @@ _UNDERLINED = re.compile(r"^(Parameters|Returns|Yields|Raises)\n-+\n", re.MULTIL
 
 def page(generated: str) -> str:
     """Return the page's text."""
-    groups: dict[str, list[str]] = {"Data": [], "Pipes": [], "Errors": []}
+    groups: dict[str, list[str]] = {"Data": [], "Bus": [], "Pipes": [], "Errors": []}
     for name in ccpipe.__all__:
         value = getattr(ccpipe, name)
-        node = _definition(value.__module__, value.__name__)
-        is_error = inspect.isclass(value) and issubclass(value, Exception)
-        is_pipe = value.__module__.startswith("ccpipe.pipeline")
-        group = "Errors" if is_error else "Pipes" if is_pipe else "Data"
-        groups[group].append("".join(_entry(node, name)))
+        if inspect.ismodule(value):
+            groups["Data"].append("".join(_module_entry(value, name)))
+        else:
+            entry = "".join(_entry(_definition(value.__module__, value.__name__), name))
+            groups[_group(value)].append(entry)
     text = PAGE.format(generated=generated)
     return text + "".join(f"\n## {group}\n{''.join(entries)}" for group, entries in groups.items())
+
+
+def _group(value: type | FunctionType) -> str:
+    if inspect.isclass(value) and issubclass(value, Exception):
+        return "Errors"
+    rooms = {"ccpipe.client": "Bus", "ccpipe.pipeline": "Pipes", "ccpipe.node": "Pipes"}
+    found = (
+        group for room, group in rooms.items() if f"{value.__module__}.".startswith(f"{room}.")
+    )
+    return next(found, "Data")
+
+
+def _module_entry(module: ModuleType, name: str) -> Iterator[str]:
+    """Yield a module, and its ``decode`` and ``encode``."""
+    yield f"\n### {name}\n\n{_paragraphs(inspect.getdoc(module) or '')}\n"
+    for each in (module.decode, module.encode):
+        node = _definition(each.__module__, each.__name__)
+        yield f"\n#### {name}.{node.name}\n\n"
+        yield f"```python\n{_signature(node)}\n```\n\n{_prose(node)}\n"
 
 
 @functools.cache

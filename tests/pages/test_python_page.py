@@ -1,26 +1,31 @@
-"""``docs/guide/python.md``: every block runs, those about the broker against a real nats-server."""
+"""``docs/guide/python.md``: each program runs as it stands, those of the bus with ``ccpipe up``."""
 
+import ast
 import asyncio
+import contextlib
 import json
 import os
 import re
+import subprocess
 import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import nats
 import pytest
 from nats.aio.client import Client
+from nats.aio.subscription import Subscription
 
 import ccpipe
-from ccpipe.bus.nats.server import NatsServer
 from ccpipe.process.die_with_parent import die_with_parent
-from tests.cli.command import environment
+from tests.cli.command import command, environment
+from tests.conftest import eventually, free_port
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs/guide/python.md").read_text(encoding="utf-8")
-DEFAULT_URL = "nats://127.0.0.1:4222"
-LINE = b"water_temp,cluster=fritz,hostname=cooling1,type=node value=21.5 1740027951\n"
 
 
 class Block(NamedTuple):
@@ -50,96 +55,157 @@ def block(heading: str, number: int = 0, language: str = "python") -> str:
     return found[number]
 
 
-async def start(
-    code: str, folder: Path, url: str = "", **environ: str
-) -> asyncio.subprocess.Process:
-    """Run a block as a script, with the broker's address in place of the usual one."""
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Run ``ccpipe up``; give the environment in which programs of its user run."""
+    folder = tmp_path_factory.mktemp("up")
+    environ = environment(XDG_STATE_HOME=str(folder), PYTHONUNBUFFERED="1")
+    log = folder / "log"
+    options = ["--no-dashboard", "--port", str(free_port()), "--interval", "2s"]
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            command("up", *options), env=environ, stdout=output, stderr=output
+        ) as process,
+    ):
+        try:
+            while "ccpipe is up" not in log.read_text():
+                assert process.poll() is None, log.read_text()
+                time.sleep(0.05)
+            yield environ
+        finally:
+            process.terminate()
+
+
+async def start(code: str, folder: Path, environ: dict[str, str]) -> asyncio.subprocess.Process:
+    """Run a program."""
     script = folder / "script.py"
-    script.write_text(code.replace(DEFAULT_URL, url))
+    script.write_text(code)
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "error", str(script), cwd=folder, env=environment(**environ),
+        sys.executable, "-W", "error", str(script), cwd=folder, env=environ,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
     )  # fmt: skip
 
 
 async def ended(process: asyncio.subprocess.Process) -> str:
-    """Wait for the end; return what was printed."""
+    """Wait for the end of a program; return what it printed."""
     out, err = await asyncio.wait_for(process.communicate(), 60)
     assert (process.returncode, err) == (0, b"")
     return out.decode()
 
 
+@contextlib.asynccontextmanager
+async def connected(environ: dict[str, str]) -> AsyncIterator[Client]:
+    """Connect nats-py to ``ccpipe up``."""
+    announced = Path(environ["XDG_STATE_HOME"], "ccpipe", "up.json")
+    client = await nats.connect(json.loads(announced.read_text())["url"])
+    yield client
+    await client.close()
+
+
+@contextlib.asynccontextmanager
+async def received(environ: dict[str, str], subject: str) -> AsyncIterator[Subscription]:
+    """Subscribe to what programs publish."""
+    async with connected(environ) as client:
+        subscription = await client.subscribe(subject)
+        await client.flush()
+        yield subscription
+
+
+async def until_acknowledged(environ: dict[str, str], durable: str) -> None:
+    """Wait until all that a consumer was given is acknowledged."""
+    async with connected(environ) as client, asyncio.timeout(60):
+        jetstream = client.jetstream()
+        while (await jetstream.consumer_info("ccpipe-local", durable)).num_ack_pending:
+            await asyncio.sleep(0.02)
+
+
 def test_all_blocks_are_covered() -> None:
     """One that is added needs a test here."""
-    count = {b.heading: 0 for b in blocks()}
-    for each in blocks():
-        count[each.heading] += 1
-    assert count == {"Decode and encode": 2, "Publish": 1, "Subscribe": 2, "Plug-ins": 7}
+    count = Counter(each.heading for each in blocks())
+    assert count == {"Decode and encode": 4, "Publish": 2, "Subscribe": 2, "Plug-ins": 7}
 
 
-def test_the_table_lists_the_public_interface() -> None:
-    """All names, and no other."""
+def test_the_table_lists_the_public_interface_in_its_order() -> None:
+    """All names, and no other; the page and ``__all__`` have one order."""
     rows = re.findall(r"^\| (`.+?)\n", PAGE, re.MULTILINE)
-    assert set(re.findall(r"`(\w+)`", "".join(rows))) == set(ccpipe.__all__)
+    names = re.findall(r"`(\w+)`", "".join(rows))
+    assert list(dict.fromkeys(names)) == ccpipe.__all__
 
 
-async def test_decode_and_encode(tmp_path: Path) -> None:
+def test_what_the_page_imports_is_public() -> None:
+    """A program of the page uses nothing of ccpipe that ``__all__`` does not list."""
+    imports, used = set[str](), set[str]()
+    for each in blocks():
+        for node in ast.walk(ast.parse(each.text if each.language == "python" else "")):
+            if isinstance(node, ast.Import):
+                imports |= {name.name for name in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imports.add(node.module or "")
+                used |= {name.name for name in node.names if node.module == "ccpipe"}
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "ccpipe":
+                used.add(node.attr)
+    assert "ccpipe" in imports
+    assert not [name for name in imports if name.startswith("ccpipe.")]
+    assert used <= set(ccpipe.__all__)
+    assert {"connect", "decode", "Sink"} <= used
+
+
+@pytest.mark.parametrize("number", [0, 1])
+async def test_decode_and_encode(number: int, tmp_path: Path) -> None:
     """It prints what the page says."""
-    process = await start(block("Decode and encode"), tmp_path)
-    assert await ended(process) == block("Decode and encode", language="text")
+    process = await start(block("Decode and encode", number), tmp_path, environment())
+    assert await ended(process) == block("Decode and encode", number, "text")
 
 
-async def test_publish(nats_server: NatsServer, tmp_path: Path) -> None:
-    """The message is stored in the cluster's stream."""
-    client = await nats.connect(nats_server.url)
-    subscription = await client.subscribe("fritz.metrics")
-    await client.flush()
-    await ended(await start(block("Publish"), tmp_path, nats_server.url))
-    payload = (await subscription.next_msg(60)).data
-    stored = (await client.jetstream().stream_info("ccpipe-fritz")).state.messages
-    await client.close()
-    assert payload.startswith(b"water_temp,cluster=fritz,hostname=cooling1,type=node value=21.5 ")
-    assert stored == 1
+async def test_publish_a_metric(up: dict[str, str], tmp_path: Path) -> None:
+    """It is stored with the cluster of ``ccpipe up``, whose password the program needs not know."""
+    async with received(up, "local.metrics") as subscription:
+        await ended(await start(block("Publish", 0), tmp_path, up))
+        payload = b""
+        while not payload.startswith(b"water_temp,"):
+            payload = (await subscription.next_msg(60)).data
+    assert payload.startswith(b"water_temp,cluster=local,hostname=cooling1,type=node value=21.5 ")
 
 
-async def test_subscribe(nats_server: NatsServer, tmp_path: Path) -> None:
-    """What is published while it listens is printed."""
-    process = await start(block("Subscribe", 0), tmp_path, nats_server.url)
-    client = await nats.connect(nats_server.url)
-    while process.returncode is None:
-        await client.publish("fritz.metrics", LINE)
-        await asyncio.sleep(0.1)
-    await client.close()
-    assert await ended(process) == "fritz.metrics water_temp 21.5\n"
+async def test_publish_an_event_a_log_line_and_records(up: dict[str, str], tmp_path: Path) -> None:
+    """Each is published on the subject of its kind."""
+    wanted = {
+        "local.events.maintenance": b"maintenance,cluster=local,function=drain,hostname=cooling1,",
+        "local.log.backup": b"backup,cluster=local,hostname=",
+        "local.metrics": b"water_temp,hostname=c2,type=node value=22.5",
+    }
+    async with received(up, "local.>") as subscription:
+        await ended(await start(block("Publish", 1), tmp_path, up))
+        while wanted:
+            message = await subscription.next_msg(60)
+            if message.data.startswith(wanted.get(message.subject, b"none")):
+                del wanted[message.subject]
 
 
-async def test_subscribe_durably(nats_server: NatsServer, tmp_path: Path) -> None:
-    """What is published while it does not run is printed by the next run, once."""
-    client = await nats.connect(nats_server.url)
-    for value in (b"1", b"2"):
-        process = await start(block("Subscribe", 1), tmp_path, nats_server.url)
-        assert process.stdout is not None
-        if value == b"1":
-            for _ in range(1200):
-                try:
-                    await client.jetstream().publish("fritz.metrics", LINE.replace(b"21.5", value))
-                    break
-                except nats.js.errors.NoStreamResponseError:
-                    await asyncio.sleep(0.05)
-        printed = await asyncio.wait_for(process.stdout.readline(), 60)
-        assert printed == b"water_temp %b.0\n" % value
-        await acknowledged(client, "ccpipe-fritz", "print")
+async def test_subscribe(up: dict[str, str], tmp_path: Path) -> None:
+    """What the publisher of ``ccpipe up`` sends is printed."""
+    process = await start(block("Subscribe", 0), tmp_path, up)
+    assert process.stdout is not None
+    printed = await asyncio.wait_for(process.stdout.readline(), 60)
+    process.terminate()
+    _, err = await process.communicate()
+    assert re.fullmatch(rb"\S+ \w+ [-+.e0-9]+\n", printed), err
+    assert err == b""
+
+
+async def test_subscribe_durably(up: dict[str, str], tmp_path: Path) -> None:
+    """What is published while the program does not run is written by its next run."""
+    archive = tmp_path / "archive.lp"
+    for wanted in (b"cpu_load,", b"water_temp,"):
+        process = await start(block("Subscribe", 1), tmp_path, up)
+        await eventually(lambda: archive.exists() and wanted in archive.read_bytes())  # noqa: B023
+        await until_acknowledged(up, "archive")  # the rest would be delivered after 20 s
         process.terminate()
-        await process.wait()
-        await client.jetstream().publish("fritz.metrics", LINE.replace(b"21.5", b"2"))
-    await client.close()
-
-
-async def acknowledged(client: Client, stream: str, durable: str) -> None:
-    """Wait until all that a stream gave a consumer is acknowledged."""
-    async with asyncio.timeout(60):
-        while (await client.jetstream().consumer_info(stream, durable)).num_ack_pending:
-            await asyncio.sleep(0.02)
+        _, err = await process.communicate()
+        assert err == b""
+        archive.unlink()
+        await ended(await start(block("Publish", 0), tmp_path, up))
 
 
 @pytest.fixture
@@ -156,7 +222,7 @@ def package(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def command(folder: Path, *arguments: str) -> str:
+async def with_package(folder: Path, *arguments: str) -> str:
     """Run ccpipe with the page's package installed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", *arguments, cwd=folder,
@@ -170,20 +236,20 @@ async def command(folder: Path, *arguments: str) -> str:
 
 async def test_a_collector_of_a_package(package: Path) -> None:
     """It is published with the tags of the node, and its unit is known."""
-    shown = await command(package, "publish", "--once", "--dry-run", "-o", "json")
+    shown = await with_package(package, "publish", "--once", "--dry-run", "-o", "json")
     messages = [json.loads(line) for line in shown.splitlines()]
     (uptime,) = [message for message in messages if message["name"] == "uptime"]
     assert uptime["value"] > 0
     assert {"cluster", "hostname", "type"} <= set(uptime["tags"])
-    configured = await command(package, "config", "clustercockpit", "uptime")
+    configured = await with_package(package, "config", "clustercockpit", "uptime")
     assert json.loads(configured)["metrics"]["uptime"]["frequency"] == 10
 
 
 async def test_source_translator_and_sink_of_a_package(package: Path) -> None:
     """The page's recipe runs to its end, and each option has its effect."""
     (package / "recipe.toml").write_text(block("Plug-ins", 1, "toml"))
-    listed = await command(package, "plugins")
-    await command(package, "bridge", "recipe.toml")
+    listed = await with_package(package, "plugins")
+    await with_package(package, "bridge", "recipe.toml")
     rows = [json.loads(line) for line in (package / "pips.jsonl").read_text().splitlines()]
     assert listed.count("ccpipe-example 1.0") == 5
     assert 0 < len(rows) < 20

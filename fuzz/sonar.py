@@ -11,7 +11,7 @@ import atheris
 
 with atheris.instrument_imports(include=["ccpipe.formats.sonar", "ccpipe.translate.sonar"]):
     from ccpipe.errors import EncodeError
-    from ccpipe.formats.sonar import Decoded, Decoder, Envelope, decode, encode
+    from ccpipe.formats.sonar import Decoder, Envelope, Envelopes, decode, encode
     from ccpipe.formats.sonar.profiles import STYLES
     from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
     from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
@@ -22,20 +22,18 @@ def check(payload: bytes) -> None:
     options, payload = payload[:1] or b"\0", payload[1:]
     strict, size = bool(options[0] & 1), 1 + options[0] // 2
     whole = decode(payload, strict=strict)
-    assert in_blocks(Decoder(strict=strict), payload, size) == whole
-    for envelope in whole.envelopes:
+    pieces = in_blocks(Decoder(strict=strict), payload, size)
+    assert (pieces, pieces.rejected) == (whole, whole.rejected)
+    for envelope in whole:
         encode_in_every_profile(envelope)
         translate(envelope)
 
 
-def in_blocks(decoder: Decoder, payload: bytes, size: int) -> Decoded:
+def in_blocks(decoder: Decoder, payload: bytes, size: int) -> Envelopes:
     """Decode a payload block by block."""
     parts = [decoder.feed(payload[i : i + size]) for i in range(0, len(payload), size)]
     parts.append(decoder.finish())
-    return Decoded(
-        [envelope for part in parts for envelope in part.envelopes],
-        [bad for part in parts for bad in part.rejected],
-    )
+    return Envelopes.concat(parts)
 
 
 def encode_in_every_profile(envelope: Envelope) -> None:
@@ -45,7 +43,7 @@ def encode_in_every_profile(envelope: Envelope) -> None:
             encoded = encode(envelope, profile=profile)  # type: ignore[arg-type]
         except EncodeError:
             continue
-        (again,) = decode(encoded).envelopes
+        (again,) = decode(encoded)
         assert profile != "spec" or again == envelope
 
 

@@ -55,11 +55,11 @@ Every type of the Sonar JSON format output specification (0.16), with the additi
 (`python scripts/sonar_pages.py docs/sonar`), and a test checks that both are current.
 
 ```python
-from ccpipe.formats import sonar
+from ccpipe import sonar
 
-decoded = sonar.decode(open("samples.json", "rb").read())
-for envelope in decoded.envelopes: ...
-for bad in decoded.rejected:  # each with line, offset, path, rule, value and its original bytes
+envelopes = sonar.decode(open("samples.json", "rb").read())
+for envelope in envelopes: ...
+for bad in envelopes.rejected:  # each with line, offset, path, rule, value and its original bytes
     print(bad)
 line = sonar.encode(envelope, profile="jobanalyzer")
 ```

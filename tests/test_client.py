@@ -16,7 +16,7 @@ TIME = 1795168800000000007
 ENVELOPE = sonar.decode(
     b'{"meta":{"producer":"sonar","version":"0.19.0"},"data":{"type":"sample","attributes":{'
     b'"time":"2026-11-20T10:00:00Z","cluster":"fritz","node":"f0101"}}}'
-).envelopes[0]
+)[0]
 
 
 @pytest.fixture

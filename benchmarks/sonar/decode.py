@@ -67,7 +67,7 @@ def main() -> None:
     """Print one line for each way of reading the envelope."""
     payload = sample()
     unknown = payload.replace(b'"jobs":[', b'"new":1,"jobs":[', 1)
-    (envelope,) = sonar.decode(payload).envelopes
+    (envelope,) = sonar.decode(payload)
     ways: dict[str, Callable[[], object]] = {
         "json.loads": lambda: json.loads(payload),
         "decode": lambda: sonar.decode(payload),

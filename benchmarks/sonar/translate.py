@@ -131,7 +131,7 @@ def forth(payloads: Sequence[bytes], *, envelopes: bool = False) -> list[float]:
             times.append(clock())
             decoded = sonar.decode(payload)
             times.append(clock())
-            lines = translator.feed(decoded.envelopes)
+            lines = translator.feed(decoded)
             times.append(clock())
             del decoded
             times.append(clock())
@@ -167,7 +167,7 @@ def main() -> None:
     for name, made in NODES.items():
         payloads = list(node(*made))
         translator = SonarToCc(envelopes=False)
-        written = [encode(translator.feed(sonar.decode(payload).envelopes)) for payload in payloads]
+        written = [encode(translator.feed(sonar.decode(payload))) for payload in payloads]
         lines = written[-1].count(b"\n")
         loads, *steps = forth(payloads)
         _, *with_events = forth(payloads, envelopes=True)

@@ -264,10 +264,10 @@ class _Check:
         self.what = "Sonar's JSON"
         self.facts = {"envelopes": 0, "rejected": 0}
         with open_stream(self.path) as stream:
-            for good, rejected in read_envelopes(stream, profile=profile, strict=strict):
-                self.facts["envelopes"] += len(good)
-                self.facts["rejected"] += len(rejected)
-                for bad in rejected:
+            for found in read_envelopes(stream, profile=profile, strict=strict):
+                self.facts["envelopes"] += len(found)
+                self.facts["rejected"] += len(found.rejected)
+                for bad in found.rejected:
                     for problem in bad.problems:
                         self.report_problem(bad, problem)
 

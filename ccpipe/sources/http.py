@@ -27,8 +27,7 @@ from ccpipe.formats.lineprotocol import Lines, Precision, decode
 from ccpipe.formats.lineprotocol.lines import RejectedLine
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.sonar import decode as decode_sonar
-from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.formats.sonar.stream import RejectedEnvelope
+from ccpipe.formats.sonar.envelopes import Envelopes, RejectedEnvelope
 from ccpipe.listening import MAX_CONNECTIONS, REQUEST_SECONDS, ConnectionLimits, listen, peer_of
 from ccpipe.pipeline import Batch, Source
 from ccpipe.sources.http_kprox import MAX_STREAM, STREAM_PART, KproxStream
@@ -305,8 +304,7 @@ class HttpSource(Source):
         if self.format == "sonar":
             if _type_of(request) not in _TYPES:
                 raise Refused(404, "expected a path that ends in sample, sysinfo, job or cluster")
-            found, rejected = decode_sonar(body)
-            return Envelopes(found, rejected=rejected, size=len(body))
+            return decode_sonar(body)
         precision = _PRECISIONS.get(request.query.get("precision", ""))
         if precision is None:
             raise Refused(400, "precision is not one of s, ms, us, ns")

@@ -5,9 +5,8 @@ from http import HTTPStatus
 from ccpipe.errors import DataError
 from ccpipe.formats.sonar import Envelope
 from ccpipe.formats.sonar import decode as decode_sonar
-from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.formats.sonar.envelopes import Envelopes, RejectedEnvelope
 from ccpipe.formats.sonar.kprox import KproxControl, KproxDecoder, KproxTooLarge
-from ccpipe.formats.sonar.stream import RejectedEnvelope
 from ccpipe.sources.http_requests import Clusters, Credentials, Refused
 
 MAX_STREAM = 2**30
@@ -50,11 +49,10 @@ class KproxStream:
         """Read a part of the stream."""
         try:
             for data in self._decoder.feed(part):
-                found, rejected = decode_sonar(data)
-                names = Envelopes(found).clusters()
-                self._clusters.check(name or self._own_cluster for name in names)
+                found = decode_sonar(data)
+                self._clusters.check(name or self._own_cluster for name in found.clusters())
                 self._envelopes += found
-                self._rejected += rejected
+                self._rejected += found.rejected
                 self.complete += len(data)
         except (Refused, DataError) as error:
             self._fail(error)

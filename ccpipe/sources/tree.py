@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from ccpipe.config import Interval
 from ccpipe.errors import ConfigError, MissingInputError
-from ccpipe.formats.sonar import Decoded, Decoder, Envelopes, ReadProfile
+from ccpipe.formats.sonar import Decoder, Envelopes, ReadProfile
 from ccpipe.formats.sonar.file_tree import TreeFile, list_days, list_files
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.pipeline.state import StateStore, StateTable
@@ -179,13 +179,15 @@ class TreeSource(Source):
             found = decoder.feed(block) if block else decoder.finish()
             end = decoder.complete
             self._read[file.key] = begin + end
-            if found.envelopes or found.rejected:
+            if found or found.rejected:
                 yield self._batch(file, found, begin + end, size=end - before, origin=origin)
             before = end
 
-    def _batch(self, file: TreeFile, found: Decoded, end: int, *, size: int, origin: str) -> Batch:
-        envelopes = Envelopes(found.envelopes, rejected=found.rejected, size=size)
-        return Batch(envelopes, functools.partial(self._acknowledge, file, end), origin)
+    def _batch(
+        self, file: TreeFile, found: Envelopes, end: int, *, size: int, origin: str
+    ) -> Batch:
+        found.size = size
+        return Batch(found, functools.partial(self._acknowledge, file, end), origin)
 
     def _position(self, file: TreeFile, stream: BinaryIO) -> int:
         """Return where to continue; the start if the file was replaced by a shorter one."""

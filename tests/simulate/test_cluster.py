@@ -189,8 +189,8 @@ def test_sonars_samples_are_envelopes_with_the_jobs_processes() -> None:
     assert len(bodies) == 16
     decoded = decode_envelopes(b"".join(bodies), strict=True)
     assert not decoded.rejected
-    assert len(decoded.envelopes) == 16
-    data = [each.data for each in decoded.envelopes]
+    assert len(decoded) == 16
+    data = [each.data for each in decoded]
     processes = [
         len(job.processes)
         for sample in data

@@ -14,7 +14,7 @@ def sample(job: Job | None) -> SampleAttributes:
     """Return what a sample holds for Sonar's readers."""
     now = job.start + 60 * SECOND if job else NOW
     payload = sample_envelope("fox", "n1", now, job, PARTS, 3)
-    [envelope] = decode(payload).envelopes
+    [envelope] = decode(payload)
     assert isinstance(envelope, SampleEnvelope)
     assert envelope.data is not None
     return envelope.data.attributes

@@ -36,13 +36,13 @@ async def test_lines(answers: Answers) -> None:
 
 async def test_envelopes(answers: Answers) -> None:
     """Each is a request of its own, to the address of its type; errors alone have none."""
-    found, _ = decode_sonar(ENVELOPE)
+    found = decode_sonar(ENVELOPE)
     async with HttpPostSink(url=f"{answers.url}/api/v1/insert", format="sonar") as sink:
         assert sink.limits.lines == 1
         answers.status = 200
         await sink.write(Envelopes([*found, *found]))
     assert [r.path for r in answers.requests[1:]] == ["/api/v1/insert/cluster"] * 2
-    assert decode_sonar(answers.bodies[1])[0] == found
+    assert decode_sonar(answers.bodies[1]) == found
     assert answers.bodies[1].endswith(b"\n")
 
 

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from ccpipe.errors import ConfigError, RejectedError, UnavailableError
-from ccpipe.formats.sonar import Envelope, SampleAttributes, SampleData, SampleEnvelope, decode
+from ccpipe.formats.sonar import (
+    Envelope,
+    Envelopes,
+    SampleAttributes,
+    SampleData,
+    SampleEnvelope,
+    decode,
+)
 from ccpipe.sinks.tree import TreeSink
 from tests.formats.sonar.examples import ALL, ERROR
 from tests.sinks.conftest import full_disk
@@ -21,13 +28,13 @@ def sample(node: str = "n1", second: int = 0) -> Envelope:
     return SampleEnvelope(data=SampleData(attributes=attributes))
 
 
-def content(root: Path) -> dict[str, list[Envelope]]:
+def content(root: Path) -> dict[str, Envelopes]:
     """Read all files back; all of them must be readable."""
     found = {}
     for path in root.glob("**/*.json"):
         decoded = decode(path.read_bytes())
         assert decoded.rejected == []
-        found[str(path.relative_to(root))] = decoded.envelopes
+        found[str(path.relative_to(root))] = decoded
     return found
 
 
@@ -52,8 +59,8 @@ async def test_without_folders_of_clusters(tmp_path: Path) -> None:
 
 async def test_what_has_no_file_is_named(tmp_path: Path) -> None:
     """The others of the batch are not written either, so that a repeated write doubles none."""
-    good = decode("".join(ALL[:4]).encode()).envelopes
-    (error,) = decode(ERROR.encode()).envelopes
+    good = decode("".join(ALL[:4]).encode())
+    (error,) = decode(ERROR.encode())
     async with TreeSink(dir=str(tmp_path)) as sink:
         with pytest.raises(RejectedError, match="of errors") as caught:
             await sink.write([*good, error, error])

@@ -293,7 +293,7 @@ def records(cluster: Cluster) -> list[SlurmJob]:
     found: list[SlurmJob] = []
     for message in cluster.messages():
         if message.name == "sonar" and message.tags.get("function") == "job":
-            (envelope,) = decode_sonar(str(message.value).encode()).envelopes
+            (envelope,) = decode_sonar(str(message.value).encode())
             assert isinstance(envelope, JobsEnvelope)
             assert envelope.data is not None
             jobs = envelope.data.attributes.slurm_jobs

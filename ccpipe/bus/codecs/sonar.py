@@ -33,10 +33,7 @@ class SonarCodec(Codec):
     def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
         """Decode messages one by one."""
         for message in messages:
-            found, rejected = decode_envelopes(
-                message.payload, strict=self.strict, profile=self.reads
-            )
-            envelopes = Envelopes(found, rejected=rejected, size=len(message.payload))
+            envelopes = decode_envelopes(message.payload, strict=self.strict, profile=self.reads)
             yield Batch(envelopes, origin=message.subject), 1
 
     def encode(

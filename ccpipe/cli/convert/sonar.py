@@ -6,7 +6,7 @@ from ccpipe.config import Duration
 from ccpipe.errors import EncodeError
 from ccpipe.formats.files import ReadableStream, read_blocks, read_piece, report_rejected
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.formats.sonar import Decoded, Decoder, Envelope, ReadProfile, WriteProfile, encode
+from ccpipe.formats.sonar import Decoder, Envelope, Envelopes, ReadProfile, WriteProfile, encode
 from ccpipe.formats.sonar.older_csv import CsvDecoder, is_csv
 from ccpipe.message import Message
 from ccpipe.terminal import printable
@@ -23,7 +23,7 @@ _HEAD = 64
 
 def read_envelopes(
     stream: ReadableStream, *, profile: ReadProfile = "auto", strict: bool = False
-) -> Iterator[Decoded]:
+) -> Iterator[Envelopes]:
     """Decode a stream of JSON or CSV block by block; raises DataError on a read error."""
     head = b""
     while len(head) < _HEAD and (piece := read_piece(stream)):
@@ -39,8 +39,8 @@ def read_envelopes(
 def _read(
     stream: ReadableStream, profile: ReadProfile, problem: Report
 ) -> Iterator[list[Envelope]]:
-    for envelopes, rejected in read_envelopes(stream, profile=profile):
-        for bad in rejected:
+    for envelopes in read_envelopes(stream, profile=profile):
+        for bad in envelopes.rejected:
             for found in bad.problems:
                 problem(f":{bad.line}: {printable(str(found))}")
         yield envelopes

@@ -3,7 +3,7 @@
 >>> payload = b'{"meta":{"producer":"sonar","version":"0.19.0"},"data":{"type":"sample",\
 "attributes":{"time":"2025-02-20T06:05:51+01:00","cluster":"fox","node":"c1-6",\
 "jobs":[{"job":1,"user":"ann","processes":[{"cmd":"awk","pid":7}]}]}}}'
->>> decode(payload).envelopes[0].data.attributes.jobs[0].processes[0].cmd
+>>> decode(payload)[0].data.attributes.jobs[0].processes[0].cmd
 'awk'
 
 Source: Sonar JSON format output specification (0.16), and what Sonar 0.19 adds to it. Each type
@@ -11,7 +11,7 @@ has its name and its text; ``docs/sonar/format.md`` is written from them.
 """
 
 from ccpipe.formats.sonar.encoder import encode
-from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.formats.sonar.envelopes import Envelopes, RejectedEnvelope
 from ccpipe.formats.sonar.identity import (
     EPOCH_ZERO,
     GAP,
@@ -20,7 +20,7 @@ from ccpipe.formats.sonar.identity import (
 from ccpipe.formats.sonar.profiles import ReadProfile, WriteProfile
 from ccpipe.formats.sonar.rollup import roll_up
 from ccpipe.formats.sonar.rules import Problem, problems
-from ccpipe.formats.sonar.stream import Decoded, Decoder, RejectedEnvelope, decode
+from ccpipe.formats.sonar.stream import Decoder, decode
 from ccpipe.formats.sonar.types import timestamp
 from ccpipe.formats.sonar.types.cluster import ClusterAttributes, ClusterNodes, ClusterPartition
 from ccpipe.formats.sonar.types.envelope import (
@@ -60,7 +60,6 @@ __all__ = [
     "ClusterNodes",
     "ClusterPartition",
     "Data",
-    "Decoded",
     "Decoder",
     "Envelope",
     "Envelopes",

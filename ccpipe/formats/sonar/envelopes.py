@@ -1,17 +1,64 @@
 """A batch of envelopes, as it travels through a pipe."""
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Self, SupportsIndex, overload
+from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex, overload
 
 from msgspec.structs import replace
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.sonar.encoder import encode
-from ccpipe.formats.sonar.stream import RejectedEnvelope
+from ccpipe.formats.sonar.rules import Problem
 from ccpipe.formats.sonar.types.envelope import Envelope, JobsEnvelope
 
 ESTIMATED_SIZE = 512
 """Bytes counted for an envelope whose payload is not known, without its ``start_metadata``."""
+
+
+class RejectedEnvelope(NamedTuple):
+    """A part of the stream that is not an envelope."""
+
+    line: int
+    """Line of the error, from 1."""
+    offset: int
+    """Position of the error in the stream: the first bad byte, or the start of the envelope."""
+    problems: tuple[Problem, ...]
+    """The rules that are broken, at least one."""
+    original: bytes
+    """All bytes of the part."""
+    start: int
+    """Position of the part in the stream."""
+
+    @property
+    def reason(self) -> str:
+        """Everything that is wrong, in one text."""
+        return "; ".join(map(str, self.problems))
+
+    @property
+    def path(self) -> str:
+        """Path of the first broken rule: ``$.data.attributes.jobs[3].user``."""
+        return self.problems[0].path
+
+    @property
+    def rule(self) -> str:
+        """The first broken rule."""
+        return self.problems[0].rule
+
+    @property
+    def value(self) -> Any:
+        """The value that breaks the first rule; None if the bytes are not JSON."""
+        return self.problems[0].value
+
+    @property
+    def excerpt(self) -> str:
+        """Up to 60 bytes around the error, made printable."""
+        start = max(0, self.offset - self.start - 30)
+        piece = self.original[start : start + 60].decode(errors="backslashreplace")
+        return ("…" if start else "") + "".join(
+            c if c.isprintable() else repr(c)[1:-1] for c in piece
+        )
+
+    def __str__(self) -> str:
+        return f"line {self.line}, byte {self.offset}: {self.problems[0]}"
 
 
 class Envelopes(list[Envelope]):

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ccpipe.formats.sonar.decoder import decode_tree
+from ccpipe.formats.sonar.envelopes import Envelopes, RejectedEnvelope
 from ccpipe.formats.sonar.older_json import upgrade
 from ccpipe.formats.sonar.profiles import ReadProfile, numbers_of
 from ccpipe.formats.sonar.rules import Problem
-from ccpipe.formats.sonar.stream import LARGEST, Decoded, RejectedEnvelope
+from ccpipe.formats.sonar.stream import LARGEST
 from ccpipe.formats.sonar.types.envelope import Envelope
 from ccpipe.formats.sonar.types.extended import UINT64_MAX
 
@@ -45,9 +46,10 @@ class CsvDecoder:
         self._originals: list[bytes] = []
         self._jobs: set[str] = set()
         self._start = (0, 0)  # line and offset of the first of them
-        self._decoded = Decoded([], [])
+        self._found: list[Envelope] = []
+        self._rejected: list[RejectedEnvelope] = []
 
-    def feed(self, block: bytes) -> Decoded:
+    def feed(self, block: bytes) -> Envelopes:
         """Take the next bytes; return what is complete by now."""
         *lines, self._rest = (self._rest + block).split(b"\n")
         for line in lines:
@@ -57,7 +59,7 @@ class CsvDecoder:
             self._rest = b""
         return self._taken()
 
-    def finish(self) -> Decoded:
+    def finish(self) -> Envelopes:
         """End the stream; return what was still open."""
         if self._rest:
             self._take(self._rest, ended=False)
@@ -65,9 +67,10 @@ class CsvDecoder:
         self._close()
         return self._taken()
 
-    def _taken(self) -> Decoded:
-        decoded, self._decoded = self._decoded, Decoded([], [])
-        return decoded
+    def _taken(self) -> Envelopes:
+        complete = Envelopes(self._found, rejected=self._rejected)
+        self._found, self._rejected = [], []
+        return complete
 
     def _take(self, line: bytes, *, ended: bool) -> None:
         place = self._line + 1, self._offset
@@ -80,7 +83,7 @@ class CsvDecoder:
             key = _key(record)
         except ValueError as error:
             problem = Problem("$", str(error))
-            self._decoded.rejected.append(
+            self._rejected.append(
                 RejectedEnvelope(*place, (problem,), line.rstrip(b"\r"), place[1])
             )
             return
@@ -104,13 +107,11 @@ class CsvDecoder:
         tree = upgrade(_tree(self._key, records), numbers)
         found = decode_tree(tree, strict=self.strict, profile=self.profile)
         if isinstance(found, Envelope):
-            self._decoded.envelopes.append(found)
+            self._found.append(found)
         else:
             line, offset = self._start
             original = b"\n".join(originals)
-            self._decoded.rejected.append(
-                RejectedEnvelope(line, offset, tuple(found), original, offset)
-            )
+            self._rejected.append(RejectedEnvelope(line, offset, tuple(found), original, offset))
 
 
 def _read(line: bytes) -> dict[str, Any]:

@@ -9,11 +9,11 @@ Source: Sonar's ``util/formats/newfmt/decode_*.go`` and ``doc/HOWTO-DAEMON.md``.
 
 import re
 from codecs import BOM_UTF8
-from typing import Any, NamedTuple
 
 import msgspec
 
 from ccpipe.formats.sonar.decoder import TOO_EARLY, TRAILING, Malformed, decode_value, malformed
+from ccpipe.formats.sonar.envelopes import Envelopes, RejectedEnvelope
 from ccpipe.formats.sonar.profiles import ReadProfile
 from ccpipe.formats.sonar.rules import Problem
 from ccpipe.formats.sonar.types.envelope import Envelope
@@ -36,61 +36,7 @@ _MARK = "a byte order mark, which JSON must not begin with"
 _SKIP = msgspec.json.Decoder(msgspec.Raw)
 
 
-class RejectedEnvelope(NamedTuple):
-    """A part of the stream that is not an envelope."""
-
-    line: int
-    """Line of the error, from 1."""
-    offset: int
-    """Position of the error in the stream: the first bad byte, or the start of the envelope."""
-    problems: tuple[Problem, ...]
-    """The rules that are broken, at least one."""
-    original: bytes
-    """All bytes of the part."""
-    start: int
-    """Position of the part in the stream."""
-
-    @property
-    def reason(self) -> str:
-        """Everything that is wrong, in one text."""
-        return "; ".join(map(str, self.problems))
-
-    @property
-    def path(self) -> str:
-        """Path of the first broken rule: ``$.data.attributes.jobs[3].user``."""
-        return self.problems[0].path
-
-    @property
-    def rule(self) -> str:
-        """The first broken rule."""
-        return self.problems[0].rule
-
-    @property
-    def value(self) -> Any:
-        """The value that breaks the first rule; None if the bytes are not JSON."""
-        return self.problems[0].value
-
-    @property
-    def excerpt(self) -> str:
-        """Up to 60 bytes around the error, made printable."""
-        start = max(0, self.offset - self.start - 30)
-        piece = self.original[start : start + 60].decode(errors="backslashreplace")
-        return ("…" if start else "") + "".join(
-            c if c.isprintable() else repr(c)[1:-1] for c in piece
-        )
-
-    def __str__(self) -> str:
-        return f"line {self.line}, byte {self.offset}: {self.problems[0]}"
-
-
-class Decoded(NamedTuple):
-    """The envelopes of a part of a stream, and what was rejected there."""
-
-    envelopes: list[Envelope]
-    rejected: list[RejectedEnvelope]
-
-
-def decode(payload: bytes, *, strict: bool = False, profile: ReadProfile = "auto") -> Decoded:
+def decode(payload: bytes, *, strict: bool = False, profile: ReadProfile = "auto") -> Envelopes:
     """Decode a payload of any number of envelopes.
 
     Parameters
@@ -106,17 +52,18 @@ def decode(payload: bytes, *, strict: bool = False, profile: ReadProfile = "auto
 
     Returns
     -------
-    Decoded
-        The envelopes, and what was rejected, with position and reason. No payload raises.
+    Envelopes
+        With what was rejected, its position and reason. No payload raises.
 
     """
     if payload.startswith(b"{") and payload.find(b"\n") in (-1, len(payload) - 1):
         found = decode_value(payload, strict=strict, profile=profile)  # the usual case, fast
         if isinstance(found, Envelope):
-            return Decoded([found], [])
+            return Envelopes([found], size=len(payload))
     decoder = Decoder(strict=strict, profile=profile, largest=max(LARGEST, len(payload)))
-    decoded, rest = decoder.feed(payload), decoder.finish()
-    return Decoded(decoded.envelopes + rest.envelopes, decoded.rejected + rest.rejected)
+    whole = Envelopes.concat([decoder.feed(payload), decoder.finish()])
+    whole.size = len(payload)
+    return whole
 
 
 class Decoder:
@@ -138,16 +85,17 @@ class Decoder:
         self._bad: Malformed | None = None  # at the start of the buffer; its end is searched for
         self._sought = 1  # how far that search got
         self._enough = 0  # buffered bytes from which an incomplete value is tried again
-        self._decoded = Decoded([], [])
+        self._found: list[Envelope] = []
+        self._rejected: list[RejectedEnvelope] = []
 
-    def feed(self, block: bytes) -> Decoded:
+    def feed(self, block: bytes) -> Envelopes:
         """Add the next bytes; return what is complete."""
         self._buffer += block
         if block[-_OVERLAP:].rstrip().endswith(b"}"):
             self._enough = 0
         return self._run(final=False)
 
-    def finish(self) -> Decoded:
+    def finish(self) -> Envelopes:
         """End the stream; return the rest."""
         self._enough = 0
         return self._run(final=True)
@@ -157,7 +105,7 @@ class Decoder:
         """Bytes of the stream that are decoded or rejected; the rest waits for more."""
         return self._offset
 
-    def _run(self, *, final: bool) -> Decoded:
+    def _run(self, *, final: bool) -> Envelopes:
         buffer = self._buffer
         position: int | None = 0
         start = 0
@@ -171,8 +119,9 @@ class Decoder:
         self._go_to_line_of(start)
         self._offset, self._lined = self._offset + start, 0
         del buffer[:start]
-        decoded, self._decoded = self._decoded, Decoded([], [])
-        return decoded
+        complete = Envelopes(self._found, rejected=self._rejected)
+        self._found, self._rejected = [], []
+        return complete
 
     def _take(self, start: int, *, fresh: bool, final: bool) -> int | None:
         """Decode the value at `start`; return its end, or None where more bytes are needed."""
@@ -221,7 +170,7 @@ class Decoder:
         if isinstance(found, list):
             self._reject(start, end, start, found)
         else:
-            self._decoded.envelopes.append(found)
+            self._found.append(found)
         return None
 
     def _skip(self, start: int, bad: Malformed, *, final: bool) -> int | None:
@@ -243,7 +192,7 @@ class Decoder:
     def _reject(self, start: int, end: int, error_at: int, found: list[Problem]) -> None:
         self._go_to_line_of(error_at)
         original = bytes(self._buffer[start:end].rstrip())
-        self._decoded.rejected.append(
+        self._rejected.append(
             RejectedEnvelope(
                 self._line, self._offset + error_at, tuple(found), original, self._offset + start
             )

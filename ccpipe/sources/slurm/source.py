@@ -18,9 +18,8 @@ from msgspec.structs import replace
 from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError
 from ccpipe.formats.sonar import Envelope, ErrorObject, SlurmJob, timestamp
-from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.formats.sonar.envelopes import Envelopes, RejectedEnvelope
 from ccpipe.formats.sonar.rules import Problem
-from ccpipe.formats.sonar.stream import RejectedEnvelope
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.sources.slurm.changes import Changes
 from ccpipe.sources.slurm.commands import Commands

@@ -273,9 +273,10 @@ class CcToSonar(Translator):
 
     def _whole(self, message: Message) -> list[Envelope]:
         """Return the envelope that an event holds; other messages of the same data are left out."""
-        envelopes, rejected = decode(str(message.value).encode(), profile="spec")
-        if rejected or not envelopes:
-            raise DataError(str(rejected[0]) if rejected else "the event holds no envelope")
+        envelopes = decode(str(message.value).encode(), profile="spec")
+        if envelopes.rejected or not envelopes:
+            bad = envelopes.rejected
+            raise DataError(str(bad[0]) if bad else "the event holds no envelope")
         if message.time is not None:
             key = self._key(message.tags.get("function", ""), message, message.time)
             self._remove(key)

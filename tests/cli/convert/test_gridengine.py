@@ -48,7 +48,7 @@ def test_several_files_become_one_output(tmp_path: Path, to: Format) -> None:
     elif to == "csv":
         assert output.count(b"\n") == 153
     else:
-        assert all(not problems(envelope) for envelope in decode_sonar(output).envelopes)
+        assert all(not problems(envelope) for envelope in decode_sonar(output))
         assert output.count(b'"job_id"') > 140
 
 

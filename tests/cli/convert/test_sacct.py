@@ -19,7 +19,7 @@ def test_rows_become_sonars_json(path: Path) -> None:
     converted = ccpipe("convert", "--from", "sacct", "--to", "sonar", "--cluster", "fox", path)
     assert converted.code == 0
     jobs: list[SlurmJob] = []
-    for envelope in decode(converted.out.encode()).envelopes:
+    for envelope in decode(converted.out.encode()):
         assert isinstance(envelope.data, JobsData)
         assert envelope.data.attributes.cluster == "fox"
         jobs += envelope.data.attributes.slurm_jobs

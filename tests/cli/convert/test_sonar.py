@@ -55,7 +55,7 @@ def test_lines_without_whole_envelopes(archive: Path) -> None:
     back = ccpipe("convert", "--to", "sonar", stdin=lines.out.encode())
     made = decode_sonar(back.out.encode(), strict=True)
     assert made.rejected == []
-    kinds = [e.data.type for e in made.envelopes if e.data]
+    kinds = [e.data.type for e in made if e.data]
     assert sorted(kinds) == ["job", "job", "sample", "sample"]
 
 

@@ -80,8 +80,8 @@ async def test_sonars_envelopes_are_printed_on_request() -> None:
     """A sample and a description of this node, as they would be published; no metric."""
     code, printed, _ = await run("--once", "--dry-run", "-o", "sonar", "--cluster", "fox.test")
     assert code == 0
-    envelopes, rejected = decode_envelopes(printed.encode(), strict=True)
-    assert not rejected
+    envelopes = decode_envelopes(printed.encode(), strict=True)
+    assert not envelopes.rejected
     kinds = [envelope.data.type for envelope in envelopes if envelope.data is not None]
     assert kinds == ["sample", "sysinfo"]
 

@@ -43,7 +43,7 @@ def archives(draw: Any) -> bytes:
 def test_any_envelope_that_can_be_read_can_be_translated(archive: bytes, whole: bool) -> None:
     """To lines that can be written and read again; what is refused is said so."""
     translator = SonarToCc(envelopes=whole, all_jobs=True)
-    read = decode_sonar(archive).envelopes
+    read = decode_sonar(archive)
     lines = decode(encode(translator.feed(read), precision="auto"))
     assert lines.rejected == []
     back = CcToSonar()

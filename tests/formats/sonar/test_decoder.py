@@ -18,14 +18,14 @@ def one(text: str, **options: Any) -> Any:
     """Decode what holds one envelope."""
     decoded = decode(text.encode(), **options)
     assert decoded.rejected == []
-    (envelope,) = decoded.envelopes
+    (envelope,) = decoded
     return envelope
 
 
 def bad(text: str, **options: Any) -> RejectedEnvelope:
     """Decode what holds one envelope that is bad."""
     decoded = decode(text.encode(), **options)
-    assert decoded.envelopes == []
+    assert decoded == []
     (rejected,) = decoded.rejected
     return rejected
 

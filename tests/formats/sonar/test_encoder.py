@@ -314,7 +314,7 @@ def test_auto_reads_back_what_spec_and_sonar_write(
         except EncodeError:
             assert profile == "sonar"
             continue
-        (read,) = decode(written).envelopes
+        (read,) = decode(written)
         again = encode(read).replace(b'Z"', b'+00:00"')
         assert again == encode(envelope).replace(b'Z"', b'+00:00"')
 
@@ -362,6 +362,6 @@ def test_every_profile_writes_what_can_be_read(envelope: Envelope) -> None:
         assert decoded.rejected == []
         if profile == "sonar":
             meta = MetadataObject(envelope.meta.producer, envelope.meta.version)
-            (read,) = decoded.envelopes
+            (read,) = decoded
             again = encode(replace(envelope, meta=meta)).replace(b'Z"', b'+00:00"')
             assert encode(read).replace(b'Z"', b'+00:00"') == again

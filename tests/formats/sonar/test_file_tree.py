@@ -15,7 +15,7 @@ from tests.formats.sonar.examples import CLUSTER, ERROR, JOBS, SAMPLE, SYSINFO
 
 def one(text: str) -> Envelope:
     """Decode an example."""
-    (envelope,) = decode(text.encode()).envelopes
+    (envelope,) = decode(text.encode())
     return envelope
 
 

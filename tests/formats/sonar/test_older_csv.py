@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.sonar import Decoded, SampleProcess
+from ccpipe.formats.sonar import Envelopes, SampleProcess
 from ccpipe.formats.sonar import older_csv as csv
 from ccpipe.formats.sonar.older_csv import CsvDecoder, is_csv
 
@@ -27,22 +27,19 @@ UNNAMED = (
 )
 
 
-def read(text: str | bytes, size: int = 2**20) -> Decoded:
+def read(text: str | bytes, size: int = 2**20) -> Envelopes:
     """Decode a stream in blocks."""
     raw = text.encode() if isinstance(text, str) else text
     decoder = CsvDecoder()
     parts = [decoder.feed(raw[i : i + size]) for i in range(0, len(raw), size)]
     parts.append(decoder.finish())
-    return Decoded(
-        [envelope for part in parts for envelope in part.envelopes],
-        [bad for part in parts for bad in part.rejected],
-    )
+    return Envelopes.concat(parts)
 
 
 def test_records_of_one_node_and_time_are_one_sample() -> None:
     """With the loads and cards that one of them carries."""
-    envelopes, rejected = read(SAMPLES)
-    assert rejected == []
+    envelopes = read(SAMPLES)
+    assert envelopes.rejected == []
     first, second = [envelope.data.attributes for envelope in envelopes]  # type: ignore[union-attr]
     assert [job.user for job in first.jobs] == ["ann", "bob"]  # type: ignore[union-attr]
     assert first.jobs[0].processes == (  # type: ignore[union-attr]
@@ -58,8 +55,8 @@ def test_records_of_one_node_and_time_are_one_sample() -> None:
 
 def test_a_job_that_comes_again_begins_another_envelope() -> None:
     """Records have no time of their own; errors stand alone."""
-    envelopes, rejected = read(JOBS)
-    assert rejected == []
+    envelopes = read(JOBS)
+    assert envelopes.rejected == []
     assert [len(e.data.attributes.slurm_jobs) for e in envelopes[:2] if e.data] == [2, 1]  # type: ignore[union-attr]
     assert envelopes[1].data.attributes.time == "2025-03-10T01:35:24+01:00"  # type: ignore[union-attr]
     assert envelopes[2].errors[0].detail == "No can do"
@@ -67,8 +64,9 @@ def test_a_job_that_comes_again_begins_another_envelope() -> None:
 
 def test_fields_without_names() -> None:
     """Up to 0.6; cards are a number in base 2, and what has no field today is kept."""
-    (envelope,), rejected = read(UNNAMED)
-    assert rejected == []
+    decoded = read(UNNAMED)
+    assert decoded.rejected == []
+    (envelope,) = decoded
     assert envelope.meta.version == "0.6.0"
     ann, bob = envelope.data.attributes.jobs  # type: ignore[union-attr]
     assert [(g.index, g.gpu_util, g.gpu_memory) for g in ann.processes[0].gpus] == [
@@ -96,16 +94,18 @@ def test_fields_without_names() -> None:
 def test_a_bad_line_costs_that_line(line: bytes, reason: str) -> None:
     """It is named with its number, place and bytes; its neighbours make their sample."""
     first, *rest = SAMPLES.encode().splitlines(keepends=True)
-    envelopes, (bad,) = read(first + line + b"\r\n" + b"".join(rest))
+    envelopes = read(first + line + b"\r\n" + b"".join(rest))
+    (bad,) = envelopes.rejected
     assert reason in bad.reason
     assert (bad.line, bad.offset, bad.original) == (2, len(first), line)
-    assert envelopes == read(SAMPLES).envelopes
+    assert envelopes == read(SAMPLES)
 
 
 def test_a_time_that_cannot_be_read_costs_the_sample() -> None:
     """All its lines are kept."""
     line = b"v=1,time=noon,host=c1,cmd=x"
-    envelopes, (bad,) = read(line + b",pid=1\n" + line + b",pid=2\n")
+    envelopes = read(line + b",pid=1\n" + line + b",pid=2\n")
+    (bad,) = envelopes.rejected
     assert envelopes == []
     assert bad.path == "$.data.attributes.time"
     assert bad.original == line + b",pid=1\n" + line + b",pid=2"
@@ -114,7 +114,8 @@ def test_a_time_that_cannot_be_read_costs_the_sample() -> None:
 @given(st.sampled_from([SAMPLES, JOBS, UNNAMED]), st.integers(1, 60))
 def test_blocks_make_no_difference(text: str, size: int) -> None:
     """Wherever a stream is cut."""
-    assert read(text, size) == read(text)
+    whole, pieces = read(text), read(text, size)
+    assert (pieces, pieces.rejected) == (whole, whole.rejected)
 
 
 @given(st.lists(st.sampled_from([*SAMPLES.split(","), b"", b"\n", b'"', b"\xff"]) | st.binary()))
@@ -130,7 +131,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sample without end comes in parts, a line without end is rejected in parts."""
     monkeypatch.setattr(csv, "MAX_RECORDS", 2)
     line = SAMPLES.splitlines()[2] + "\n"
-    assert [len(e.data.attributes.jobs[0].processes) for e in read(5 * line).envelopes] == [2, 2, 1]  # type: ignore[union-attr]
+    assert [len(e.data.attributes.jobs[0].processes) for e in read(5 * line)] == [2, 2, 1]  # type: ignore[union-attr]
     monkeypatch.setattr(csv, "LARGEST", 100)
     rejected = read(b"x" * 1000, size=50).rejected
     assert b"".join(bad.original for bad in rejected) == b"x" * 1000

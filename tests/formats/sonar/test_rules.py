@@ -85,7 +85,7 @@ def test_a_strict_decoder_accepts_recorded_output_of_sonar() -> None:
     recorded = (TEST_DATA / "sonar/recorded.json").read_bytes()
     accepted = decode(recorded, strict=True)
     assert accepted.rejected == []
-    sample, sysinfo, errors = accepted.envelopes
+    sample, sysinfo, errors = accepted
     assert sample.data is not None
     assert sample.data.type == "sample"
     assert sysinfo.data is not None

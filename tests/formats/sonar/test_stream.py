@@ -11,23 +11,25 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import CcpipeError
 from ccpipe.formats import sonar
-from ccpipe.formats.sonar import Decoded, Decoder, Envelope, decode
+from ccpipe.formats.sonar import Decoder, Envelope, Envelopes, RejectedEnvelope, decode
 from tests.formats.sonar import examples
 from tests.formats.sonar.strategies import envelopes
 
 GOOD = [text.encode() for text in examples.ALL]
-ENVELOPES = [decode(good).envelopes[0] for good in GOOD]
+ENVELOPES = [decode(good)[0] for good in GOOD]
 
 
-def in_blocks(payload: bytes, size: int, **options: Any) -> Decoded:
+def in_blocks(payload: bytes, size: int, **options: Any) -> Envelopes:
     """Feed a payload in blocks of a size."""
     decoder = Decoder(**options)
     pieces = [decoder.feed(payload[i : i + size]) for i in range(0, len(payload), size)]
     pieces.append(decoder.finish())
-    return Decoded(
-        [envelope for piece in pieces for envelope in piece.envelopes],
-        [bad for piece in pieces for bad in piece.rejected],
-    )
+    return Envelopes.concat(pieces)
+
+
+def both(decoded: Envelopes) -> tuple[list[Envelope], list[RejectedEnvelope]]:
+    """Return the envelopes and what was rejected, to be compared."""
+    return list(decoded), decoded.rejected
 
 
 @pytest.mark.parametrize("between", [b"\n", b"", b"\n\n \t\r\n", b" "])
@@ -37,7 +39,7 @@ def test_values_stand_one_after_the_other(between: bytes) -> None:
         values = [msgspec.json.format(good, indent=2) if pretty else good for good in GOOD]
         decoded = decode(between.join(values))
         assert decoded.rejected == []
-        assert decoded.envelopes == ENVELOPES
+        assert decoded == ENVELOPES
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000, 10**6])
@@ -54,9 +56,9 @@ def test_blocks_may_be_cut_anywhere(size: int) -> None:
     lines = [line for pair in zip(GOOD, [*bad[:4], b""], strict=True) for line in pair]
     payload = b"\n".join([*lines, msgspec.json.format(GOOD[1]), *bad[4:], GOOD[0]])
     whole = decode(payload)
-    assert whole.envelopes == [*ENVELOPES, ENVELOPES[1], ENVELOPES[0]]
+    assert whole == [*ENVELOPES, ENVELOPES[1], ENVELOPES[0]]
     assert len(whole.rejected) == len(bad)
-    assert in_blocks(payload, size) == whole
+    assert both(in_blocks(payload, size)) == both(whole)
 
 
 @pytest.mark.parametrize("spaces", [0, 24, 25, 60, 100])
@@ -64,18 +66,19 @@ def test_decoder_finds_the_same_envelopes_in_blocks_when_garbage_precedes_them(s
     """However much white space an envelope begins with."""
     payload = b"\x03{" + b"\t" * spaces + GOOD[0].lstrip()[1:]
     whole = decode(payload)
-    assert {size for size in range(1, 200) if in_blocks(payload, size) != whole} == set()
+    differ = {n for n in range(1, 200) if both(in_blocks(payload, n)) != both(whole)}
+    assert differ == set()
 
 
 def test_an_envelope_is_there_as_soon_as_it_is_complete() -> None:
     """A reader of a live stream waits neither for the next one nor for a line's end."""
     decoder = Decoder()
-    assert decoder.feed(GOOD[0] + b"\n").envelopes == [ENVELOPES[0]]
-    assert decoder.feed(GOOD[1]).envelopes == [ENVELOPES[1]]
+    assert decoder.feed(GOOD[0] + b"\n") == [ENVELOPES[0]]
+    assert decoder.feed(GOOD[1]) == [ENVELOPES[1]]
     pretty = msgspec.json.format(GOOD[2], indent=4)
-    assert decoder.feed(pretty[:100]).envelopes == []
-    assert decoder.feed(pretty[100:]).envelopes == [ENVELOPES[2]]
-    assert decoder.finish() == Decoded([], [])
+    assert decoder.feed(pretty[:100]) == []
+    assert decoder.feed(pretty[100:]) == [ENVELOPES[2]]
+    assert both(decoder.finish()) == ([], [])
 
 
 BROKEN = [
@@ -105,7 +108,7 @@ def test_a_bad_value_costs_itself(bad: bytes, rule: str, pretty: bool) -> None:
     """The good ones before and after it are read; it is told with line, offset and bytes."""
     after = msgspec.json.format(GOOD[2], indent=2) if pretty else GOOD[2]
     decoded = decode(GOOD[0] + b"\n" + bad + b"\n" + after + b"\n" + GOOD[3])
-    assert decoded.envelopes == [ENVELOPES[0], ENVELOPES[2], ENVELOPES[3]]
+    assert decoded == [ENVELOPES[0], ENVELOPES[2], ENVELOPES[3]]
     (rejected,) = decoded.rejected
     assert rule in rejected.rule
     assert rejected.original == bad
@@ -119,7 +122,7 @@ def test_a_bad_value_costs_itself(bad: bytes, rule: str, pretty: bool) -> None:
 def test_a_byte_order_mark_costs_only_itself(strict: bool) -> None:
     """Go's reader refuses the whole file; the envelope behind the mark is read here."""
     decoded = decode(b"\xef\xbb\xbf" + GOOD[0] + b"\n" + GOOD[1], strict=strict)
-    assert decoded.envelopes == ENVELOPES[:2]
+    assert decoded == ENVELOPES[:2]
     ((rejected),) = decoded.rejected
     assert (rejected.original, rejected.offset) == (b"\xef\xbb\xbf", 0)
     assert rejected.rule == "a byte order mark, which JSON must not begin with"
@@ -128,24 +131,24 @@ def test_a_byte_order_mark_costs_only_itself(strict: bool) -> None:
 def test_an_array_is_no_stream_but_its_envelopes_are_read() -> None:
     """Brackets and commas are told, each in its place."""
     decoded = decode(b"[" + b",".join(GOOD) + b"]")
-    assert decoded.envelopes == ENVELOPES
+    assert decoded == ENVELOPES
     assert [bad.original for bad in decoded.rejected] == [b"[", *[b","] * 4, b"]"]
 
 
 def test_an_envelope_after_another_that_lacks_its_end() -> None:
     """On the same line too: the key that envelopes begin with is the place to go on."""
     decoded = decode(b'{"meta":{"producer":"x", ' + GOOD[1] + GOOD[2])
-    assert decoded.envelopes == [ENVELOPES[1], ENVELOPES[2]]
+    assert decoded == [ENVELOPES[1], ENVELOPES[2]]
     assert len(decoded.rejected) == 1
 
 
 def test_the_end_of_a_stream_ends_what_is_open() -> None:
     """The last, incomplete one is told, not waited for."""
     decoded = in_blocks(GOOD[0] + GOOD[1][:-20], 100)
-    assert decoded.envelopes == [ENVELOPES[0]]
+    assert decoded == [ENVELOPES[0]]
     assert decoded.rejected[0].rule == "JSON ends too early"
     assert decoded.rejected[0].offset == len(GOOD[0]) + len(GOOD[1]) - 20
-    assert decode(b"") == decode(b" \n ") == Decoded([], [])
+    assert both(decode(b"")) == both(decode(b" \n ")) == ([], [])
 
 
 def test_the_place_of_a_broken_rule_is_the_envelopes_begin() -> None:
@@ -168,7 +171,7 @@ def test_what_is_larger_than_the_largest_is_rejected() -> None:
     large = GOOD[1].replace(b'"mlx', b'"' + b"x" * 5000 + b"mlx")
     payload = GOOD[1] + b"\n" + large + b"\n" + GOOD[2] + b"\n"
     decoded = in_blocks(payload, 100, largest=4000)
-    assert decoded.envelopes == [ENVELOPES[1], ENVELOPES[2]]
+    assert decoded == [ENVELOPES[1], ENVELOPES[2]]
     assert decoded.rejected[0].rule == "the envelope is larger than 4000 bytes"
     assert b"".join(bad.original for bad in decoded.rejected) == large
     assert decode(payload).rejected == []
@@ -185,7 +188,7 @@ def test_a_hundred_thousand_envelopes_take_no_more_memory_than_a_few() -> None:
     good = bad = 0
     for round_ in range(200):
         decoded = decoder.feed(block)
-        good, bad = good + len(decoded.envelopes), bad + len(decoded.rejected)
+        good, bad = good + len(decoded), bad + len(decoded.rejected)
         if round_ == 20:
             before = resident()
     assert (good, bad) == (90_000, 10_000)
@@ -237,14 +240,14 @@ def test_any_bytes_give_envelopes_or_named_errors(payload: bytes, size: int, str
     decoder = Decoder(strict=strict)
     pieces = [decoder.feed(payload[i : i + size]) for i in range(0, len(payload), size)]
     pieces.append(decoder.finish())
-    assert [e for piece in pieces for e in piece.envelopes] == whole.envelopes
+    assert [e for piece in pieces for e in piece] == whole
     for bad in whole.rejected:
         assert str(bad)
         assert bad.excerpt is not None
         assert payload[bad.start : bad.start + len(bad.original)] == bad.original
-    for envelope in whole.envelopes:
+    for envelope in whole:
         try:
-            assert decode(sonar.encode(envelope)).envelopes == [envelope]
+            assert decode(sonar.encode(envelope)) == [envelope]
         except CcpipeError as error:
             pytest.fail(f"what was decoded cannot be encoded: {error}")
 
@@ -254,7 +257,7 @@ def test_any_bytes_give_envelopes_or_named_errors(payload: bytes, size: int, str
 def test_any_valid_envelope_survives(members: list[Envelope], strict: bool) -> None:
     """Encoded, joined, decoded: the same, held to all rules or not."""
     decoded = decode(b"".join(map(sonar.encode, members)), strict=strict)
-    assert decoded == Decoded(members, [])
+    assert both(decoded) == (members, [])
 
 
 def test_how_far_the_stream_is_complete() -> None:
@@ -266,6 +269,6 @@ def test_how_far_the_stream_is_complete() -> None:
         before = first.feed(payload[:cut])
         assert first.complete <= cut
         after = decode(payload[first.complete :])
-        assert before.envelopes + after.envelopes == whole.envelopes
+        assert before + after == whole
         rejected = [bad.original for bad in before.rejected + after.rejected]
         assert rejected == [bad.original for bad in whole.rejected] == [b"broken"]

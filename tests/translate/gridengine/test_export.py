@@ -95,7 +95,7 @@ def test_jobs_in_line_protocol_and_sonar() -> None:
     assert {message.name for message in decode(metrics)} == MEASURES.keys()
     assert len(decode(converted(CLASSIC, "line")[0])) == len(decode(events + metrics))
     sonar, _ = converted(CLASSIC, "sonar")
-    (envelope,) = decode_sonar(sonar).envelopes
+    (envelope,) = decode_sonar(sonar)
     assert isinstance(envelope.data, JobsData)
     assert len(envelope.data.attributes.slurm_jobs) == 128
 

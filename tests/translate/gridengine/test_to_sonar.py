@@ -17,7 +17,7 @@ def sonar(*found: JobRuns) -> tuple[SlurmJob, ...]:
     envelope = jobs_to_sonar(found, MAPPING, time=NOW)
     assert problems(envelope, strict=True) == []
     decoded = decode(encode(envelope))
-    assert (decoded.envelopes, decoded.rejected) == ([envelope], [])
+    assert (decoded, decoded.rejected) == ([envelope], [])
     assert isinstance(envelope.data, JobsData)
     return envelope.data.attributes.slurm_jobs
 

@@ -7,6 +7,6 @@ def strict(envelope: Envelope) -> Envelope:
     """Write an envelope and read it back by the specification's rules."""
     decoded = decode(encode(envelope), strict=True)
     assert decoded.rejected == []
-    [again] = decoded.envelopes
+    [again] = decoded
     assert again == envelope
     return again

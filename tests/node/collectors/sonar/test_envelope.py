@@ -61,7 +61,7 @@ def test_an_envelope_of_errors_is_strictly_what_the_specification_has() -> None:
     errors.note("bad name \udcff")
     errors.note("")
     envelope = errors.envelope(1_740_027_953 * 10**9, "fox.test", "n1")
-    [decoded] = decode(encode(envelope), strict=True).envelopes
+    [decoded] = decode(encode(envelope), strict=True)
     assert [error.detail for error in decoded.errors] == ["bad name ?", "str"]
     assert decoded.data is None
 
@@ -118,6 +118,7 @@ def test_any_change_of_a_file_gives_valid_envelopes(
             envelopes = list(collector.collect(1_740_027_950 * 10**9))
             assert envelopes
             for envelope in envelopes:
-                assert decode(encode(envelope), strict=True) == ([envelope], [])
+                decoded = decode(encode(envelope), strict=True)
+                assert (decoded, decoded.rejected) == ([envelope], [])
     finally:
         path.write_bytes(whole)

@@ -416,6 +416,6 @@ async def test_envelopes_go_over_a_real_broker(root: Root, site: Site) -> None:
         await sink.write([sample, sysinfo, errors])
     for _ in range(3):
         message = await subscription.next_msg(20)
-        [arrived[message.subject.rpartition(".")[2]]] = decode(message.data, strict=True).envelopes
+        [arrived[message.subject.rpartition(".")[2]]] = decode(message.data, strict=True)
     await client.close()
     assert arrived == {"sample": sample, "sysinfo": sysinfo, "error": errors}

@@ -1,7 +1,7 @@
 """A batch of envelopes, as it travels through a pipe."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, SupportsIndex, overload
 
 from msgspec.structs import replace
 
@@ -9,6 +9,9 @@ from ccpipe.errors import EncodeError
 from ccpipe.formats.sonar.encoder import encode
 from ccpipe.formats.sonar.rules import Problem
 from ccpipe.formats.sonar.types.envelope import Envelope, JobsEnvelope
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ESTIMATED_SIZE = 512
 """Bytes counted for an envelope whose payload is not known, without its ``start_metadata``."""
@@ -119,6 +122,24 @@ class Envelopes(list[Envelope]):
                 found.add(envelope.data.attributes.cluster or "")
             found.update(error.cluster or "" for error in envelope.errors or ())
         return found
+
+    def to_arrow(self) -> "pa.Table":
+        """Return an Arrow table, with a row for each envelope.
+
+        Columns: ``type``, ``time``, ``cluster``, ``node``; ``producer``, ``version`` and the other
+        fields of ``meta``; the fields of the data, nested as in the specification; ``errors``.
+
+        Raises
+        ------
+        MissingExtra
+            if pyarrow is not installed.
+        DataError
+            if a field is not of one type in all envelopes.
+
+        """
+        from ccpipe.formats.sonar.arrow import to_arrow
+
+        return to_arrow(self)
 
     def original(self, index: int) -> bytes:
         """Return an envelope as a dead letter holds it: its JSON, else its ``repr``."""

@@ -123,7 +123,9 @@ async def until_acknowledged(environ: dict[str, str], durable: str) -> None:
 def test_all_blocks_are_covered() -> None:
     """One that is added needs a test here."""
     count = Counter(each.heading for each in blocks())
-    assert count == {"Decode and encode": 4, "Publish": 2, "Subscribe": 2, "Plug-ins": 7}
+    assert count == {
+        "Decode and encode": 4, "Publish": 2, "Subscribe": 2, "Sonar": 2, "Plug-ins": 7,
+    }  # fmt: skip
 
 
 def test_the_table_lists_the_public_interface_in_its_order() -> None:
@@ -151,11 +153,15 @@ def test_what_the_page_imports_is_public() -> None:
     assert {"connect", "decode", "Sink"} <= used
 
 
-@pytest.mark.parametrize("number", [0, 1])
-async def test_decode_and_encode(number: int, tmp_path: Path) -> None:
-    """It prints what the page says."""
-    process = await start(block("Decode and encode", number), tmp_path, environment())
-    assert await ended(process) == block("Decode and encode", number, "text")
+@pytest.mark.parametrize(
+    ("heading", "number"), [("Decode and encode", 0), ("Decode and encode", 1), ("Sonar", 0)]
+)
+async def test_a_program_prints_what_the_page_says(
+    heading: str, number: int, tmp_path: Path
+) -> None:
+    """To the letter."""
+    process = await start(block(heading, number), tmp_path, environment())
+    assert await ended(process) == block(heading, number, "text")
 
 
 async def test_publish_a_metric(up: dict[str, str], tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
 from typing import Any
 
 import msgspec
 
 from ccpipe.config import split_list, to_struct
 from ccpipe.config.renamed import OPTIONS, PARTS
-from ccpipe.entry_points import entry_points
 from ccpipe.errors import ConfigError, UsageError
 
 GROUPS = ("collectors", "sources", "codecs", "translators", "sinks")
@@ -27,6 +27,11 @@ NESTED = {"codec": "codecs", "publish": "sinks"}
 
 Part = type[Any] | Callable[..., Any]
 """The class of a part, or the function of a translator."""
+
+
+def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
+    """Return the entry points of a group ``ccpipe.…``, by name and in its order."""
+    return {entry.name: entry for entry in sorted(metadata.entry_points(group=f"ccpipe.{group}"))}
 
 
 def interface_of(group: str) -> type[Any]:

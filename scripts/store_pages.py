@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from ccpipe.cli.plugins import PluginOption, read
-from ccpipe.entry_points import entry_points
+from ccpipe.registry import entry_points
 
 INDEX = """\
 # Stores

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 
 from ccpipe.config import Duration, Size
-from ccpipe.entry_points import entry_points
 from ccpipe.errors import ConfigError, MissingExtra
-from ccpipe.registry import GROUPS, build, construct, find, options_of
+from ccpipe.registry import GROUPS, build, construct, entry_points, find, options_of
 from ccpipe.telemetry import Telemetry
 
 PLACE = {"where": "r.toml", "path": "sink"}

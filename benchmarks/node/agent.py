@@ -23,7 +23,6 @@ from typing import Any
 
 import psutil
 
-from ccpipe.entry_points import entry_points
 from ccpipe.formats.sonar import encode
 from ccpipe.node.agent.parts import PORTABLE
 from ccpipe.node.collectors.processes import Processes
@@ -31,7 +30,7 @@ from ccpipe.node.collectors.sonar.sample import SonarSample
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from ccpipe.node.sampling.sampler import Collector, Sampler
 from ccpipe.node.sampling.thread import CollectorGroup
-from ccpipe.registry import construct, find
+from ccpipe.registry import construct, entry_points, find
 
 PROCESSES = 300
 INTERVAL = 0.2

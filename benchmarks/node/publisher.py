@@ -24,7 +24,7 @@ import msgspec
 from benchmarks.node.agent import filled
 from benchmarks.servers import broker, running
 from benchmarks.timing import thread_seconds
-from ccpipe.entry_points import entry_points
+from ccpipe.registry import entry_points
 
 INTERVAL = 2
 SAME: dict[str, dict[str, object]] = {

@@ -5,7 +5,7 @@ import inspect
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from importlib.metadata import Distribution
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,9 +15,8 @@ from cyclopts import Parameter
 from ccpipe.cli.console.output import TableOrJson, print_json, print_table
 from ccpipe.config import Duration, Size
 from ccpipe.config.dump import plain
-from ccpipe.entry_points import EntryPoint, entry_points
 from ccpipe.errors import MissingExtra, UsageError
-from ccpipe.registry import GROUPS, Part, constructors, options_of
+from ccpipe.registry import GROUPS, Part, constructors, entry_points, options_of
 from ccpipe.terminal import paint
 
 CONTEXT = {"site": None, "telemetry": None}
@@ -97,8 +96,7 @@ def wanted(name: str) -> list[tuple[str, EntryPoint]]:
 
 def read(group: str, entry: EntryPoint) -> Plugin:
     """Load a part; record the reason if that fails."""
-    distribution = Distribution.at(entry.folder)
-    origin = f"{distribution.name} {distribution.version}"
+    origin = f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
     part = Plugin(group, entry.name, entry.value, origin)
     try:
         cls = entry.load()

@@ -2,15 +2,15 @@
 
 import json
 import sys
+from importlib.metadata import EntryPoint
 from typing import Literal
 
 import pytest
 
 from ccpipe.cli import plugins
 from ccpipe.config import Duration, Size
-from ccpipe.entry_points import EntryPoint, entry_points
 from ccpipe.errors import MissingExtra, UsageError
-from ccpipe.registry import GROUPS
+from ccpipe.registry import GROUPS, entry_points
 from tests.cli.command import ccpipe, on_terminal
 
 
@@ -38,8 +38,8 @@ class Broken:
 
 
 def offered(value: str) -> EntryPoint:
-    """Return an entry point of our own package that names another class."""
-    return entry_points("sinks")["null"]._replace(value=value)
+    """Return an entry point that names another class."""
+    return EntryPoint("null", value, "ccpipe.sinks")
 
 
 def test_every_installed_part_is_listed_with_its_origin() -> None:

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from ccpipe.config import Recipe, Site, load, renamed, set_at_path
-from ccpipe.entry_points import entry_points
 from ccpipe.errors import ConfigError
-from ccpipe.registry import build, find, options_of
+from ccpipe.registry import build, entry_points, find, options_of
 from ccpipe.telemetry import Telemetry
 
 ENDS: dict[str, Any] = {"source": {"use": "null"}, "sink": {"use": "null"}}

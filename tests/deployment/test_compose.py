@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.server import server_program
-from ccpipe.entry_points import entry_points
+from ccpipe.registry import entry_points
 from tests.cli.command import ccpipe, command, environment
 from tests.conftest import eventually, free_port, program, until_listening
 from tests.deployment.compose import BRIDGES, CCPIPE, COMPOSE, SERVICES, Prepared

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from ccpipe.config import Recipe, Site, load
-from ccpipe.entry_points import entry_points
-from ccpipe.registry import build
+from ccpipe.registry import build, entry_points
 from ccpipe.telemetry import Telemetry
 from tests.paths import ROOT
 

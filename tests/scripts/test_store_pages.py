@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.cli.plugins import CONTEXT
-from ccpipe.entry_points import entry_points
-from ccpipe.registry import find, options_of
+from ccpipe.registry import entry_points, find, options_of
 from tests.paths import ROOT
 
 FOLDER = ROOT / "docs/stores"

@@ -13,13 +13,13 @@ from cyclopts import Parameter
 from ccpipe.cli.console.options import Where, seconds
 from ccpipe.cli.console.output import print_json
 from ccpipe.config import Site
-from ccpipe.entry_points import entry_points
 from ccpipe.errors import UsageError
 from ccpipe.formats.units import parse_unit
 from ccpipe.node.agent.parts import intervals, is_enabled
 from ccpipe.node.agent.profiles import with_profile
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
+from ccpipe.registry import entry_points
 from ccpipe.terminal import listed, note
 
 FINER_TYPES = {"hwthreads": "hwthread", "domains": "memoryDomain"}

@@ -13,14 +13,13 @@ from typing import Any
 import msgspec
 
 from ccpipe.config import Interval, Site, to_struct
-from ccpipe.entry_points import entry_points
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.thread import Collector, CollectorGroup
 from ccpipe.pipeline import Stages, Translator, fault_of
 from ccpipe.pipeline.stages import AnyTranslator
-from ccpipe.registry import build, construct, find, options_of
+from ccpipe.registry import build, construct, entry_points, find, options_of
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)

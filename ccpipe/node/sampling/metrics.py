@@ -5,14 +5,15 @@
 
 import contextlib
 import importlib
+from importlib import metadata
 from typing import NamedTuple
 
-from ccpipe.entry_points import entry_points
 from ccpipe.errors import DataError
 from ccpipe.formats.units import parse_unit
 
 AVERAGED = frozenset({"percent", "temperature", "hertz", "revolution", "volt"})
 """Quantities averaged over the parts of a node; the others are summed."""
+
 
 
 class Metric(NamedTuple):
@@ -48,7 +49,7 @@ class Metric(NamedTuple):
 
 def declared() -> list[Metric]:
     """Return what all collectors declare that they send, plug-ins' too."""
-    modules = {entry.module for entry in entry_points("collectors").values()}
+    modules = {entry.module for entry in metadata.entry_points(group="ccpipe.collectors")}
     rows: list[Metric] = []
     for name in sorted(modules):
         with contextlib.suppress(Exception):  # a broken plug-in is reported where it is constructed

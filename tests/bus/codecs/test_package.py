@@ -7,10 +7,9 @@ import pytest
 from ccpipe.bus.codecs import Codec, Packing
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
-from ccpipe.entry_points import entry_points
 from ccpipe.errors import EncodeError, RejectedError
 from ccpipe.message import metric
-from ccpipe.registry import find
+from ccpipe.registry import entry_points, find
 from tests.bus.envelopes import JOBS, SAMPLE
 
 SUBJECTS = Subjects.of(Site(cluster="fox.no", hostname="n1"))

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccpipe.entry_points import entry_points
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import Envelopes, SampleAttributes, SampleData, SampleEnvelope
 from ccpipe.message import event
 from ccpipe.pipeline import Batch, Limits, Sink, Source, run
+from ccpipe.registry import entry_points
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 from tests.e2e.stalled.stores import CANNOT_STALL, STORES, TIMEOUT, Stalling

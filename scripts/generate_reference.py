@@ -16,13 +16,14 @@ from importlib import metadata
 from pathlib import Path
 
 from collector_pages import path_of
-from command_tree import commands
 from manual_page import manual_page
 from python_reference import page as python_page
 
 from ccpipe import errors
 from ccpipe.bus.subjects import TEMPLATES, Subjects
-from ccpipe.cli.console.command_table import CommandEntry, CommandOption
+from ccpipe.cli import COMMANDS as SUMMARIES
+from ccpipe.cli.app import app
+from ccpipe.cli.console.help import CommandEntry, CommandOption, command_entry
 from ccpipe.config import Site
 from ccpipe.errors import CcpipeError
 from ccpipe.node.sampling.metrics import Metric
@@ -87,7 +88,7 @@ jobs that ended ([gridengine/jobs.md](../gridengine/jobs.md)), those made of Son
 
 def pages() -> dict[str, str]:
     """Return the text of each file by its name."""
-    tree = list(commands())
+    tree = [entry for name in SUMMARIES for entry in commands(name)]
     codes = list(exit_codes())
     return {
         "ccpipe.1": manual_page(tree, codes),
@@ -97,6 +98,14 @@ def pages() -> dict[str, str]:
         "python.md": python_page(GENERATED),
         "subjects.md": SUBJECTS + "".join(_subjects()),
     }
+
+
+def commands(*names: str) -> Iterator[CommandEntry]:
+    """Yield a command, and then its subcommands."""
+    entry = command_entry(app, names)
+    yield entry
+    for each in entry.subcommands:
+        yield from commands(*names, each)
 
 
 def exit_codes() -> Iterator[tuple[int, str, str]]:

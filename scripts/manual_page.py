@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from ccpipe.cli.console.command_table import CommandEntry, CommandOption
+from ccpipe.cli.console.help import CommandEntry, CommandOption
 
 HEAD = r"""'\" Generated from the code: python scripts/generate_reference.py docs/reference
 .TH CCPIPE 1 "" ccpipe "User Commands"

@@ -4,7 +4,7 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 from cyclopts.exceptions import (
     CoercionError,
     MissingArgumentError,
@@ -13,10 +13,13 @@ from cyclopts.exceptions import (
 )
 
 from ccpipe import __version__
-from ccpipe.cli.commands import COMMANDS, FOLDERS, print_commands
-from ccpipe.cli.console.help import print_help
+from ccpipe.cli import COMMANDS, FOLDERS, print_commands
+from ccpipe.cli.console.help import command_entry, print_help, subcommands
+from ccpipe.cli.console.log_format import start_logging
 from ccpipe.errors import UsageError
 from ccpipe.terminal import listed, printable
+
+HELP_FLAGS = ("--help", "-h")
 
 
 class _App(App):
@@ -24,8 +27,10 @@ class _App(App):
 
     def help_print(self, tokens: Any = None, *, console: Any = None) -> None:  # noqa: ARG002
         """Print the help of the command given by the arguments."""
-        chain, *_ = self.parse_commands(tokens)
-        if not print_help(" ".join(chain)):
+        names, *_ = self.parse_commands(tokens)
+        if names:
+            print_help(command_entry(self, names))
+        else:
             print_commands()
 
 
@@ -33,15 +38,11 @@ app = _App(
     name="ccpipe",
     version=__version__,
     version_flags=["--version"],
+    default_parameter=Parameter(negative_bool=(), negative_iterable=()),
 )
 
-
-def _target(name: str) -> str:
-    return f"ccpipe.cli.{name}{'.command' if name in FOLDERS else ''}:{name}"
-
-
-for _name, _summary in COMMANDS.items():
-    app.command(_target(_name), name=_name, help=_summary)
+for _name in COMMANDS:
+    app.command(f"ccpipe.cli.{_name}{'.command' if _name in FOLDERS else ''}:{_name}", name=_name)
 
 
 def run(words: list[str]) -> None:
@@ -54,6 +55,10 @@ def run(words: list[str]) -> None:
 
     """
     try:
+        if words[-1] in HELP_FLAGS and not app.parse_commands(words[:-1])[2]:
+            app.help_print(words[:-1])  # cyclopts would load what colours its own help
+            return
+        start_logging()
         if any(not word or word.endswith("=") for word in words):
             _refuse_empty_paths(words)
         app(words, exit_on_error=False, print_error=False)
@@ -64,9 +69,11 @@ def run(words: list[str]) -> None:
 def _refuse_empty_paths(words: list[str]) -> None:
     """Raise UsageError for ``--dir "$UNSET"``: an empty path would be the current folder."""
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
-    for value in bound.arguments.values():
-        if Path() in [value, *getattr(value, "__dict__", {}).values()]:
+    given = list(bound.arguments.values())
+    for value in given:
+        if value == Path():
             raise UsageError("empty path; use . for the current folder")
+        given += getattr(value, "__dict__", {}).values()  # of a class of options
 
 
 def _explain(error: CycloptsError) -> str:
@@ -95,7 +102,7 @@ def _similar(error: UnknownCommandError) -> str:
     """Return the command that was probably meant, else all if they are few."""
     assert error.app is not None
     assert error.unused_tokens
-    known = [name for name in error.app if not name.startswith("-")]
+    known = subcommands(error.app)
     if close := difflib.get_close_matches(error.unused_tokens[0], known, n=1):
         return f"; did you mean {close[0]!r}?"
     return "" if error.app is app else f"; known are {', '.join(known)}"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.console.output import TableOrJson, print_json, print_table
 from ccpipe.errors import CreateError, UsageError
 from ccpipe.formats.nodelist import compress, expand
@@ -21,7 +21,7 @@ Examples: ccpipe auth init keys --cluster fritz --node 'f[01-88]'
     help_format="plaintext",
 )
 
-Several = Annotated[list[str] | None, Parameter(negative=())]
+Several = list[str] | None
 
 
 @auth.command
@@ -35,7 +35,7 @@ def init(
     viewer: Several = None,
     domain: Several = None,
     output: Annotated[TableOrJson, Parameter(alias="-o")] = "table",
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Generate keys and the configuration of nats-server and of the site.
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ccpipe.cli.bridge import batch_limits, load_recipe, recipe_parts, refuse_same_place
-from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.recipe.dead_letters import dead_letter_sink
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.cli.recipe.shipped import find_recipe
@@ -35,7 +35,7 @@ async def backfill(
     rate: int = 0,
     checkpoint: Path | None = None,
     password_file: str = "",
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Copy data from one store to another.
 

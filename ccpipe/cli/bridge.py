@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from ccpipe.cli.console.options import Where, seconds
+from ccpipe.cli.console.options import SiteOptions, seconds
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import Batching, Recipe, load, read_toml
@@ -37,7 +37,7 @@ async def bridge(
     *,
     dry_run: bool = False,
     for_: Annotated[str | None, Parameter(name="--for")] = None,
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Run a recipe: move messages from a source into a store.
 
@@ -87,7 +87,7 @@ async def bridge(
         )
 
 
-def load_recipe(path: Path, where: Where) -> Recipe:
+def load_recipe(path: Path, where: SiteOptions) -> Recipe:
     """Load a recipe, which extends the site's configuration."""
     site = where.path()
     if site:

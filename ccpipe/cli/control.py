@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from ccpipe.cli.console.options import Where, seconds
+from ccpipe.cli.console.options import SiteOptions, seconds
 from ccpipe.cli.console.output import print_json, print_table
 from ccpipe.errors import (
     CcpipeError,
@@ -33,7 +33,7 @@ Examples: ccpipe control get --node f01
 )
 
 Output = Literal["table", "json", "line"]
-Nodes = Annotated[list[str] | None, Parameter(negative=())]
+Nodes = list[str] | None
 DeviceType = Annotated[str, Parameter(name="--type")]
 DeviceId = Annotated[str, Parameter(name="--id")]
 Form = Annotated[Output, Parameter(alias="-o")]
@@ -59,7 +59,7 @@ async def get(
     id_: DeviceId = "",
     wait: str = _WAIT,
     output: Form = "table",
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Read a control on nodes; without a name, list the controls.
 
@@ -99,7 +99,7 @@ async def put(
     id_: DeviceId = "",
     wait: str = _WAIT,
     output: Form = "table",
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Set a value on nodes.
 
@@ -139,7 +139,7 @@ def _tags(device: str, number: str) -> dict[str, str]:
 
 
 async def _ask(
-    where: Where,
+    where: SiteOptions,
     name: str,
     value: str | None,
     nodes: Sequence[str] | None,

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ccpipe.bus.nats.announcement import write_private
-from ccpipe.cli.console.options import Where, seconds
+from ccpipe.cli.console.options import SiteOptions, seconds
 from ccpipe.config import read_secret, state_folder
 from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
@@ -25,7 +25,7 @@ async def dashboard(
     lake: Path | None = None,
     token_file: Path | None = None,
     for_: Annotated[str | None, Parameter(name="--for")] = None,
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Show nodes, jobs, events and the pipe's health in a browser.
 

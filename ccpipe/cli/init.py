@@ -2,9 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from ccpipe.cli.recipe.shipped import folder, recipes
 from ccpipe.errors import CreateError, UsageError
@@ -36,8 +33,8 @@ def init(
     *,
     cluster: str = "local",
     server: str = "nats://127.0.0.1:4222",
-    recipe: Annotated[list[str] | None, Parameter(negative=())] = None,
-    units: Annotated[bool, Parameter(negative=())] = False,
+    recipe: list[str] | None = None,
+    units: bool = False,
 ) -> None:
     """Write the initial files of a site: ccpipe.toml, nats.conf and recipes.
 

@@ -11,7 +11,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.permissions import ForbiddenError
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.store import NoStreamError
-from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.recipe.dead_letters import Discarded
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.errors import DataError, DeniedError, MissingInputError, UsageError
@@ -28,7 +28,7 @@ async def send(
     lenient: bool = False,
     rate: int = 0,
     rejected: Path | None = None,
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Publish lines from files or standard input.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ccpipe.bus.subjects import Subjects
-from ccpipe.cli.console.options import Where, seconds
+from ccpipe.cli.console.options import SiteOptions, seconds
 from ccpipe.errors import CreateError, UsageError
 from ccpipe.pipeline import wait_for_event
 from ccpipe.simulate import Payload, Shape, SimulatedCluster
@@ -46,7 +46,7 @@ async def simulate(
     report: Path | None = None,
     dry_run: bool = False,
     output: Annotated[Literal["line", "sonar"], Parameter(alias="-o")] = "line",
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Publish the data of a simulated cluster of any size.
 
@@ -153,7 +153,7 @@ async def _publish(
     cluster: SimulatedCluster,
     samples: int | None,
     clock: SampleClock,
-    where: Where,
+    where: SiteOptions,
     seed: int,
     report: Path | None,
 ) -> None:

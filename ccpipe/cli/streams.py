@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.console.output import TableOrJson, print_json, print_table
 from ccpipe.terminal import in_bytes, lasting, note, printable
 
@@ -33,7 +33,7 @@ Form = Annotated[TableOrJson, Parameter(alias="-o")]
 async def show(
     *,
     output: Form = "table",
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Show streams, consumers and differences from the configuration.
 
@@ -78,7 +78,7 @@ async def apply_(
     dry_run: bool = False,
     drop: bool = False,
     output: Form = "table",
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Apply the configuration to the streams.
 
@@ -117,7 +117,7 @@ async def apply_(
 
 
 @contextlib.asynccontextmanager
-async def _surveyed(where: Where) -> "AsyncIterator[tuple[Connection, Site, Survey]]":
+async def _surveyed(where: SiteOptions) -> "AsyncIterator[tuple[Connection, Site, Survey]]":
     from ccpipe.bus.nats.connection import Connection
     from ccpipe.bus.nats.streams.reconcile import survey
     from ccpipe.telemetry import Telemetry

@@ -20,8 +20,7 @@ from cyclopts import Parameter
 from ccpipe.bus.nats.announcement import RunningServer, write_private
 from ccpipe.bus.nats.server import NatsServer, free_port
 from ccpipe.bus.subjects import escape
-from ccpipe.cli.console.arguments import check_port, seconds
-from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.options import On, SiteOptions, check_port, seconds
 from ccpipe.config import ENVIRONMENT, Interval, Recipe, Site, state_folder
 from ccpipe.errors import ConfigError, CreateError, MissingExtra, UsageError
 from ccpipe.process import child
@@ -63,11 +62,11 @@ async def up(
     port: int | None = None,
     interval: str = "2s",
     roll: str = "1m",
-    dashboard: bool = True,
+    dashboard: On = True,
     dashboard_port: int | None = None,
     sync: str = "10s",
     for_: Annotated[str | None, Parameter(name="--for")] = None,
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Start everything on this machine: server, publisher, Parquet bridge, dashboard.
 

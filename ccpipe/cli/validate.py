@@ -12,7 +12,7 @@ import msgspec
 from cyclopts import Parameter
 
 from ccpipe.cli.bridge import load_recipe
-from ccpipe.cli.console.options import Where, seconds
+from ccpipe.cli.console.options import On, SiteOptions, seconds
 from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import Site, load, read_toml
 from ccpipe.errors import (
@@ -73,10 +73,10 @@ async def validate(
     dialect: Dialect = "cc",
     lenient: bool = False,
     profile: Literal["auto", "spec", "sonar"] = "auto",
-    connect: bool = True,
+    connect: On = True,
     timeout: str = "10s",
     output: Annotated[Literal["text", "json"], Parameter(alias="-o")] = "text",
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Check recipes, configuration and data files.
 
@@ -157,7 +157,7 @@ class _Check:
     """The check of one file and its findings."""
 
     def __init__(
-        self, path: Path, where: Where, timeout: float | None, output: Literal["text", "json"]
+        self, path: Path, where: SiteOptions, timeout: float | None, output: Literal["text", "json"]
     ) -> None:
         self.path = path
         self.where = where

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.cli.commands import COMMANDS
+from ccpipe.cli import COMMANDS
 from tests.cli.command import ccpipe
 from tests.conftest import program
 

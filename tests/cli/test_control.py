@@ -14,7 +14,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
-from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.control import _as_json, _rows, get
 from ccpipe.config import Bus, ControlOptions, Publish, Site
 from ccpipe.errors import UnavailableError
@@ -214,7 +214,7 @@ async def test_where_no_server_runs_it_says_so(
     """As every command that needs one, and not forever."""
     monkeypatch.setattr("ccpipe.bus.nats.connection.CONNECT_SECONDS", 0.2)
     with pytest.raises(UnavailableError, match="no NATS server answers"):
-        await get("interval", where=Where(server=f"nats://127.0.0.1:{unused_port}"))
+        await get("interval", where=SiteOptions(server=f"nats://127.0.0.1:{unused_port}"))
 
 
 def test_an_answer_that_only_looks_like_json_is_a_text() -> None:

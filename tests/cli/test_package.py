@@ -1,5 +1,7 @@
 """The command itself: its streams, its exit codes, Ctrl-C at any time."""
 
+import importlib
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -8,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.cli import main
+from ccpipe import cli
+from ccpipe.cli import COMMANDS, FOLDERS, main
 from tests.cli.command import ccpipe, command, environment
 from tests.paths import ROOT
 
@@ -153,3 +156,17 @@ def test_ctrl_c_at_any_time_ends_it_without_a_traceback(tmp_path: Path) -> None:
             _, said = process.communicate(timeout=60)
         assert process.returncode in (0, 130, -signal.SIGINT)
         assert b"Traceback" not in said, said.decode()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_is_a_module_or_a_folder_of_its_name(name: str) -> None:
+    """So that whoever looks for a command finds its file."""
+    module = importlib.import_module(f"ccpipe.cli.{name}{'.command' if name in FOLDERS else ''}")
+    assert getattr(module, name)
+    assert hasattr(importlib.import_module(f"ccpipe.cli.{name}"), "__path__") == (name in FOLDERS)
+
+
+def test_every_module_that_is_a_command_is_listed() -> None:
+    """A new one that is not would be unknown to the command line."""
+    found = {each.name for each in pkgutil.iter_modules(cli.__path__)}
+    assert found - {"app", "console", "recipe"} == set(COMMANDS)

@@ -12,7 +12,7 @@ from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.nats.streams.reconcile import apply, survey
 from ccpipe.bus.nats.streams.stream import ensure_stream
 from ccpipe.bus.subjects import Subjects
-from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.streams import apply_, show
 from ccpipe.config import Bus, Site
 from ccpipe.errors import UnavailableError
@@ -92,7 +92,7 @@ async def test_a_broker_that_is_away_is_named(
     monkeypatch.setattr("ccpipe.bus.nats.connection.CONNECT_SECONDS", 0.2)
     for command in (show, apply_):
         with pytest.raises(UnavailableError, match=str(unused_port)):
-            await command(where=Where(server=f"nats://127.0.0.1:{unused_port}"))
+            await command(where=SiteOptions(server=f"nats://127.0.0.1:{unused_port}"))
 
 
 async def test_validate_compares_streams(nats_server: NatsServer, tmp_path: Path) -> None:

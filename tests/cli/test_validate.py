@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.validate import _Check
 from ccpipe.errors import DeniedError
 from tests.cli.command import Ended, ccpipe
@@ -209,7 +209,7 @@ async def test_parts_are_asked_by_their_own_check_else_opened_and_closed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A part knows best how to ask without touching what is there."""
-    check = _Check(Path("r.toml"), Where(), 5.0, "text")
+    check = _Check(Path("r.toml"), SiteOptions(), 5.0, "text")
     await check.reach("sink", Refuses())
     assert capsys.readouterr().out == "r.toml: sink: who are you?\n"
     assert check.codes == {77}

@@ -11,7 +11,7 @@ import pytest
 import ccpipe as ccpipe_library
 from ccpipe import errors
 from ccpipe.bus.subjects import TEMPLATES
-from ccpipe.cli.commands import COMMANDS
+from ccpipe.cli import COMMANDS
 from ccpipe.node.sampling.metrics import declared
 from tests.cli.command import ccpipe
 from tests.conftest import program

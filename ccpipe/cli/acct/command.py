@@ -23,7 +23,7 @@ from ccpipe.terminal import note, printable
 if TYPE_CHECKING:  # it needs pyarrow, and `ccpipe acct --help` must not
     from ccpipe.accounting.selection import RecordSelection
 
-acct = App(name="acct", default_parameter=Parameter(negative=(), show_default=False))
+acct = App(name="acct")
 acct.command(sacct)
 
 Key = Literal[
@@ -84,7 +84,7 @@ class Show:
 def sums(
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     file: Annotated[tuple[Path, ...], Parameter(alias="-f", allow_leading_hyphen=True)] = (),
-    filters: Filters = Filters(),  # noqa: B008 - frozen
+    filters: Filters = Filters(),
     show: Show = Show(),
     index: Path | None = None,
 ) -> None:

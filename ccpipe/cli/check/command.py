@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from ccpipe.cli.check.result import Finding, Status, check_thresholds, compare, line, worst
-from ccpipe.cli.console.options import Where, seconds
+from ccpipe.cli.console.options import SiteOptions, seconds
 from ccpipe.cli.console.output import TableOrJson, print_json
 from ccpipe.errors import CcpipeError, UnavailableError, UsageError
 from ccpipe.terminal import in_bytes, lasting, plural
@@ -36,7 +36,7 @@ Examples: ccpipe check lag --warning 1000 --critical 10000
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Report(Where):
+class Report(SiteOptions):
     """Common options of all checks: configuration and output."""
 
     output: Annotated[TableOrJson, Parameter(alias="-o")] = "table"
@@ -50,7 +50,7 @@ FULL_WARNING, FULL_CRITICAL = 75.0, 90.0
 @check.command
 async def freshness(
     *,
-    node: Annotated[list[str] | None, Parameter(negative=())] = None,
+    node: list[str] | None = None,
     warning: str = "1m",
     critical: str = "5m",
     report: Report = Report(),

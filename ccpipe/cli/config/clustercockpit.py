@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
-from ccpipe.cli.console.options import Where, seconds
+from ccpipe.cli.console.options import SiteOptions, seconds
 from ccpipe.cli.console.output import print_json
 from ccpipe.config import Site
 from ccpipe.errors import UsageError
@@ -53,8 +53,8 @@ class Sampled(NamedTuple):
 async def clustercockpit(
     *patterns: str,
     since: str | None = None,
-    all_: Annotated[bool, Parameter(name="--all", negative=())] = False,
-    where: Where = Where(),  # noqa: B008 - frozen
+    all_: Annotated[bool, Parameter(name="--all")] = False,
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Print the metrics that are sent as configuration for ClusterCockpit programs.
 
@@ -115,7 +115,7 @@ async def clustercockpit(
         note(f"thresholds are 0 and must be filled in: {listed(unset)}")
 
 
-async def _sent(where: Where, site: Site, since: str | None) -> Mapping[str, set[str]]:
+async def _sent(where: SiteOptions, site: Site, since: str | None) -> Mapping[str, set[str]]:
     """Return the types of each metric that is sent."""
     from ccpipe.cli.config.sent import of_bus, of_node
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from cyclopts import App, Parameter
 
 from ccpipe.cli.config.clustercockpit import clustercockpit
-from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.console.output import print_json
 from ccpipe.config import ENVIRONMENT, read_toml, set_at_path
 from ccpipe.config.dump import mask, plain
@@ -42,7 +42,7 @@ class Setting(NamedTuple):
 @config.command
 def show(
     *,
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
     output: Annotated[Literal["toml", "json"], Parameter(alias="-o")] = "toml",
 ) -> None:
     """Show every setting, with a comment on where its value comes from.
@@ -73,7 +73,7 @@ def show(
         print("\n".join(write_toml(found)))
 
 
-def settings(where: Where, file: Path | None) -> Iterator[Setting]:
+def settings(where: SiteOptions, file: Path | None) -> Iterator[Setting]:
     """Yield all effective settings."""
     names = {
         tuple(name.removeprefix(ENVIRONMENT).lower().split("__")): name

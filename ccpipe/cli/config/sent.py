@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.config.explain import passed
-from ccpipe.cli.console.where import Where
+from ccpipe.cli.console.options import SiteOptions
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import decode
@@ -20,7 +20,7 @@ Sent = dict[str, set[str]]
 """Values of the tag ``type`` by name of a metric, without devices of a node (tag ``stype``)."""
 
 
-async def of_node(where: Where) -> Sent:
+async def of_node(where: SiteOptions) -> Sent:
     """Return what this node's publisher sends after its rules, from one sample."""
     agent = Agent(where.site, where.path(), once=True, telemetry=Telemetry())
     records = Messages.concat([Messages.of(batch.records) async for batch in agent.metrics])

@@ -1,37 +1,175 @@
-"""``--help`` of each command."""
+"""``--help`` of each command, and what the reference and the manual page say of it.
 
-import os
+Both read the signature and the docstring of the command, as the parser of the command line does.
+"""
+
+import inspect
+import re
+import shutil
 import textwrap
-from collections.abc import Iterable, Iterator
+import types
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from ccpipe.cli.console.command_table import CommandEntry, command
+from cyclopts import App
+from cyclopts.argument import Argument
+
 from ccpipe.terminal import paint
 
 HELP = ("--help, -h", "Show this help.")
 MAX_NAME = 26
 """Options with longer names have a line of their own."""
 
-
-def print_help(name: str) -> bool:
-    """Print the help of a command, wrapped to the terminal; return whether it exists."""
-    shown = command(name)
-    if shown is not None:
-        print("\n\n".join(_page(shown, _terminal_width())))
-    return shown is not None
+TYPES = {Path: "PATH", int: "INTEGER", float: "NUMBER", str: "TEXT", Any: "TEXT"}
+"""Placeholders of values."""
 
 
-def _page(shown: CommandEntry, width: int) -> Iterator[str]:
-    yield _fill(shown.summary, width)
-    yield paint("Usage:", "bold") + f" {shown.usage}"
-    for paragraph in shown.paragraphs:
+class CommandOption(NamedTuple):
+    """An option or a positional argument."""
+
+    names: tuple[str, ...]
+    value: str
+    """Placeholder of its value, such as ``PATH``, or ``PATH...`` if it can be repeated; empty for a
+    flag."""
+    meaning: str
+    default: str
+    """Empty where there is none."""
+    choices: tuple[str, ...]
+    required: bool
+
+    @property
+    def form(self) -> str:
+        """The option as shown in help: ``--output, -o CHOICE``."""
+        names = ", ".join(self.names)
+        if not self.names[-1].startswith("-"):
+            return names + "..." * self.value.endswith("...")
+        return f"{names} {self.value}".rstrip()
+
+    @property
+    def notes(self) -> str:
+        """Its description, choices and default."""
+        found = [self.meaning]
+        if self.choices:
+            found.append(f"One of {', '.join(self.choices)}.")
+        if self.required:
+            found.append("Required.")
+        elif self.default:
+            found.append(f"Default: {self.default}.")
+        return " ".join(found)
+
+
+class CommandEntry(NamedTuple):
+    """A command or subcommand."""
+
+    name: str
+    """Full name, including parent commands, such as ``dead list``."""
+    summary: str
+    paragraphs: list[str]
+    examples: list[str]
+    arguments: list[CommandOption]
+    options: list[CommandOption]
+    subcommands: dict[str, str]
+    """Summaries by name."""
+
+    @property
+    def usage(self) -> str:
+        """The usage line."""
+        words = ["ccpipe", self.name]
+        if self.subcommands and not self.options and not self.arguments:
+            words.append("COMMAND")
+        if self.options:
+            words.append("[OPTIONS]")
+        for argument in self.arguments:
+            name = argument.names[0] + "..." * argument.value.endswith("...")
+            words.append(name if argument.required else f"[{name}]")
+        return " ".join(words)
+
+
+def command_entry(app: App, names: Sequence[str]) -> CommandEntry:
+    """Return the description of a command."""
+    _, apps, _ = app.parse_commands(names)
+    command = apps[-1]
+    prose, _, rest = _text(command).partition("Examples:")
+    examples, _, more = rest.strip().partition("\n\n")
+    summary, *paragraphs = (
+        " ".join(part.split()) for part in f"{prose}\n\n{more}".split("\n\n") if part.strip()
+    )
+    options: list[CommandOption] = []
+    if command.default_command:
+        with app.app_stack(apps):
+            found = command.assemble_argument_collection(parse_docstring=True)
+        options = [_option(argument) for argument in found if argument.show]
+    return CommandEntry(
+        " ".join(names),
+        summary,
+        paragraphs,
+        [line.strip() for line in examples.splitlines()],
+        [option for option in options if not option.names[0].startswith("-")],
+        [option for option in options if option.names[0].startswith("-")],
+        {name: _text(command[name]).partition("\n\n")[0] for name in subcommands(command)},
+    )
+
+
+def subcommands(app: App) -> list[str]:
+    """Return the names of the commands of an app."""
+    return [name for name in app if not name.startswith("-")]
+
+
+def _text(command: App) -> str:
+    """Return the text of a command, up to the section of its parameters."""
+    text = inspect.cleandoc(command.help)
+    return re.split(r"^Parameters\n-+\n", text, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def _option(argument: Argument) -> CommandOption:
+    default = argument.field_info.default
+    unset = argument.required or default is False or default in (None, inspect.Parameter.empty, ())
+    names = list(dict.fromkeys(argument.names))
+    if argument.field_info.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+        names.insert(0, names[0].removeprefix("--").upper())
+    return CommandOption(
+        names=tuple(names),
+        value=_value(argument.hint),
+        meaning=" ".join((argument.parameter.help or "").split()),
+        default="" if unset else "on" if default is True else str(default),
+        choices=tuple(argument.get_choices(force=True) or ()),
+        required=argument.required,
+    )
+
+
+def _value(hint: Any) -> str:
+    """Return the placeholder of a value."""
+    inner = [each for each in typing.get_args(hint) if each not in (types.NoneType, ...)]
+    match typing.get_origin(hint):
+        case None:
+            return "" if hint is bool else TYPES.get(hint, "TEXT")
+        case typing.Literal:
+            return "CHOICE"
+        case outer if outer in (list, tuple, Sequence):
+            return f"{_value(inner[0])}..."
+        case _:
+            return _value(inner[0])
+
+
+def print_help(entry: CommandEntry) -> None:
+    """Print the help of a command, wrapped to the terminal."""
+    print("\n\n".join(_page(entry, shutil.get_terminal_size().columns)))
+
+
+def _page(entry: CommandEntry, width: int) -> Iterator[str]:
+    yield _fill(entry.summary, width)
+    yield paint("Usage:", "bold") + f" {entry.usage}"
+    for paragraph in entry.paragraphs:
         yield _fill(paragraph, width)
-    if shown.subcommands:
-        yield _section("Commands", shown.subcommands.items(), width)
-    if shown.arguments:
-        yield _section("Arguments", [(each.form, each.notes) for each in shown.arguments], width)
-    options = [(each.form, each.notes) for each in shown.options]
+    if entry.subcommands:
+        yield _section("Commands", entry.subcommands.items(), width)
+    if entry.arguments:
+        yield _section("Arguments", [(each.form, each.notes) for each in entry.arguments], width)
+    options = [(each.form, each.notes) for each in entry.options]
     yield _section("Options", [*options, HELP], width)
-    yield "\n".join([paint("Examples:", "bold"), *(f"  {line}" for line in shown.examples)])
+    yield "\n".join([paint("Examples:", "bold"), *(f"  {line}" for line in entry.examples)])
 
 
 def _section(title: str, rows: Iterable[tuple[str, str]], width: int) -> str:
@@ -57,14 +195,3 @@ def _fill(text: str, width: int, start: str = "", indent: str = "") -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _terminal_width() -> int:
-    """Return the same as ``shutil.get_terminal_size``, which is slow to import."""
-    given = os.environ.get("COLUMNS", "")
-    if given.isascii() and given.isdecimal() and int(given):
-        return int(given)
-    try:
-        return os.get_terminal_size(1).columns or 80
-    except OSError:
-        return 80

@@ -1,6 +1,7 @@
 """Messages as a table."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -54,7 +55,7 @@ class MessageTable:
 
     def render_rows(self, rows: Sequence[TableRow]) -> str:
         """Format rows in the same columns as messages."""
-        size = _size_of_terminal() if self._stream.isatty() else None
+        size = shutil.get_terminal_size() if self._stream.isatty() else None
         lines: list[str] = []
         rows = [row._replace(cells=[printable(cell) for cell in row.cells]) for row in rows]
         self._widths = [
@@ -100,12 +101,6 @@ class MessageTable:
             if room <= 0:
                 break
         return "  ".join(pieces).rstrip()
-
-
-def _size_of_terminal() -> os.terminal_size:
-    import shutil  # which imports what compresses files
-
-    return shutil.get_terminal_size()
 
 
 def _cut(text: str, room: int) -> str:

@@ -1,10 +1,164 @@
-"""Options that commands share."""
+"""Options that commands share: each is declared once, here.
+
+A command takes a class of options as one argument; its attributes are options of the command, their
+docstrings the help. ``--help`` reads them too, so what loads the configuration is imported where it
+is used: it takes a third of the time of a help text.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from cyclopts import Parameter
 
-from ccpipe.cli.console.arguments import seconds
-from ccpipe.cli.console.where import Where
+from ccpipe.errors import ConfigError, MissingInputError, UsageError
 
-__all__ = ["Where", "seconds"]
+if TYPE_CHECKING:
+    from ccpipe.config import Duration, Interval, Site
 
-Parameter(name="*")(Where)
+On = Annotated[bool, Parameter(negative_bool="no-")]
+"""A flag that is on unless ``--no-…`` turns it off; other flags have no such twin."""
+
+MAX_PORT = 65535
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class BrokerOptions:
+    """The configuration and the broker that a command uses."""
+
+    config: Path | None = None
+    """Configuration file; default: $CCPIPE_CONFIG, the user's or the system's ccpipe.toml."""
+
+    server: str | None = None
+    """URL of the NATS server, such as nats://127.0.0.1:4222; comma-separated if several."""
+
+    def path(self) -> Path | None:
+        """Return the configuration file in use, if there is one."""
+        from ccpipe.config import find_config
+
+        return self.config or find_config()
+
+    def flags(self) -> dict[str, Any]:
+        """Return what these options override, by key path, for ``config.load``."""
+        return {"bus.servers": self.server.split(",") if self.server else None}
+
+    def site(self, **more: Any) -> "Site":
+        """Load the configuration, overridden by these options and by `more`, by key path."""
+        from ccpipe.config import Site, load
+
+        return load(self.path(), Site, flags={**self.flags(), **more})
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SiteOptions(BrokerOptions):
+    """The configuration, cluster and broker that a command uses."""
+
+    cluster: str | None = None
+    """Name of the cluster."""
+
+    def flags(self) -> dict[str, Any]:
+        """Return what these options override, by key path."""
+        return {**super().flags(), "cluster": self.cluster}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LoginOptions(BrokerOptions):
+    """How an interactive command connects to the broker."""
+
+    user: str | None = None
+    """User name at the server."""
+
+    password_file: Path | None = None
+    """File that holds the user's password."""
+
+    creds: Path | None = None
+    """File with credentials (JWT and seed)."""
+
+    context: str | None = None
+    """Context of the program nats that names server and credentials; an empty text is the
+    selected one."""
+
+    def flags(self) -> dict[str, Any]:
+        """Return what these options and the NATS context override; the context comes second.
+
+        Raises
+        ------
+        MissingInputError
+            if there is no such context.
+        UsageError
+            if it cannot be read.
+
+        """
+        given = {
+            **super().flags(),
+            "bus.user": self.user,
+            "bus.password_file": self.password_file and str(self.password_file),
+            "bus.credentials_file": self.creds and str(self.creds),
+        }
+        context = read_context(self.context) if self.context is not None else {}
+        return {**context, **{key: value for key, value in given.items() if value is not None}}
+
+
+def read_context(name: str) -> Mapping[str, Any]:
+    """Return the settings of a context of the program ``nats``; by default the selected one.
+
+    They are stored as JSON in ``~/.config/nats/context/NAME.json``, the name of the selected one
+    in ``context.txt`` beside that folder.
+    """
+    import msgspec
+
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nats"
+    try:
+        name = name or (folder / "context.txt").read_text(encoding="utf-8").strip()
+        path = folder / "context" / f"{name}.json"
+        given = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except OSError as error:
+        raise MissingInputError(f"--context {name}: {error.filename}: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise UsageError(f"--context {name}: {path}: {error}") from None
+    text = {key: value for key, value in given.items() if isinstance(value, str) and value}
+    login = text.get("token") or text.get("user", "")
+    servers = [_with_login(url, login, text.get("password")) for url in _urls(text)]
+    keys = {"creds": "credentials_file", "nkey": "nkey_file", "ca": "ca_file"}
+    keys |= {"cert": "cert_file", "key": "key_file"}
+    settings = {f"bus.{keys[key]}": value for key, value in text.items() if key in keys}
+    return {"bus.servers": servers, **settings}
+
+
+def _urls(text: Mapping[str, str]) -> list[str]:
+    return [url.strip() for url in text.get("url", "nats://127.0.0.1:4222").split(",")]
+
+
+def _with_login(url: str, user: str, password: str | None) -> str:
+    """Insert user and password into a URL that has none."""
+    parts = urlsplit(url if "://" in url else f"nats://{url}")
+    if not user or "@" in parts.netloc:
+        return url
+    login = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")
+    return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc}"))
+
+
+def seconds(
+    text: str | None, flag: str, kind: "type[Duration | Interval] | None" = None
+) -> float | None:
+    """Parse a duration such as ``30s`` or ``5m`` from a flag; raises UsageError."""
+    from ccpipe.config import Duration, to_struct
+
+    if text is None:
+        return None
+    try:
+        return float(to_struct(text, kind or Duration, flag))
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+
+
+def check_port(port: int | None, flag: str) -> None:
+    """Raise UsageError for an invalid port."""
+    if port is not None and not 1 <= port <= MAX_PORT:
+        raise UsageError(f"{flag} {port}: not a port (1 to {MAX_PORT})")

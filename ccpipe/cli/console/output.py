@@ -1,6 +1,9 @@
 """Output of commands: tables, JSON, line protocol and CSV."""
 
+import functools
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,8 +33,6 @@ def terminal_width() -> int | None:
     """Return the width of the terminal; None if stdout is not a terminal."""
     if not sys.stdout.isatty():
         return None
-    import shutil
-
     return shutil.get_terminal_size().columns
 
 
@@ -55,8 +56,6 @@ def table(
 
 def fold(text: str, room: int) -> list[str]:
     """Wrap a text at spaces into lines of `room` characters; 0 does not wrap."""
-    import textwrap
-
     lines = text.splitlines() or [""]
     if not room:
         return [" ".join(lines)]
@@ -75,8 +74,6 @@ def encoder(
         from ccpipe.formats import csvlines
 
         return csvlines.HEADER, csvlines.encode
-    import functools
-
     from ccpipe.formats.lineprotocol import encode
 
     return b"", functools.partial(encode, precision=precision)

@@ -8,6 +8,7 @@ from typing import IO, Annotated, Literal, Protocol, cast, get_args
 
 from cyclopts import Parameter
 
+from ccpipe.cli.console.options import On
 from ccpipe.cli.console.output import Format, encoder
 from ccpipe.errors import CreateError, DataError, EncodeError, UsageError
 from ccpipe.formats import sonar
@@ -37,7 +38,7 @@ def convert(
     lenient: bool = False,
     profile: sonar.ReadProfile = "auto",
     to_profile: sonar.WriteProfile = "spec",
-    envelopes: bool = True,
+    envelopes: On = True,
     cluster: str = "local",
     command_line: bool = False,
     output: Annotated[Path | None, Parameter(alias="-O")] = None,

@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letter_stream import DeadLetterStream
 from ccpipe.bus.subjects import Subjects
-from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.options import On, SiteOptions
 from ccpipe.cli.console.output import TableOrJson, table, terminal_width
 from ccpipe.cli.dead.dead_letters import DeadLetterStore, FileDeadLetters, Filter
 from ccpipe.errors import DataError, UsageError
@@ -46,9 +46,9 @@ async def list_(
     file: File = None,
     /,
     *,
-    which: Filter = Filter(),  # noqa: B008 - frozen
+    which: Filter = Filter(),
     output: Annotated[TableOrJson, Parameter(alias="-o")] = "table",
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """List dead letters, oldest first.
 
@@ -90,9 +90,9 @@ async def show(
     file: File = None,
     /,
     *,
-    reasons: bool = True,
-    which: Filter = Filter(),  # noqa: B008 - frozen
-    where: Where = Where(),  # noqa: B008 - frozen
+    reasons: On = True,
+    which: Filter = Filter(),
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Print the original bytes of dead letters, each followed by a newline.
 
@@ -126,12 +126,12 @@ async def replay(
     file: File = None,
     /,
     *,
-    which: Filter = Filter(),  # noqa: B008 - frozen
+    which: Filter = Filter(),
     to: str = "",
     dry_run: bool = False,
     lenient: bool = False,
     rate: int = 1000,
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Publish dead letters again, each once, on their original subjects.
 
@@ -184,7 +184,7 @@ async def replay(
 
 
 @contextlib.asynccontextmanager
-async def _connected(where: Where) -> AsyncIterator[Connection]:
+async def _connected(where: SiteOptions) -> AsyncIterator[Connection]:
     bus = Connection(where.site().bus, name="dead", telemetry=Telemetry(), forever=False)
     async with bus:
         yield bus
@@ -192,7 +192,7 @@ async def _connected(where: Where) -> AsyncIterator[Connection]:
 
 @contextlib.asynccontextmanager
 async def _letters(
-    file: Path | None, where: Where, bus: Connection | None = None
+    file: Path | None, where: SiteOptions, bus: Connection | None = None
 ) -> AsyncIterator[DeadLetterStore]:
     """Open the file, or the bus if there is none."""
     if file is not None:

@@ -6,7 +6,7 @@ import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Protocol
 
 from cyclopts import Parameter
 
@@ -33,7 +33,7 @@ class DeadLetterStore(Protocol):
 class Filter:
     """Selects dead letters."""
 
-    id: Annotated[list[str] | None, Parameter(negative=())] = None
+    id: list[str] | None = None
     """Dead letters with this ID; can be repeated."""
 
     reason: str | None = None

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from cyclopts import App, Parameter
 
-from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.profile.options import (
-    Several,
     Tables,
     configured_folder,
     parse_selections,
@@ -48,13 +47,13 @@ Output = Annotated[Path | None, Parameter(alias="-o")]
 @profile.command
 def merge(
     *,
-    jobs: Annotated[tuple[str, ...], Parameter(alias="-j", negative=())] = (),
-    input: Annotated[tuple[Path, ...], Parameter(alias="-i", negative=())] = (),  # noqa: A002
+    jobs: Annotated[tuple[str, ...], Parameter(alias="-j")] = (),
+    input: Annotated[tuple[Path, ...], Parameter(alias="-i")] = (),  # noqa: A002
     profiledir: Annotated[Path | None, Parameter(alias="-p")] = None,
     user: Annotated[str | None, Parameter(alias="-u")] = None,
     output: Output = None,
-    savefiles: Annotated[bool, Parameter(alias="-S", negative=())] = False,
-    delete: Annotated[bool, Several] = False,
+    savefiles: Annotated[bool, Parameter(alias="-S")] = False,
+    delete: bool = False,
 ) -> None:
     """Merge the node-step files of a job into one file.
 
@@ -132,11 +131,11 @@ def _report(report: "MergeReport") -> bool:
 @profile.command
 def extract(
     *,
-    tables: Tables = Tables(),  # noqa: B008 - frozen
+    tables: Tables = Tables(),
     level: Annotated[str, Parameter(alias="-l")] = "Node:TimeSeries",
     output: Output = None,
     format: Format = "csv",  # noqa: A002 - the flag's name
-    sh5util: Annotated[bool, Several] = False,
+    sh5util: bool = False,
     cluster: str | None = None,
 ) -> None:
     """Write the samples of a series, or their totals.
@@ -184,7 +183,7 @@ def extract(
                 raise UsageError("--format line is for samples: --level Node:TimeSeries")
             jobs = {one.job for one in tables.selections()}
             job = str(jobs.pop()) if len(jobs) == 1 else None
-            name = cluster or Where().site().cluster
+            name = cluster or SiteOptions().site().cluster
             write_output(formats.line_protocol(found, name, job), output)
         elif output is None:
             raise UsageError("--format parquet needs a file: --output FILE")
@@ -195,12 +194,12 @@ def extract(
 @profile.command
 def items(
     *,
-    tables: Tables = Tables(),  # noqa: B008 - frozen
+    tables: Tables = Tables(),
     data: Annotated[str, Parameter(alias="-d")],
     output: Output = None,
     format: Annotated[Literal["csv", "json"], Parameter(alias=("-f", "--format"))] = "csv",  # noqa: A002
     interval: int = 1,
-    sh5util: Annotated[bool, Several] = False,
+    sh5util: bool = False,
 ) -> None:
     """Write one field of all tables side by side: minimum, maximum, sum and average.
 
@@ -256,8 +255,8 @@ def items(
 @profile.command(name="list")
 def list_(
     *,
-    tables: Tables = Tables(),  # noqa: B008 - frozen
-    any_: Annotated[bool, Parameter(name="--any", negative=())] = False,
+    tables: Tables = Tables(),
+    any_: Annotated[bool, Parameter(name="--any")] = False,
     output: Annotated[Literal["table", "json"], Parameter(alias="-o")] = "table",
 ) -> None:
     """List the fields common to all tables of each series, and corrections they may need.
@@ -310,8 +309,8 @@ def list_(
 @profile.command
 def show(
     *,
-    tables: Tables = Tables(),  # noqa: B008 - frozen
-    data: Annotated[tuple[str, ...], Parameter(alias="-d", negative=())] = (),
+    tables: Tables = Tables(),
+    data: Annotated[tuple[str, ...], Parameter(alias="-d")] = (),
     width: int | None = None,
     output: Output = None,
 ) -> None:
@@ -348,8 +347,8 @@ def show(
 @profile.command
 async def publish(
     *,
-    tables: Tables = Tables(),  # noqa: B008 - frozen
-    where: Where = Where(),  # noqa: B008 - frozen
+    tables: Tables = Tables(),
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Publish the samples of profiles on the bus, as metrics.
 

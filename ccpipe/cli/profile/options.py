@@ -15,8 +15,7 @@ from ccpipe.terminal import listed, note
 if TYPE_CHECKING:  # they load numpy, and --help must not
     from ccpipe.formats.slurm_profile import JobSelection, Table
 
-Several = Parameter(negative=())
-Jobs = Annotated[list[str] | None, Parameter(alias="-j", negative=())]
+Jobs = Annotated[list[str] | None, Parameter(alias="-j")]
 
 _SERIES = {"lustre": "Filesystem", "task": "Tasks"}
 """Aliases of series: used in Slurm's documentation, but refused by sh5util."""
@@ -27,25 +26,25 @@ _SERIES = {"lustre": "Filesystem", "task": "Tasks"}
 class Tables:
     """Selection of tables and files."""
 
-    jobs: Annotated[tuple[str, ...], Parameter(alias="-j", negative=())] = ()
+    jobs: Annotated[tuple[str, ...], Parameter(alias="-j")] = ()
     """Jobs or steps, such as 17 or 17.0; without --input the files are ./job_<id>.h5."""
 
-    input: Annotated[tuple[Path, ...], Parameter(alias="-i", negative=())] = ()
+    input: Annotated[tuple[Path, ...], Parameter(alias="-i")] = ()
     """Job files or node-step files."""
 
-    series: Annotated[tuple[str, ...], Parameter(alias="-s", negative=())] = ()
+    series: Annotated[tuple[str, ...], Parameter(alias="-s")] = ()
     """Energy, Filesystem, Network or Tasks, case-insensitive; default: all."""
 
-    node: Annotated[tuple[str, ...], Parameter(alias="-N", negative=())] = ()
+    node: Annotated[tuple[str, ...], Parameter(alias="-N")] = ()
     """Nodes; default, or with *: all."""
 
-    task: Annotated[tuple[str, ...], Several] = ()
+    task: tuple[str, ...] = ()
     """Numbers of tasks."""
 
-    all_runs: Annotated[bool, Several] = False
+    all_runs: bool = False
     """Include earlier runs of a requeued job."""
 
-    fix: Annotated[tuple[str, ...], Several] = ()
+    fix: tuple[str, ...] = ()
     """Correct known errors of Slurm's plug-ins; `ccpipe profile list` lists the rules."""
 
     def selections(self) -> "list[JobSelection]":

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.step.report import write_report
 from ccpipe.cli.step.run import StepRun, file_name
 from ccpipe.config import Site, state_folder
@@ -36,7 +36,7 @@ def step(
     publish: bool = False,
     output: Annotated[Literal["table", "json"], Parameter(alias="-o")] = "table",
     report: Path | None = None,
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Run a command and report its resource usage, as sacct does for a step.
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Literal
@@ -11,7 +12,8 @@ from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.streams.stored import read_stored, stored_patterns
 from ccpipe.bus.subjects import Subjects, matches
-from ccpipe.cli.console.arguments import seconds
+from ccpipe.cli.console.options import seconds
+from ccpipe.cli.console.output import print_json
 from ccpipe.cli.tail.idle_hint import IdleHint
 from ccpipe.cli.tail.options import Options
 from ccpipe.cli.tail.payloads import envelopes
@@ -215,7 +217,7 @@ class _Tail:
         if self.mode == "raw" and kept:
             self.view.show_payload(delivery.payload)
         elif self.mode == "lines":
-            is_only = self.options.kind == ["sonar"]
+            is_only = [*self.options.kind] == ["sonar"]
             for envelope in kept:
                 self.view.show_envelope(envelope, delivery.arrival, whole=is_only)
         elif self.mode == "stats":
@@ -247,8 +249,6 @@ class _Tail:
                 self.reported_left_out = self.view.left_out
                 note(f"… {plural(fresh, 'line')} left out; --limit 0 shows all")
             if self.redraws:
-                import shutil
-
                 size = shutil.get_terminal_size()
                 lines = [self.summary(), "", *self.stats.report(size.lines - 3, size.columns)]
                 print("\x1b[H\x1b[J" + "\n".join(lines), flush=True)
@@ -256,8 +256,6 @@ class _Tail:
     def finish(self) -> None:
         """Print statistics that were not shown yet, and a summary on stderr."""
         if self.mode == "stats" and self.options.output == "json":
-            from ccpipe.cli.console.output import print_json
-
             print_json(self.stats.as_json())
         elif self.mode == "stats" and not self.redraws:
             print("\n".join(self.stats.report()))

@@ -1,14 +1,15 @@
-"""The options of ``tail``, independent of the command-line parser."""
+"""The options of ``tail``: what to show, and how."""
 
 import re
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-import msgspec
+from cyclopts import Parameter
 
-from ccpipe.cli.console.arguments import seconds
-from ccpipe.cli.console.login import Login
+from ccpipe.cli.console.options import LoginOptions, On, seconds
 from ccpipe.errors import DataError, UsageError
 
 Output = Literal["table", "line", "json", "csv"]
@@ -17,28 +18,67 @@ LINE_KINDS: tuple[Kind, ...] = ("metric", "event", "log", "control", "other")
 """Kinds of messages in line protocol."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """What to show, and how."""
 
-    subjects: list[str] = []
-    cluster: list[str] = []
-    kind: list[Kind] = []
-    node: list[str] = []
-    name: list[str] = []
-    job: list[int] = []
+    cluster: Sequence[str] = ()
+    """Clusters: a name selects the subjects of that cluster, a pattern is matched against the
+    tag."""
+
+    kind: Sequence[Kind] = ()
+    """Kinds of messages; sonar selects Sonar envelopes, dead selects dead letters."""
+
+    node: Sequence[str] = ()
+    """Nodes: a node list such as n[1-3,7], or a pattern with * or ?."""
+
+    name: Sequence[str] = ()
+    """Metrics, event classes, log components, control classes or types of envelopes."""
+
+    job: Sequence[int] = ()
+    """Nodes of these jobs, once their start event was seen; stored start events are looked up."""
+
+    subject: Sequence[str] = ()
+    """The same as SUBJECTS."""
+
     last: str | None = None
+    """Show messages stored within this time first, such as 10m."""
+
     since: str | None = None
-    all_: bool = False
-    follow: bool = True
+    """Show messages stored since this time first: 14:30, 2025-02-20 or 2025-02-20T14:30:00Z."""
+
+    all_: Annotated[bool, Parameter(name="--all")] = False
+    """Show all stored messages first."""
+
+    follow: On = True
+    """Continue with new messages after the stored ones."""
+
     count: int | None = None
-    for_: str | None = None
+    """Exit after this number of lines."""
+
+    for_: Annotated[str | None, Parameter(name="--for")] = None
+    """Exit after this time, such as 30s."""
+
     limit: int | None = None
+    """Maximum number of lines per second, 0 for all; the default on a terminal is 200."""
+
     stats: bool = False
+    """Show rates by subject, kind, cluster and name instead of lines."""
+
     raw: bool = False
+    """Show payloads unchanged; with filters, those with a matching line."""
+
     strict: bool = False
+    """Show which rules of the specification each message violates."""
+
     lenient: bool = False
-    output: Output = "table"
-    login: Login = msgspec.field(default_factory=Login)
+    """Accept known deviations from the grammar."""
+
+    output: Annotated[Output, Parameter(alias="-o")] = "table"
+    """Format of lines; the table rounds numbers, the others do not."""
+
+    login: LoginOptions = LoginOptions()
 
     def check(self) -> None:
         """Raise UsageError for options that exclude each other or are out of range."""
@@ -72,7 +112,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return int(point_in_time(self.since) * 1e9) if self.since is not None else None
 
     @property
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> Sequence[Kind]:
         """The kinds shown: those given, else all that the format supports."""
         if self.kind:
             return self.kind

@@ -30,12 +30,12 @@ def patterns_of(site: Site, options: Options) -> tuple[list[str], list[str]]:
         for an invalid subject.
 
     """
-    for subject in options.subjects:
+    for subject in options.subject:
         tokens = subject.split(".")
         if not all(tokens) or ">" in tokens[:-1] or any(map(str.isspace, subject)):
             raise UsageError(f"not a subject: {subject!r}")
-    if options.subjects:
-        return list(dict.fromkeys(options.subjects)), []
+    if options.subject:
+        return list(dict.fromkeys(options.subject)), []
     known = Subjects.of(site)
     of_kind = {str(kind): name for kind, name in CATEGORIES.items()}
     categories = list(dict.fromkeys(of_kind.get(kind, kind) for kind in options.kinds))
@@ -76,7 +76,7 @@ class MessageFilter:
         """Return the lines that are shown."""
         if not self.is_filtered:
             return lines
-        if not self._has_lines and not self.options.subjects:
+        if not self._has_lines and not self.options.subject:
             return lines[:0]
         is_of_cluster = any(matches(pattern, subject) for pattern in self.of_cluster)
         kept = self._selects[is_of_cluster].feed(lines)

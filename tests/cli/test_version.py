@@ -6,8 +6,11 @@ import subprocess
 import sys
 from importlib import metadata
 
+import pytest
+
 from ccpipe import __version__
-from ccpipe.cli.version import versions
+from ccpipe.cli import version as versions
+from ccpipe.formats.kernel import FORMATS
 from tests.cli.command import ccpipe
 
 
@@ -33,7 +36,6 @@ def test_json_says_the_same() -> None:
 def test_it_imports_neither_broker_nor_pipeline() -> None:
     """Whoever asks for versions may have trouble with just those."""
     heavy = (
-        "cyclopts",
         "asyncio",
         "nats",
         "ssl",
@@ -50,3 +52,38 @@ def test_it_imports_neither_broker_nor_pipeline() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stderr == b"[]\n"
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ((), "compiled"),
+        (FORMATS, "python"),
+        (("gridengine",), "gridengine python, lineprotocol compiled, slurm compiled"),
+    ],
+)
+def test_it_says_which_kernels_are_missing(
+    missing: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One word where all are alike, else each format's."""
+    found = {name: "python" if name in missing else "compiled" for name in FORMATS}
+    monkeypatch.setattr(versions, "kernels", lambda: found)
+    assert versions.kernel() == said
+
+
+def test_a_missing_library_comes_with_the_line_to_type(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The extra that brings a library is named."""
+    real = metadata.version
+
+    def version_of(name: str) -> str:
+        if name in ("pyarrow", "psutil"):
+            raise metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(metadata, "version", version_of)
+    versions.version()
+    rows = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    assert rows["pyarrow"] == "not installed, pip install 'ccpipe[parquet]'"
+    assert rows["psutil"] == "not installed, pip install 'psutil'"

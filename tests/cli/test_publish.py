@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 import urllib.request
@@ -285,3 +286,25 @@ async def test_told_to_end_without_server_and_spool_it_keeps_the_lines_in_a_file
     assert not lines.rejected
     assert len({m.time for m in lines}) > 2
     assert "cpu_load" in {m.name for m in lines}
+
+
+def test_a_publisher_does_without_what_it_does_not_use() -> None:
+    """Nothing that writes a page of metrics, keeps state or knows other formats."""
+    unwanted = ("ccpipe.formats.slurm", "prometheus_client", "pyarrow", "rich", "sqlite3")
+    code = (
+        "import sys, ccpipe.cli.app, ccpipe.cli.publish\n"
+        f"print([name for name in {unwanted} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_publisher_maps_no_library_of_cpp() -> None:
+    """The kernels are linked with it statically, for which ``g++`` needs ``libstdc++.a``."""
+    code = (
+        "import sys; sys.modules['aiohttp'] = None\n"  # it has some of its own
+        "import ccpipe.cli.publish; print(open('/proc/self/maps').read())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "lineprotocol/kernel/_kernel" in done.stdout
+    assert "libstdc++" not in done.stdout

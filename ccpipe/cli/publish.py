@@ -2,21 +2,25 @@
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.cli.console.options import Where, seconds
+from ccpipe.cli.config.explain import explain as explain_translators
+from ccpipe.cli.console.options import SiteOptions, seconds
+from ccpipe.cli.console.table_sink import TableSink
 from ccpipe.cli.recipe.pipe import run_pipe
+from ccpipe.config import Interval, Site
 from ccpipe.errors import OutputError, UnavailableError, UsageError
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.sonar import Envelope, WriteProfile, encode
 from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.message import Message
+from ccpipe.node.agent.agent import Agent
 from ccpipe.pipeline import Sink
-
-if TYPE_CHECKING:
-    from ccpipe.config import Site
-    from ccpipe.formats.sonar import Envelope, WriteProfile
-    from ccpipe.message import Message
-    from ccpipe.node.agent.agent import Agent
+from ccpipe.sinks.dead_letter_file import DeadLetterFile
+from ccpipe.sinks.stdout import StdoutSink
+from ccpipe.telemetry import Telemetry
 
 Output = Literal["line", "json", "table", "sonar"]
 
@@ -29,7 +33,7 @@ async def publish(
     output: Annotated[Output, Parameter(alias="-o")] = "line",
     interval: str | None = None,
     for_: Annotated[str | None, Parameter(name="--for")] = None,
-    where: Where = Where(),  # noqa: B008 - frozen
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Publish this node's metrics.
 
@@ -59,9 +63,13 @@ async def publish(
     for_
         Exit after this time, such as 30s.
     """
-    from ccpipe.cli.publish.plain import agent_of
-
-    agent = agent_of(where, interval, once=once)
+    seconds(interval, "--interval", Interval)
+    agent = Agent(
+        lambda: where.site(**{"publish.interval": interval}),
+        where.path(),
+        once=once,
+        telemetry=Telemetry(),
+    )
     if explain:
         await _explain(agent, output)
     elif dry_run:
@@ -70,20 +78,15 @@ async def publish(
         await agent.run(seconds(for_, "--for"))
 
 
-async def _explain(agent: "Agent", output: Output) -> None:
-    from ccpipe.cli.config.explain import explain
-    from ccpipe.formats.lineprotocol.messages import Messages
-
+async def _explain(agent: Agent, output: Output) -> None:
     if not agent.once or output == "sonar":
         raise UsageError("--explain is for metrics, with --once")
     records = Messages.concat([Messages.of(batch.records) async for batch in agent.metrics])
     names = [table["use"] for table in agent.site.publish.translate]
-    explain(records, agent.parts.translators, names, output)
+    explain_translators(records, agent.parts.translators, names, output)
 
 
-async def _print(agent: "Agent", output: Output, after: float | None) -> None:
-    from ccpipe.sinks.dead_letter_file import DeadLetterFile
-
+async def _print(agent: Agent, output: Output, after: float | None) -> None:
     source = agent.sonar if output == "sonar" else agent.metrics
     if source is None:
         raise UsageError("--output sonar: publish.sonar disables both envelopes")
@@ -101,25 +104,21 @@ async def _print(agent: "Agent", output: Output, after: float | None) -> None:
     )
 
 
-def _printer(output: Output, site: "Site") -> Sink:
+def _printer(output: Output, site: Site) -> Sink:
     if output == "sonar":
         return EnvelopePrinter(site.publish.sonar.profile)
-    if output == "table":
-        from ccpipe.cli.console.table_sink import TableSink
+    return TableSink() if output == "table" else LinePrinter(format=output)
 
-        return TableSink()
-    from ccpipe.sinks.stdout import StdoutSink
 
-    class LinePrinter(StdoutSink):
-        """Ends the command if the output fails, as the other printers do; a bridge waits."""
+class LinePrinter(StdoutSink):
+    """Ends the command if the output fails, as the other printers do; a bridge waits."""
 
-        async def write(self, records: "Sequence[Message]") -> None:
-            try:
-                await super().write(records)
-            except UnavailableError as error:
-                raise OutputError(str(error)) from None
-
-    return LinePrinter(format=output)
+    async def write(self, records: Sequence[Message]) -> None:
+        """Print the messages."""
+        try:
+            await super().write(records)
+        except UnavailableError as error:
+            raise OutputError(str(error)) from None
 
 
 class EnvelopePrinter(Sink):
@@ -127,13 +126,11 @@ class EnvelopePrinter(Sink):
 
     takes = Envelopes
 
-    def __init__(self, profile: "WriteProfile") -> None:
+    def __init__(self, profile: WriteProfile) -> None:
         self._profile = profile
 
-    async def write(self, records: "Sequence[Envelope]") -> None:
+    async def write(self, records: Sequence[Envelope]) -> None:
         """Print the envelopes."""
-        from ccpipe.formats.sonar import encode
-
         sys.stdout.buffer.write(
             b"".join(encode(envelope, profile=self._profile) for envelope in records)
         )

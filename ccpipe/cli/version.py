@@ -1,9 +1,12 @@
-"""Versions of ccpipe, Python and libraries, and which kernels are in use."""
+"""``ccpipe version``: versions of ccpipe, Python and libraries, for bug reports."""
 
 import platform
 import re
 import sys
 from importlib import metadata
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from ccpipe import __version__
 from ccpipe.cli.console.output import TableOrJson, print_json, print_table
@@ -13,8 +16,21 @@ DEVELOPMENT = ("docs", "fuzz", "test")
 """Extras needed only for development."""
 
 
-def show(output: TableOrJson = "table") -> None:
-    """Show the versions, and the command to install each missing library."""
+def version(*, output: Annotated[TableOrJson, Parameter(alias="-o")] = "table") -> None:
+    """Show the versions of ccpipe, Python and libraries.
+
+    Shows also whether the compiled kernels are in use, and the command to install
+    each missing library.
+
+    Examples: ccpipe version
+              ccpipe version -o json
+              ccpipe version -o json | jq -r .kernel
+
+    Parameters
+    ----------
+    output
+        Output format.
+    """
     facts = {
         "ccpipe": __version__,
         "kernel": kernel(),
@@ -23,12 +39,12 @@ def show(output: TableOrJson = "table") -> None:
     }
     libraries = [(name, extra, installed(name)) for name, extra in requirements()]
     if output == "json":
-        print_json({**facts, "libraries": {name: version for name, _, version in libraries}})
+        print_json({**facts, "libraries": {name: found for name, _, found in libraries}})
         return
     rows = list(facts.items())
-    for name, extra, version in libraries:
+    for name, extra, found in libraries:
         hint = f"ccpipe[{extra}]" if extra else name
-        rows.append((name, version or f"not installed, pip install '{hint}'"))
+        rows.append((name, found or f"not installed, pip install '{hint}'"))
     print_table(rows, ("what", "version"))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.cli.console.login import Login, read_context
+from ccpipe.cli.console.options import LoginOptions, read_context
 from ccpipe.errors import MissingInputError, UsageError
 
 
@@ -29,14 +29,14 @@ def write(folder: Path, name: str, **given: object) -> None:
 def test_a_context_names_server_and_user(contexts: Path) -> None:
     """The password is quoted; a URL that has a login keeps it."""
     write(contexts, "site", url="nats://a:4222,tls://x:y@b", user="me", password=PASSWORD)
-    site = Login(context="site").site()
+    site = LoginOptions(context="site").site()
     assert site.bus.servers == ["nats://me:p%40ss%20w%3Ad@a:4222", "tls://x:y@b"]
 
 
 def test_files_of_a_context_are_used(contexts: Path) -> None:
     """Credentials, keys and certificates stay in their files."""
     write(contexts, "site", url="a", creds="/c", nkey="/n", ca="/ca", cert="/cert", key="/key")
-    bus = Login(context="site").site().bus
+    bus = LoginOptions(context="site").site().bus
     assert (bus.servers, bus.credentials_file, bus.nkey_file) == (["a"], "/c", "/n")
     assert (bus.ca_file, bus.cert_file, bus.key_file) == ("/ca", "/cert", "/key")
 
@@ -51,7 +51,9 @@ def test_the_selected_context_needs_no_name(contexts: Path) -> None:
 def test_flags_win_over_a_context(contexts: Path) -> None:
     """What is typed is meant."""
     write(contexts, "site", url="nats://a", creds="/c")
-    site = Login(context="site", server="nats://b,nats://c", user="u", creds=Path("/d")).site()
+    site = LoginOptions(
+        context="site", server="nats://b,nats://c", user="u", creds=Path("/d")
+    ).site()
     assert site.bus.servers == ["nats://b", "nats://c"]
     assert (site.bus.user, site.bus.credentials_file) == ("u", "/d")
 

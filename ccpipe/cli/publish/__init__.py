@@ -1,1 +1,0 @@
-"""``ccpipe publish``."""

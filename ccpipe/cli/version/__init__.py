@@ -1,1 +1,0 @@
-"""``ccpipe version``: versions of ccpipe, Python and libraries."""

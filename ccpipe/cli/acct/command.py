@@ -15,7 +15,7 @@ from ccpipe.cli.acct import qacct as layout
 from ccpipe.cli.acct.gridengine_table import LAYOUT, record
 from ccpipe.cli.acct.options import Filters, group_name
 from ccpipe.cli.acct.slurm import sacct
-from ccpipe.cli.acct.table import Format, Row, best, clean
+from ccpipe.cli.acct.table import TableOptions, clean
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.gridengine import Accounting
 from ccpipe.terminal import note, printable
@@ -37,47 +37,23 @@ NOT_FOUND = 1
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Show:
-    """Output options."""
+class GridEngineTable(TableOptions):
+    """A table of Grid Engine's columns."""
 
     by: tuple[Key, ...] = ()
     """Group by this column; repeat the option for several columns."""
 
-    jobs: bool = False
-    """List records instead of summarizing them."""
-
-    top: int | None = None
-    """Show only this many rows, those with the highest values in --sort."""
-
-    sort: str | None = None
-    """Column to sort by, highest values first; the default with --top is cpu."""
-
-    percentiles: tuple[float, ...] = ()
-    """Add percentiles, such as 50 and 95, of wait time, wallclock time and peak memory."""
-
     qacct: bool = False
     """Print exactly the output of qacct 8.1.9."""
 
-    output: Annotated[Format, Parameter(alias="-o")] = "table"
-    """Output format; csv and json (one object per line) have all digits."""
-
     def check(self) -> None:
         """Raise UsageError for options that exclude each other or are out of range."""
+        super().check()
         own_layout = self.output != "table" or self.top is not None or self.sort
         if self.qacct and (own_layout or self.percentiles):
             raise UsageError("--qacct excludes -o, --top, --sort and --percentiles")
-        if self.top is not None and self.top < 1:
-            raise UsageError(f"--top {self.top}: must be at least 1")
-        if bad := [p for p in self.percentiles if not 0 <= p <= 100]:  # noqa: PLR2004
-            raise UsageError(f"--percentiles {bad[0]:g}: must be between 0 and 100")
         if self.qacct and (unknown := [name for name in self.by if name not in layout.TITLES]):
             raise UsageError(f"--by {unknown[0]}: qacct has no such column; omit --qacct")
-
-    def best(self, rows: Iterable[Row]) -> Iterable[Row]:
-        """Return the rows to show, in their order."""
-        if self.top is None and self.sort is None:
-            return rows
-        return best(rows, self.sort or "cpu", self.top)
 
 
 @acct.default
@@ -85,7 +61,7 @@ def sums(
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     file: Annotated[tuple[Path, ...], Parameter(alias="-f", allow_leading_hyphen=True)] = (),
     filters: Filters = Filters(),
-    show: Show = Show(),
+    show: GridEngineTable = GridEngineTable(),
     index: Path | None = None,
 ) -> None:
     """Summarize or list the resource usage of Grid Engine or Slurm jobs.
@@ -176,7 +152,7 @@ def _sum_up(
     paths: Sequence[Path],
     selection: "RecordSelection",
     filters: Filters,
-    show: Show,
+    show: GridEngineTable,
     reading: Files,
 ) -> int:
     """Read, aggregate and print; returns the number of groups."""
@@ -197,16 +173,16 @@ def _sum_up(
     totals = sums.totals()
     if show.qacct:
         _print(layout.sums(totals, by, _given(filters)))
-    elif not LAYOUT.show_sums(show.best(LAYOUT.sums(totals)), show.output):
+    elif not LAYOUT.show_sums(totals, show):
         note("no matching record found", "yellow")
     return len(totals)
 
 
-def _list(found: Iterable[Accounting], filters: Filters, show: Show) -> int:
+def _list(found: Iterable[Accounting], filters: Filters, show: GridEngineTable) -> int:
     """Print records and return their number."""
     if show.qacct:
         return _print_blocks(found, filters, _columns_of_qacct(filters, show.by))
-    return LAYOUT.show_records(show.best(map(record, found)), show.output)
+    return LAYOUT.show_records(map(record, found), show)
 
 
 def _print_blocks(found: Iterable[Accounting], filters: Filters, by: Sequence[Key]) -> int:

@@ -101,5 +101,6 @@ LAYOUT = TableLayout(
     shares={"FAILED SHARE", "EFFICIENCY", "USED SHARE"},
     volumes={"REQUESTED", "USED", "MEMORY PEAK"},
     number=_number,
+    cpu="CPU",
 )
 """MEMORY is in GiB·s, IO in GiB; REQUESTED and USED are means of the runs that asked for memory."""

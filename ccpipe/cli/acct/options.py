@@ -22,6 +22,38 @@ Several = tuple[str, ...]
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+class TimeLimits:
+    """Filters by time, which reports of all schedulers have."""
+
+    begin: Annotated[str | None, Parameter(alias=("-b", "-S"))] = None
+    """Earliest start time, local: [[CC]YY]MMDDhhmm[.SS] or 2026-11-20T10:00."""
+
+    end: Annotated[str | None, Parameter(alias="-e")] = None
+    """Latest start time, in the same formats."""
+
+    days: Annotated[int | None, Parameter(alias="-d")] = None
+    """Number of days after --begin, or before --end or now."""
+
+    by_end: Annotated[bool, Parameter(alias="-E")] = False
+    """Apply --begin, --end and --days to end times instead of start times."""
+
+    def bounds(self) -> tuple[int | None, int | None]:
+        """Return the earliest and the latest time, in nanoseconds; raises UsageError."""
+        first = parse_time(self.begin, "--begin") if self.begin else None
+        last = parse_time(self.end, "--end") if self.end else None
+        if self.days is not None and self.days < 0:
+            raise UsageError(f"--days {self.days}: must not be negative")
+        if self.days is not None and (first is None or last is None):
+            if first is not None:
+                last = first + self.days * DAY
+            else:
+                first = (int(time.time()) * SECOND if last is None else last) - self.days * DAY
+        limits = [None if t is None else max(-LIMIT, min(t, LIMIT - 1)) for t in (first, last)]
+        return limits[0], limits[1]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
 class Filters:
     """Filters. A repeated option matches any of its values; * and ? are wildcards."""
 
@@ -61,17 +93,7 @@ class Filters:
     task: Annotated[Several, Parameter(alias="-t")] = ()
     """Only these array tasks: n[-m[:s]]."""
 
-    begin: Annotated[str | None, Parameter(alias="-b")] = None
-    """Earliest start time, local: [[CC]YY]MMDDhhmm[.SS] or 2026-11-20T10:00."""
-
-    end: Annotated[str | None, Parameter(alias="-e")] = None
-    """Latest start time, in the same formats."""
-
-    days: Annotated[int | None, Parameter(alias="-d")] = None
-    """Number of days after --begin, or before --end or now."""
-
-    by_end: Annotated[bool, Parameter(alias="-E")] = False
-    """Apply --begin, --end and --days to end times instead of start times."""
+    times: TimeLimits = TimeLimits()
 
     masters: Annotated[bool, Parameter(alias="-m")] = False
     """Exclude the tasks of parallel jobs."""
@@ -80,7 +102,7 @@ class Filters:
         """Return the selection; raises UsageError."""
         from ccpipe.accounting.selection import RecordSelection
 
-        begin, end = time_limits(self.begin, self.end, self.days)
+        begin, end = self.times.bounds()
         texts = {
             "owner": self.owner,
             "group": tuple(map(group_name, self.group)),
@@ -106,26 +128,9 @@ class Filters:
             tasks=tuple(tasks for text in self.task for tasks in task_ranges(text)),
             begin=begin,
             end=end,
-            by_end=self.by_end,
+            by_end=self.times.by_end,
             masters=self.masters,
         )
-
-
-def time_limits(
-    begin: str | None, end: str | None, days: int | None
-) -> tuple[int | None, int | None]:
-    """Return the earliest and the latest time, in nanoseconds; raises UsageError."""
-    first = parse_time(begin, "--begin") if begin else None
-    last = parse_time(end, "--end") if end else None
-    if days is not None and days < 0:
-        raise UsageError(f"--days {days}: must not be negative")
-    if days is not None and (first is None or last is None):
-        if first is not None:
-            last = first + days * DAY
-        else:
-            first = (int(time.time()) * SECOND if last is None else last) - days * DAY
-    limits = [None if t is None else max(-LIMIT, min(t, LIMIT - 1)) for t in (first, last)]
-    return limits[0], limits[1]
 
 
 LIMIT = 2**63

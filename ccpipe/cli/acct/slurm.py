@@ -18,9 +18,9 @@ from zoneinfo import ZoneInfo
 from cyclopts import Parameter
 
 from ccpipe.accounting.files import Files
-from ccpipe.cli.acct.options import Several, time_limits
+from ccpipe.cli.acct.options import Several, TimeLimits
 from ccpipe.cli.acct.slurm_table import LAYOUT, record
-from ccpipe.cli.acct.table import Format, Row, best
+from ccpipe.cli.acct.table import TableOptions
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats import nodelist
 from ccpipe.formats.files import open_stream
@@ -86,32 +86,15 @@ class SlurmFilters:
     job: Annotated[Several, Parameter(alias="-j")] = ()
     """Only these jobs, by number (13, 13_1, 17+1) or name; lists them unless --by is given."""
 
-    begin: Annotated[str | None, Parameter(alias=("-S", "-b"))] = None
-    """Earliest start time, local: 2026-11-20T10:00 or [[CC]YY]MMDDhhmm[.SS]."""
-
-    end: Annotated[str | None, Parameter(alias="-e")] = None
-    """Latest start time, in the same formats."""
-
-    days: Annotated[int | None, Parameter(alias="-d")] = None
-    """Number of days after --begin, or before --end or now."""
-
-    by_end: Annotated[bool, Parameter(alias="-E")] = False
-    """Apply --begin, --end and --days to end times instead of start times."""
+    times: TimeLimits = TimeLimits()
 
     def selection(self) -> Callable[["JobRun"], bool]:
         """Return a predicate for runs that combines all filters; raises UsageError."""
         from ccpipe.formats.slurm.states import JOB_CODES
 
         states = tuple(JOB_CODES.get(state.upper(), state.upper()) for state in self.state)
-        texts = {
-            "account": self.account,
-            "partition": self.partition,
-            "qos": self.qos,
-            "cluster": self.cluster,
-            "reservation": self.reservation,
-            "wckey": self.wckey,
-            "state": states,
-        }
+        names = ("account", "partition", "qos", "cluster", "reservation", "wckey")
+        texts = {**{name: getattr(self, name) for name in names}, "state": states}
         checks: list[Callable[[SacctRow], bool]] = [
             _like(name, patterns) for name, patterns in texts.items() if patterns
         ]
@@ -123,8 +106,8 @@ class SlurmFilters:
             checks.append(lambda row: any(_is_job(row, wanted) for wanted in self.job))
         if self.nodelist:
             checks.append(_has_node(self.nodelist))
-        begin, end = time_limits(self.begin, self.end, self.days)
-        time = "end" if self.by_end else "start"
+        begin, end = self.times.bounds()
+        time = "end" if self.times.by_end else "start"
         if begin is not None:
             checks.append(lambda row: (getattr(row, time) or 0) >= begin)
         if end is not None:
@@ -183,40 +166,17 @@ def _has_node(patterns: tuple[str, ...]) -> Callable[["SacctRow"], bool]:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class SlurmShow:
-    """Output options."""
+class SlurmTable(TableOptions):
+    """A table of Slurm's columns."""
 
     by: tuple[Key, ...] = ()
     """Group by this column; repeat the option for several columns."""
-
-    jobs: bool = False
-    """List jobs instead of summarizing them."""
-
-    top: int | None = None
-    """Show only this many rows, those with the highest values in --sort."""
-
-    sort: str | None = None
-    """Column to sort by, highest values first; the default with --top is TotalCPU."""
-
-    percentiles: tuple[float, ...] = ()
-    """Add percentiles, such as 50 and 95, of wait time, elapsed time and memory."""
-
-    output: Annotated[Format, Parameter(alias="-o")] = "table"
-    """Output format; csv and json (one object per line) have all digits."""
-
-    def best(self, rows: Iterable[Row]) -> Iterable[Row]:
-        """Return the rows to show, in their order."""
-        if self.top is not None and self.top < 1:
-            raise UsageError(f"--top {self.top}: must be at least 1")
-        if self.top is None and self.sort is None:
-            return rows
-        return best(rows, self.sort or "TotalCPU", self.top)
 
 
 def sacct(
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     filters: SlurmFilters = SlurmFilters(),
-    options: SlurmShow = SlurmShow(),
+    options: SlurmTable = SlurmTable(),
     zone: str | None = None,
     index: Path | None = None,
 ) -> None:
@@ -240,8 +200,7 @@ def sacct(
     index
         Index folder written by `ccpipe acct index`, to look up jobs by number.
     """
-    if bad := [p for p in options.percentiles if not 0 <= p <= 100]:  # noqa: PLR2004
-        raise UsageError(f"--percentiles {bad[0]:g}: must be between 0 and 100")
+    options.check()
     if not files and not index and sys.stdin.isatty():
         raise UsageError(f"which file? Or: sacct -aP -o {COLUMNS} | ccpipe acct sacct")
     is_selected = filters.selection()
@@ -324,11 +283,11 @@ def _rows(path: Path, zone: tzinfo, report: Callable[[str], None]) -> Iterator["
         report(str(error))
 
 
-def _list(runs: Iterable["JobRun"], options: SlurmShow) -> int:
-    return LAYOUT.show_records(options.best(map(record, runs)), options.output)
+def _list(runs: Iterable["JobRun"], options: SlurmTable) -> int:
+    return LAYOUT.show_records(map(record, runs), options)
 
 
-def _sum_up(runs: Iterator["JobRun"], options: SlurmShow) -> int:
+def _sum_up(runs: Iterator["JobRun"], options: SlurmTable) -> int:
     from ccpipe.accounting.slurm import SLURM, to_table
     from ccpipe.accounting.sums import Sums
 
@@ -336,6 +295,6 @@ def _sum_up(runs: Iterator["JobRun"], options: SlurmShow) -> int:
     while some := list(itertools.islice(runs, ROWS)):
         sums.add(to_table(some, sums.columns))
     totals = sums.totals()
-    if not LAYOUT.show_sums(options.best(LAYOUT.sums(totals)), options.output):
+    if not LAYOUT.show_sums(totals, options):
         note("no matching job found", "yellow")
     return len(totals)

@@ -112,5 +112,6 @@ LAYOUT = TableLayout(
     shares={"FailedShare", "Efficiency", "MemoryShare"},
     volumes={"ReqMem", "Memory", "MaxRSS"},
     number=_number,
+    cpu="TotalCPU",
 )
 """Energy is in joules; ReqMem and Memory are means of the runs whose memory was measured."""

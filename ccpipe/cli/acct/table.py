@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+from cyclopts import Parameter
 
 from ccpipe.cli.console.output import print_table
 from ccpipe.errors import UsageError
@@ -28,6 +29,37 @@ MAX_ROWS = 10_000
 """Maximum rows of a table, which are kept in memory."""
 
 PERCENTILE = re.compile(r" P[0-9.]+$")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """What is shown of the jobs, and how; each scheduler has its own columns to group by."""
+
+    by: tuple[str, ...] = ()
+    """Group by this column; repeat the option for several columns."""
+
+    jobs: bool = False
+    """List jobs instead of summarizing them."""
+
+    top: int | None = None
+    """Show only this many rows, those with the highest values in --sort."""
+
+    sort: str | None = None
+    """Column to sort by, highest values first; the default with --top is the CPU time."""
+
+    percentiles: tuple[float, ...] = ()
+    """Add percentiles, such as 50 and 95, of wait time, elapsed time and memory."""
+
+    output: Annotated[Format, Parameter(alias="-o")] = "table"
+    """Output format; csv and json (one object per line) have all digits."""
+
+    def check(self) -> None:
+        """Raise UsageError for options that are out of range."""
+        if self.top is not None and self.top < 1:
+            raise UsageError(f"--top {self.top}: must be at least 1")
+        if bad := [p for p in self.percentiles if not 0 <= p <= 100]:  # noqa: PLR2004
+            raise UsageError(f"--percentiles {bad[0]:g}: must be between 0 and 100")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +85,8 @@ class TableLayout:
     """Columns of bytes."""
     number: Callable[[str, Any], str]
     """Formats any other number of a column."""
+    cpu: str
+    """The column of CPU time, by which rows are sorted if no other one is given."""
 
     def sums(self, totals: Iterable["GroupTotal"]) -> Iterator[Row]:
         """Yield the rows of a table of sums."""
@@ -78,13 +112,29 @@ class TableLayout:
             return printable(clean(value))
         return self.number(head, value)
 
-    def show_sums(self, rows: Iterable[Row], output: Format) -> int:
-        """Print rows of sums and return their number."""
-        return _show(rows, output, self.hidden_sums, self.cell)
+    def show_sums(self, totals: Iterable["GroupTotal"], options: TableOptions) -> int:
+        """Print sums and return the number of rows."""
+        return self._show(self.sums(totals), options, self.hidden_sums)
 
-    def show_records(self, rows: Iterable[Row], output: Format) -> int:
+    def show_records(self, rows: Iterable[Row], options: TableOptions) -> int:
         """Print records and return their number."""
-        return _show(rows, output, self.hidden, self.cell)
+        return self._show(rows, options, self.hidden)
+
+    def _show(self, rows: Iterable[Row], options: TableOptions, hidden: AbstractSet[str]) -> int:
+        if options.top is not None or options.sort is not None:
+            rows = best(rows, options.sort or self.cpu, options.top)
+        if options.output == "table":
+            return _show_table(rows, hidden, self.cell)
+        count = 0
+        for count, row in enumerate(rows, 1):
+            if options.output == "json":
+                sys.stdout.write(_json(row) + "\n")
+            else:
+                if count == 1:
+                    sys.stdout.write(_csv(row))
+                sys.stdout.write(_csv(row.values()))
+        sys.stdout.flush()
+        return count
 
 
 def local_time(nanoseconds: int | None) -> str | None:
@@ -94,26 +144,6 @@ def local_time(nanoseconds: int | None) -> str | None:
     seconds, rest = divmod(nanoseconds, 10**9)
     timestamp = datetime.fromtimestamp(seconds, UTC).astimezone()
     return timestamp.replace(microsecond=rest // 1000).isoformat()
-
-
-def _show(
-    rows: Iterable[Row],
-    output: Format,
-    hidden: AbstractSet[str],
-    cell: Callable[[str, Any], str],
-) -> int:
-    if output == "table":
-        return _show_table(rows, hidden, cell)
-    count = 0
-    for count, row in enumerate(rows, 1):
-        if output == "json":
-            sys.stdout.write(_json(row) + "\n")
-        else:
-            if count == 1:
-                sys.stdout.write(_csv(row))
-            sys.stdout.write(_csv(row.values()))
-    sys.stdout.flush()
-    return count
 
 
 def _json(row: Row) -> str:

@@ -14,6 +14,7 @@ from ccpipe.cli.acct.options import (
     DAY,
     SECOND,
     Filters,
+    TimeLimits,
     group_name,
     parse_time,
     task_ranges,
@@ -97,13 +98,13 @@ def test_what_are_no_tasks_is_named(text: str) -> None:
 def test_days_reach_from_what_is_given() -> None:
     """After --begin, before --end, before now; with both they say nothing, as in qacct."""
     begin, end = parse_time("202611010000", "-b"), parse_time("202611200000", "-e")
-    after = Filters(begin="202611010000", days=3).selection()
+    after = Filters(times=TimeLimits(begin="202611010000", days=3)).selection()
     assert (after.begin, after.end) == (begin, begin + 3 * DAY)
-    before = Filters(end="202611200000", days=3, by_end=True).selection()
+    before = Filters(times=TimeLimits(end="202611200000", days=3, by_end=True)).selection()
     assert (before.begin, before.end, before.by_end) == (end - 3 * DAY, end, True)
-    both = Filters(begin="202611010000", end="202611200000", days=3).selection()
+    both = Filters(times=TimeLimits(begin="202611010000", end="202611200000", days=3)).selection()
     assert (both.begin, both.end) == (begin, end)
-    last = Filters(days=2).selection()
+    last = Filters(times=TimeLimits(days=2)).selection()
     assert last.end is None
     assert abs((last.begin or 0) + 2 * DAY - time.time_ns()) < 60 * SECOND
 
@@ -125,7 +126,7 @@ def test_jobs_are_numbers_or_names() -> None:
 def test_days_do_not_run_backwards() -> None:
     """A negative number is a mistake, not a time to come."""
     with pytest.raises(UsageError, match="--days -1"):
-        Filters(days=-1).selection()
+        Filters(times=TimeLimits(days=-1)).selection()
 
 
 @pytest.mark.parametrize(

@@ -121,22 +121,14 @@ class Bench:
         return cost(command, self.environment)
 
     def merge(self) -> list[Cost]:
-        """Merge with both, and with ccpipe once more in this process."""
+        """Merge with both."""
         theirs, ours = self.folder / "theirs.h5", self.folder / "ours.h5"
 
         def run() -> Cost:
             ours.unlink(missing_ok=True)
             return self.ccpipe("merge", "-j", JOB, "-p", self.folder, "-o", ours)
 
-        def call() -> Cost:
-            from ccpipe.formats.slurm_profile.merge import find_node_steps, merge
-
-            ours.unlink(missing_ok=True)
-            begin = time.perf_counter(), time.process_time()
-            merge(find_node_steps(self.files, JOB), ours)
-            return Cost(time.perf_counter() - begin[0], time.process_time() - begin[1])
-
-        return least([lambda: self.sh5util("-S", "-o", theirs), run, call])
+        return least([lambda: self.sh5util("-S", "-o", theirs), run])
 
     def extract(self, series: str, level: str) -> list[Cost]:
         """Extract with both, each from its own merge, and compare."""
@@ -185,10 +177,8 @@ def main() -> None:
             f" {size / 2**20:.0f} MiB; {1e6 * written / samples:.0f} us of CPU to write a sample\n"
         )
         print(f"{'':<28} {'sh5util':>9} {'ccpipe':>9} {'':>7} {'CPU':>9} {'CPU':>9}")
-        theirs, ours, call = bench.merge()
         rows = {
-            "merge": [theirs, ours],
-            "merge, Python running": [theirs, call],
+            "merge": bench.merge(),
             "tasks, time series": bench.extract("Tasks", "Node:TimeSeries"),
             "tasks, totals": bench.extract("Tasks", "Node:Totals"),
             "energy, time series": bench.extract("Energy", "Node:TimeSeries"),

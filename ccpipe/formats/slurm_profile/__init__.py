@@ -1,8 +1,8 @@
 """Profiles of Slurm's jobs: time series of energy, file systems, network and tasks, as HDF5 files.
 
 The modern layout (Slurm 15.08 to today) is read and written, the legacy one (2.6 to 14.11) is read.
-Reading needs numpy, writing h5py: both come with the extra ``profile``. ``writer`` and ``merge``
-are imported from their modules, so that reading does not load h5py.
+Both need h5py and numpy, of the extra ``profile``. A process of its own reads with h5py;
+``writer`` and ``merge`` are imported from their modules, so that this one does not load it.
 
 >>> from ccpipe.formats.slurm_profile import extract_csv, open_profile, select
 >>> with open_profile("tests/data/slurm_profile/merged/job_17.h5") as profile:

@@ -6,8 +6,7 @@
     └── ProfileError             names the file, the place in it and the reason
         ├── LiveProfileError     nothing is on disk yet: the step runs, or its daemon was killed
         ├── DamagedProfileError  truncated, overwritten, or built to do harm
-        ├── ForeignProfileError  another kind of file
-        └── NewerFormatError     HDF5 structures that ``hdf5_file`` does not read; ``newer`` does
+        └── ForeignProfileError  another kind of file
 """
 
 from os import PathLike, fspath
@@ -36,7 +35,3 @@ class DamagedProfileError(ProfileError):
 
 class ForeignProfileError(ProfileError):
     """The file is no HDF5 file, or holds something else than a profile."""
-
-
-class NewerFormatError(ProfileError):
-    """The file uses structures that HDF5 writes since 1.8 where it is asked to."""

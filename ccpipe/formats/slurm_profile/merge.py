@@ -6,10 +6,11 @@ merging the same files again changes nothing; and input is deleted only where as
 the output was read back.
 """
 
+import functools
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -32,11 +33,8 @@ from ccpipe.formats.slurm_profile.table import NodeStep, Table
 CHUNK_BYTES = 2**19
 """Of a table in the output: large chunks are read and written many times as fast as Slurm's."""
 
-MAX_BYTES = 256 * 2**20
-"""Of input files that are in memory at a time."""
-
 MAX_FILES = 256
-"""Input files that are open at a time; of more, each is opened twice."""
+"""Input files whose structure is in memory at a time; of more, each is opened twice."""
 
 
 class MergeReport(msgspec.Struct):
@@ -118,8 +116,8 @@ def merge(
     if len(jobs) > 1:
         raise DataError(f"node-step files of the jobs {sorted(jobs)} cannot make one job file")
     target = Path(output)
-    report = MergeReport(target)
-    with _Files() as files, exclusive_draft(target) as draft:
+    report, files = MergeReport(target), _Files()
+    with exclusive_draft(target) as draft:
         errors: list[Exception] = []
         before = _read_parts([target], files, errors) if target.exists() else []
         for error in errors:
@@ -141,44 +139,13 @@ class _Files:
     """Profiles that are open. Of most only the structure is in memory, which is read once."""
 
     def __init__(self) -> None:
-        self._open: dict[Path, Profile] = {}
-        self._loaded: list[Profile] = []
-        self._bytes = 0
+        self.open = functools.lru_cache(MAX_FILES)(self._open)
         self.identities: dict[Path, Identity] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def open(self, path: Path) -> Profile:
-        if path not in self._open:
-            if len(self._open) == MAX_FILES:
-                self._close()
-            self._open[path] = open_profile(path)
-        profile = self._open[path]
+    def _open(self, path: Path) -> Profile:
+        profile = open_profile(path)
         self.identities.setdefault(path, profile.identity)
-        if profile not in self._loaded:
-            self._load(profile)
         return profile
-
-    def _load(self, profile: Profile) -> None:
-        size = profile.identity[2]
-        if self._bytes + size > MAX_BYTES:
-            for other in self._loaded:
-                other.release()
-            self._loaded.clear()
-            self._bytes = 0
-        self._loaded.append(profile)
-        self._bytes += size
-
-    def _close(self) -> None:
-        for profile in self._open.values():
-            profile.close()
-        self._open.clear()
-        self._loaded.clear()
-        self._bytes = 0
 
 
 def _read_parts(paths: Iterable[Path], files: _Files, failures: list[Exception]) -> list[_Part]:

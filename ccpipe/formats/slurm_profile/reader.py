@@ -1,7 +1,7 @@
 """Opens profile files: of one node-step or of a job, of today's layout and of the first one."""
 
 from collections.abc import Iterator, Sequence
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Self
 
@@ -10,14 +10,11 @@ import msgspec
 from ccpipe.formats.slurm_profile.errors import (
     DamagedProfileError,
     ForeignProfileError,
-    NewerFormatError,
     ProfileError,
 )
-from ccpipe.formats.slurm_profile.hdf5 import Dataset, Group, open_root
-from ccpipe.formats.slurm_profile.hdf5.storage import Storage
+from ccpipe.formats.slurm_profile.hdf5 import Dataset, Group, Hdf5File
 from ccpipe.formats.slurm_profile.legacy import LegacyReader, is_legacy
 from ccpipe.formats.slurm_profile.names import parse_file_name, step_name
-from ccpipe.formats.slurm_profile.newer import convert
 from ccpipe.formats.slurm_profile.table import NodeStep, Table, is_table
 
 STEPS, NODES, RUNS = "Steps", "Nodes", "Runs"
@@ -30,10 +27,10 @@ CLOSED = "ccpipe closed"
 class Profile:
     """A profile file opened for reading. What is damaged in it is left out, and named."""
 
-    def __init__(self, storage: Storage, path: str) -> None:
-        """Read the structure of a file; `path` is how errors and names refer to it."""
-        self.path = path
-        self.identity = storage.identity
+    def __init__(self, file: Hdf5File) -> None:
+        """Read the structure of a file."""
+        self.path = file.path
+        self.identity = file.identity
         """Device, inode, size and time of change of the file when it was opened."""
         self.damage: list[ProfileError] = []
         """What could not be read; the rest could."""
@@ -45,8 +42,8 @@ class Profile:
         self.closed: bool | None = None
         """Whether ccpipe's writer finished it; None for files that Slurm wrote."""
         self._by_node_step: dict[NodeStep, list[Table]] = {}
-        self._storage = storage
-        self._read(open_root(storage))
+        self._file = file
+        self._read(file.root())
 
     def __enter__(self) -> Self:
         return self
@@ -55,12 +52,8 @@ class Profile:
         self.close()
 
     def close(self) -> None:
-        """Close the file; its tables cannot be read any more."""
-        self._storage.close()
-
-    def release(self) -> None:
-        """Free the memory of a file that was read at once; its tables can still be read."""
-        self._storage.release()
+        """Close the file, as it was when it was opened."""
+        self._file.close()
 
     def tables_of(self, node_step: NodeStep) -> list[Table]:
         """Return the tables of one node-step."""
@@ -160,8 +153,6 @@ class Profile:
     def _open(self, parent: Group, name: str) -> Group | Dataset | None:
         try:
             return parent.open(name)
-        except NewerFormatError:
-            raise
         except ProfileError as error:
             where = f"{parent.path.rstrip('/')}/{name}"
             self.damage.append(type(error)(self.path, error.reason, error.where or where))
@@ -171,8 +162,7 @@ class Profile:
 def open_profile(path: str | PathLike[str]) -> Profile:
     """Open a profile file.
 
-    The structure is read at once, rows when a table is read. Files with structures of newer
-    versions of HDF5 are converted first, by libhdf5 in a process of its own.
+    The structure is read at once, rows when a table is read.
 
     Raises
     ------
@@ -184,17 +174,11 @@ def open_profile(path: str | PathLike[str]) -> Profile:
     MissingExtra
 
     """
-    storage = Storage(path)
+    file = Hdf5File(path)
     try:
-        return Profile(storage, fspath(path))
-    except NewerFormatError:
-        converted = convert(path)
-        profile = Profile(converted, fspath(path))
-        profile.identity = storage.identity
-        storage.close()
-        return profile
+        return Profile(file)
     except BaseException:
-        storage.close()
+        file.close()
         raise
 
 

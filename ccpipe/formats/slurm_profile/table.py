@@ -14,6 +14,9 @@ from ccpipe.formats.slurm_profile.series import ELAPSED, EPOCH, ProfileSeries, s
 BLOCK_ROWS = 65_536
 """Rows that are in memory at a time; those of a day at one sample a second are 86 400."""
 
+BLOCK_BYTES = 16 * 2**20
+"""Of rows that are in memory at a time, where rows are long."""
+
 Rule = Callable[[Iterator[Records]], Iterator[Records]]
 """Changes the rows of one table, block by block; may hold rows back."""
 
@@ -159,6 +162,7 @@ class Table:
     ) -> Iterator[Records]:
         """Read rows, less those at the end that were allotted but never written."""
         dtype, end = self.dtype, len(self.source)
+        rows = max(1, min(rows, BLOCK_BYTES // max(1, self.source.dtype.itemsize)))
         ranges = [(start, min(start + rows, end)) for start in range(0, end, rows)][::-1]
         while ranges:
             start, stop = ranges.pop()

@@ -1,4 +1,4 @@
-"""Whole files: right where h5py is right, and safe where libhdf5 is not."""
+"""Whole files: all of what is in them, and errors with a name where they are damaged."""
 
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from ccpipe.formats.slurm_profile.errors import (
     ProfileError,
 )
-from tests.formats.slurm_profile.hdf5.files import MERGED, SAMPLE, read, read_bytes
-from tests.formats.slurm_profile.samples import REAL, dump, named
+from tests.formats.slurm_profile.samples import DATA, REAL, dump, named, read_bytes, read_file
+
+SAMPLE = DATA / "node-step" / "alice" / "17_0_c1.h5"
+MERGED = DATA / "merged" / "job_17.h5"
 
 
 def outcome(data: bytes) -> dict[str, Any] | ProfileError:
@@ -34,7 +36,7 @@ def is_part(found: Any, whole: Any) -> bool:
 def test_real_files_read_as_h5py_reads_them(path: Path) -> None:
     """Every attribute and every byte of every record is what libhdf5 says it is."""
     with h5py.File(path) as file:
-        assert read(path) == dump(file)
+        assert read_file(path) == dump(file)
 
 
 @pytest.mark.parametrize("step", [1, 7])

@@ -1,5 +1,6 @@
 """Real profile files, and what tests make of them."""
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import h5py
 import numpy as np
 
 from ccpipe.formats.slurm_profile import NodeStep, Profile, Records, Table, open_profile
+from ccpipe.formats.slurm_profile.hdf5 import Group, Hdf5File
 from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter
 from ccpipe.formats.slurm_profile.series import TasksSeries
 from ccpipe.formats.slurm_profile.table import RowsInMemory
@@ -102,3 +104,28 @@ def dump(group: Any) -> dict[str, Any]:
     for name, item in group.items():
         found[name] = dump(item) if isinstance(item, h5py.Group) else item[:].tobytes()
     return found
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Return what the reader under test reads of a whole file, as ``dump`` does with h5py."""
+
+    def read(group: Group) -> dict[str, Any]:
+        found: dict[str, Any] = {f"@{name}": value for name, value in group.attributes.items()}
+        for name in group:
+            item = group.open(name)
+            found[name] = read(item) if isinstance(item, Group) else item.read().tobytes()
+        return found
+
+    file = Hdf5File(path)
+    try:
+        return read(file.root())
+    finally:
+        file.close()
+
+
+def read_bytes(data: bytes) -> dict[str, Any]:
+    """Return what is read of a whole file that has these bytes."""
+    with tempfile.NamedTemporaryFile(suffix=".h5") as file:
+        file.write(data)
+        file.flush()
+        return read_file(Path(file.name))

@@ -9,11 +9,10 @@ from ccpipe.formats.slurm_profile.errors import (
     DamagedProfileError,
     ForeignProfileError,
     LiveProfileError,
-    NewerFormatError,
     ProfileError,
 )
 
-KINDS = [DamagedProfileError, ForeignProfileError, LiveProfileError, NewerFormatError]
+KINDS = [DamagedProfileError, ForeignProfileError, LiveProfileError]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,346 @@
+"""HDF5 files of any format, read in a process that may crash."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ccpipe.errors import MissingExtra
+from ccpipe.formats.slurm_profile import (
+    DamagedProfileError,
+    ForeignProfileError,
+    LiveProfileError,
+    hdf5,
+    open_profile,
+)
+from ccpipe.formats.slurm_profile.hdf5 import Dataset, Group, Hdf5File
+from tests.formats.slurm_profile.samples import DATA, read_bytes, read_contents, read_file
+
+FORMAT: Any = ("earliest", "v110")
+SAMPLE = DATA / "node-step" / "alice" / "17_0_c1.h5"
+MERGED = DATA / "merged" / "job_17.h5"
+TIMES = [("ElapsedTime", "<u8"), ("EpochTime", "<u8")]
+ENERGY: Any = [*TIMES, ("Power", "<u8")]
+
+
+def rewrite(path: Path, libver: object) -> Path:
+    """Copy a real file into another format."""
+    with h5py.File(MERGED) as old, h5py.File(path, "w", libver=libver) as new:
+        for name in old:
+            old.copy(name, new)
+    return path
+
+
+def table_in(path: Path, name: str) -> Dataset:
+    """Return a table of a file."""
+    found = Hdf5File(path).open(name)
+    assert isinstance(found, Dataset)
+    return found
+
+
+def child() -> subprocess.Popen[bytes]:
+    """Return the process that reads."""
+    read_file(SAMPLE)
+    assert hdf5._process._running is not None
+    return hdf5._process._running
+
+
+@pytest.mark.parametrize("libver", ["earliest", "v108", "v110", "latest"])
+def test_files_of_every_format_read_alike(tmp_path: Path, libver: str) -> None:
+    """Those that libhdf5 2.0 writes by default among them."""
+    bounds = (libver, "v110") if libver == "earliest" else (libver, libver)
+    path = rewrite(tmp_path / "job_17.h5", libver if libver == "latest" else bounds)
+    assert read_contents(path) == read_contents(MERGED)
+
+
+kinds = st.sampled_from(["<u8", "<f8", ">u4", "<i2", ">f8", "<f4", "u1", "S5"])
+
+
+@given(
+    kinds=st.lists(kinds, min_size=1, max_size=8),
+    rows=st.integers(0, 60),
+    chunk=st.integers(1, 25),
+    level=st.none() | st.integers(0, 9),
+    seed=st.integers(0, 2**32),
+)
+@example(kinds=["<u8"], rows=60, chunk=1, level=0, seed=0)
+def test_what_h5py_writes_is_read(
+    kinds: list[str], rows: int, chunk: int, level: int | None, seed: int
+) -> None:
+    """Records of any types of numbers, in chunks of any size, compressed or not."""
+    dtype = np.dtype([(f"field {number}", kind) for number, kind in enumerate(kinds)])
+    size = rows * dtype.itemsize
+    data = np.frombuffer(np.random.default_rng(seed).bytes(size), dtype)
+    deflate = {} if level is None else {"compression": "gzip", "compression_opts": level}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "made.h5"
+        with h5py.File(path, "w", libver=FORMAT) as file:
+            group = file.create_group("group")
+            group.create_dataset("chunked", data=data, chunks=(chunk,), maxshape=(None,), **deflate)
+            group.create_dataset("contiguous", data=data)
+        found = read_file(path)["group"]
+        table = table_in(path, "/group/chunked")
+        assert table.dtype == dtype
+        assert table.read(rows // 3, rows // 2).tobytes() == data[rows // 3 : rows // 2].tobytes()
+    assert found == {"chunked": data.tobytes(), "contiguous": data.tobytes()}
+
+
+def test_attributes_of_one_value_are_read(tmp_path: Path) -> None:
+    """Numbers and texts are read, as scalars or arrays of one; other values are left out."""
+    with h5py.File(tmp_path / "made.h5", "w", libver=FORMAT) as file:
+        attributes = file.attrs
+        attributes["scalar"] = np.int32(-7)
+        attributes["array"] = np.array([2**40], "<i8")
+        attributes["float"] = np.array([0.5], ">f8")
+        attributes["text"] = np.bytes_("Mon\N{LATIN SMALL LETTER A WITH RING ABOVE}".encode())
+        attributes["several"] = np.arange(3)
+        attributes["record"] = np.zeros(1, [("x", "<u8")])
+        attributes["of any length"] = "text"
+    found = Hdf5File(tmp_path / "made.h5").root().attributes
+    assert found == {"scalar": -7, "array": 2**40, "float": 0.5, "text": "Mon\xe5"}
+
+
+def test_a_group_knows_its_names() -> None:
+    """It can be asked for a name, and for a group of that name; a table is no group."""
+    root = Hdf5File(SAMPLE).root()
+    assert list(root) == ["c1"]
+    node = root.group("c1")
+    assert isinstance(node, Group)
+    assert node.path == "/c1"
+    assert len(node) == len(list(node))
+    assert "Energy" in node
+    assert "Power" not in node
+    assert node.group("Energy") is None
+    assert node.group("Power") is None
+
+
+def test_a_file_of_which_only_the_superblock_is_there_is_live() -> None:
+    """Slurm's plug-in keeps 96 bytes on disk until the step ends."""
+    with pytest.raises(LiveProfileError, match="the step still runs"):
+        read_file(DATA / "live" / "35_0_c1.h5")
+    with pytest.raises(LiveProfileError, match="empty"):
+        read_bytes(b"")
+
+
+def test_other_files_are_foreign(tmp_path: Path) -> None:
+    """Text, folders and pipes are no profiles, and a pipe does not block."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ForeignProfileError, match="not an HDF5 file"):
+        read_bytes(b"Step,Node\n" * 20)
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(ForeignProfileError, match="not a regular file"):
+            read_file(path)
+    with pytest.raises(FileNotFoundError):
+        read_file(tmp_path / "missing.h5")
+
+
+def test_a_file_whose_swmr_writer_was_killed_is_read(tmp_path: Path) -> None:
+    """Other writers than ccpipe's may use SWMR; plain readers refuse what it leaves."""
+    path = tmp_path / "1_0_c1.h5"
+    program = f"""
+import h5py, numpy as np, os, signal
+file = h5py.File({str(path)!r}, "w", libver=("v110", "v110"))
+table = file.create_dataset("c1/Energy", (0,), {ENERGY!r}, chunks=(10,), maxshape=(None,))
+file.swmr_mode = True
+for row in range(25):
+    table.resize((row + 1,))
+    table[row] = (row, 1000 + row, row)
+    table.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False)
+    assert done.returncode == -signal.SIGKILL
+    with open_profile(path) as profile:
+        assert profile.tables[0].read()["Power"].tolist() == list(range(25))
+
+
+def test_no_other_file_is_opened(tmp_path: Path) -> None:
+    """Whoever reads a user's file must not be made to read another one for them."""
+    secret = tmp_path / "secret.h5"
+    with h5py.File(secret, "w") as file:
+        file["Energy"] = np.ones(5, ENERGY)
+    layout = h5py.VirtualLayout((5,), ENERGY)
+    layout[:] = h5py.VirtualSource(str(secret), "Energy", (5,))
+    path = tmp_path / "1_0_c1.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file["c1/Energy"] = np.ones(2, ENERGY)
+        file["c1/Stolen"] = h5py.ExternalLink(str(secret), "Energy")
+        file["c1/Linked"] = h5py.SoftLink("/c1/Energy")
+        file.create_virtual_dataset("c1/Virtual", layout)
+        file["c1"].create_dataset("Raw", (2,), ENERGY, external=[(str(secret), 0, 48)])
+    with open_profile(path) as profile:
+        assert [table.series for table in profile.tables] == ["Energy"]
+        assert [(error.where, error.reason) for error in profile.damage] == [
+            ("/c1/Raw", "keeps its rows in other files"),
+            ("/c1/Virtual", "keeps its rows in other files"),
+        ]
+    for name in ("/c1/Stolen", "/c1/Linked"):
+        with pytest.raises(DamagedProfileError, match=f"{name}: a link to another place"):
+            Hdf5File(path).open(name)
+
+
+def test_a_table_may_not_be_linked_to_twice(tmp_path: Path) -> None:
+    """Else a small file could expand without bound."""
+    with h5py.File(tmp_path / "made.h5", "w", libver=FORMAT) as file:
+        first = file.create_group("first")
+        first["table"] = np.zeros(5, [("x", "<u8")])
+        first["again"] = first["table"]
+        first["circle"] = first
+    with pytest.raises(DamagedProfileError, match="linked to twice"):
+        read_file(tmp_path / "made.h5")
+
+
+def test_tables_may_not_claim_far_more_than_the_file_has(tmp_path: Path) -> None:
+    """Chunks that share their bytes would let a small file expand without bound."""
+    rows = 2**20
+    with h5py.File(tmp_path / "made.h5", "w", libver=FORMAT) as file:
+        zeros = np.zeros(40 * rows, [("x", "<u8")])
+        file.create_dataset("t", data=zeros, chunks=(rows,), compression=9)
+    data = bytearray((tmp_path / "made.h5").read_bytes())
+    with h5py.File(tmp_path / "made.h5") as file:
+        places = [file["t"].id.get_chunk_info(number).byte_offset for number in range(40)]
+    first = places[0].to_bytes(8, "little")
+    for place in places[1:]:
+        data = data.replace(place.to_bytes(8, "little"), first)
+    with pytest.raises(DamagedProfileError, match="/t: the tables claim far more bytes"):
+        read_bytes(bytes(data[: places[1]]))
+
+
+def test_rows_that_were_never_stored_cost_nothing(tmp_path: Path) -> None:
+    """A table that claims more rows than it has chunks for has those that it has."""
+    with h5py.File(tmp_path / "made.h5", "w", libver=FORMAT) as file:
+        table = file.create_dataset(
+            "t", data=np.ones(20, [("x", "<u8")]), chunks=(10,), maxshape=(None,)
+        )
+        table.resize((2**62,))
+    found = table_in(tmp_path / "made.h5", "/t")
+    assert (len(found), found.claimed) == (20, 2**62)
+    assert found.read()["x"].tolist() == [1] * 20
+
+
+def test_a_changed_record_is_found_by_its_checksum() -> None:
+    """Deflate's checksum covers all records of Slurm's files."""
+    data = bytearray(SAMPLE.read_bytes())
+    place = data.index((1_795_170_874).to_bytes(8, "little"))
+    data[place] ^= 1
+    with pytest.raises(
+        DamagedProfileError, match=r"/c1/\w+(/\d)?: row 0: .*filter returned failure"
+    ):
+        read_bytes(bytes(data))
+
+
+def test_what_libhdf5_refuses_is_an_error_with_its_words(tmp_path: Path) -> None:
+    """A damaged file of a newer format."""
+    data = bytearray(rewrite(tmp_path / "job_17.h5", "latest").read_bytes())
+    data[60:400] = bytes(340)
+    (tmp_path / "job_17.h5").write_bytes(data)
+    with pytest.raises(DamagedProfileError, match=r"job_17.h5: .*[Uu]nable"):
+        open_profile(tmp_path / "job_17.h5")
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_damaged(tmp_path: Path) -> None:
+    """Rows of another file are never taken for its own."""
+    path = tmp_path / "3_0_c1.h5"
+    path.write_bytes(SAMPLE.read_bytes())
+    table = table_in(path, "/c1/Energy")
+    table._file.close()  # as the process does itself with the oldest of many files
+    path.unlink()
+    (tmp_path / "other").touch()  # takes the inode
+    path.write_bytes(SAMPLE.read_bytes())
+    with pytest.raises(DamagedProfileError, match="/c1/Energy: the file was replaced"):
+        table.read()
+
+
+def test_a_crash_costs_the_object_that_was_read(tmp_path: Path) -> None:
+    """The error names it, and other objects of the same file are read by another process."""
+    with open_profile(SAMPLE) as profile:
+        first, second = profile.tables[:2]
+        stopped = child()
+        stopped.send_signal(signal.SIGSTOP)
+        killer = threading.Timer(0.2, stopped.kill)
+        killer.start()
+        with pytest.raises(DamagedProfileError) as caught:
+            first.read()
+        killer.join()
+        assert caught.value.where == "/c1/Energy"
+        assert caught.value.reason == "libhdf5 crashed while reading it (status -9)"
+        assert len(second.read()) == len(second)
+        assert child().pid != stopped.pid
+
+
+def test_a_process_that_was_killed_between_two_files_is_no_damage() -> None:
+    """The next request starts another one."""
+    table = table_in(SAMPLE, "/c1/Energy")
+    ended = child()
+    ended.kill()
+    ended.wait()
+    assert len(table.read()) == len(table)
+
+
+def test_a_file_that_crashes_libhdf5_again_and_again_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each crash costs the start of a process, so their number is limited."""
+    child()
+    hdf5._process.end()
+    starts: list[list[str]] = []
+    popen = subprocess.Popen
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        starts.append(command)
+        return popen([sys.executable, "-c", "import os; os.abort()"], **options)
+
+    file = Hdf5File(SAMPLE)
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", start)
+        for reason in [*["crashed while reading it .status -6"] * 3, "crashed 3 times", "crashed"]:
+            with pytest.raises(DamagedProfileError, match=f"17_0_c1.h5: libhdf5 {reason}"):
+                file.root()
+    assert len(starts) == 3
+    assert read_file(SAMPLE)
+
+
+def test_a_missing_library_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a process is started that would miss it."""
+    hdf5._process.end()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'ccpipe\[profile\]'"):
+        read_file(SAMPLE)
+
+
+def test_the_process_ends_with_the_one_that_reads() -> None:
+    """However that ends."""
+    program = f"""
+import os, signal
+from ccpipe.formats.slurm_profile import hdf5, open_profile
+open_profile({str(SAMPLE)!r})
+print(hdf5._process._running.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, stdout=subprocess.PIPE)
+    assert done.returncode == -signal.SIGKILL
+    pid = int(done.stdout)
+    while Path(f"/proc/{pid}").exists() and "python" in Path(f"/proc/{pid}/cmdline").read_text():
+        threading.Event().wait(0.01)
+
+
+def test_a_fork_reads_with_a_process_of_its_own() -> None:
+    """Two that shared one would read each other's answers."""
+    ours = child().pid
+    pid = os.fork()
+    if pid == 0:
+        theirs = child().pid
+        hdf5._process.end()
+        os._exit(0 if theirs != ours else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert child().pid == ours

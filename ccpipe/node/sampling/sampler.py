@@ -22,7 +22,7 @@ from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.node.sampling.soft_errors import SoftErrors, new_errors
-from ccpipe.node.sampling.thread import Answer, Collector, CollectorReader, ReaderThreads
+from ccpipe.node.sampling.thread import Answer, Collector, CollectorReader
 from ccpipe.pipeline import Batch, RecordType, Source, wait_for_event
 from ccpipe.telemetry import Telemetry
 
@@ -162,7 +162,6 @@ class Sampler(Source):
         self._stopped = asyncio.Event()
         self._awake = asyncio.Event()  # ends a sleep early
         self._soft = SoftErrors()
-        self._threads = ReaderThreads(math.inf)
         self._turns: dict[str, _Turn] = {}
         self._pending: dict[Answer, _Pending] = {}
         self._errors: list[Any] = []
@@ -213,7 +212,6 @@ class Sampler(Source):
         self._jitter = jitter
         self._tags = tags
         self._timeout = min_interval / 40 if timeout is None else timeout
-        self._threads.timeout = self._timeout
         self._units = units or {}
         self._last = {every: last for every, last in self._last.items() if every in self._intervals}
         self._take_turns(collectors, ticks)
@@ -230,11 +228,15 @@ class Sampler(Source):
                 turn = _Turn(CollectorReader(name, collector), ticks[name])
                 new.append(turn)
             self._turns[name] = turn
+        for name, turn in before.items():
+            if self._turns.get(name) is not turn:
+                turn.reader.end()
         if self._began and new:
             first = [turn for turn in new if turn.reader.name in self._at_start]
             self._question(first, _whole_second())
-            others = [turn.reader for turn in new if turn.reader.name not in self._at_start]
-            self._threads.prime(others, time.time_ns())
+            for turn in new:
+                if turn.reader.name not in self._at_start:
+                    turn.reader.prime(time.time_ns())
 
     def states(self) -> dict[str, dict[str, Any]]:
         """Return each collector's interval in seconds, and its state: on, off or late."""
@@ -259,7 +261,8 @@ class Sampler(Source):
         finally:
             for answer in self._pending:
                 answer.cancel()
-            self._threads.end()
+            for turn in self._turns.values():
+                turn.reader.end()
 
     async def _slots(self) -> AsyncGenerator[list[Any]]:
         """Yield records slot by slot, and before the first one those of `at_start`."""
@@ -349,16 +352,16 @@ class Sampler(Source):
         return self._question(due, slot)
 
     def _question(self, turns: Sequence[_Turn], slot: int) -> list[Answer]:
-        answers = self._threads.ask([turn.reader for turn in turns], slot)
-        for answer, turn in zip(answers, turns, strict=True):
+        asked = {turn.reader.ask(slot): turn for turn in turns}
+        for answer, turn in asked.items():
             self._pending[answer] = _Pending(turn, slot, self._tags, self._units)
-        return answers
+        return list(asked)
 
     def _cut_off(self, turn: _Turn, slot: int) -> None:
         name = turn.reader.name
         self._telemetry.count(self._telemetry.missed, name)
         self._drop([answer for answer, asked in self._pending.items() if asked.turn is turn])
-        what = "still hangs" if turn.reader.is_running else "still waits to be read"
+        what = turn.reader.activity()
         self._report(slot, f"collector {name} {what}: it has no sample of this slot")
         if not turn.is_late:
             turn.is_late = True

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import re
 
 import pytest
 
@@ -98,7 +99,7 @@ async def test_a_command_that_hangs_costs_the_others_nothing(
             if len(slots) == 3:
                 sampler.stop()
     assert [b - a for a, b in itertools.pairwise(slots)] == [10**9] * 2
-    assert "collector command.bad still hangs at its next slot: cut off" in caplog.text
+    assert re.search("collector command.bad still .* at its next slot: cut off", caplog.text)
     assert sampler.states()["command.bad"]["state"] == "late"
     assert sampler.states()["command.good"]["state"] == "on"
 

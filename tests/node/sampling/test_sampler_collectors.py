@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -272,7 +273,8 @@ async def test_a_collector_that_hangs_delays_nobody_and_is_asked_once(
     assert hanging.begun == 1
     assert hanging.asked == []
     lines = [record.message for record in caplog.records if "hanging" in record.message]
-    assert lines == ["collector hanging still hangs at its next slot: cut off"]
+    [line] = lines  # on a busy machine it may not have come to where it hangs
+    assert re.fullmatch("collector hanging still .* at its next slot: cut off", line)
     assert telemetry.total(telemetry.missed) >= 3
 
 

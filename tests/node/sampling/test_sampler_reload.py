@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+import re
 import threading
 from collections.abc import Iterator
 
@@ -221,7 +222,7 @@ async def test_records_without_tags_stay_as_they_are_and_errors_are_records() ->
     assert slot % SLOT == 0
     assert f"{slot}: collector bad: no luck" in reported
     assert any(
-        t.endswith("collector slow still hangs: it has no sample of this slot") for t in reported
+        re.search("collector slow still .*: it has no sample of this slot$", t) for t in reported
     )
 
 

@@ -2,12 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from ccpipe.message import Message, metric
-from ccpipe.node.sampling.thread import SLOW_SECONDS, Collector, CollectorReader, ReaderThreads
+from ccpipe.node.sampling.thread import Collector, CollectorReader
 from tests.node.fake_sampling import Counting
 
 DEADLINE = 20.0
@@ -16,10 +16,8 @@ DEADLINE = 20.0
 class Waiting:
     """A collector that waits until it may go on, and then tells in which thread it is."""
 
-    def __init__(self, *, go_on: bool = False) -> None:
+    def __init__(self) -> None:
         self.begun, self.go_on = threading.Event(), threading.Event()
-        if go_on:
-            self.go_on.set()
 
     def collect(self, time: int) -> Iterator[Message]:
         """Wait and tell."""
@@ -28,38 +26,30 @@ class Waiting:
         yield metric("thread", threading.get_ident(), time=time, tags={"type": "node"})
 
 
-@pytest.fixture
-async def threads() -> AsyncIterator[ReaderThreads]:
-    """Return threads that end with the test."""
-    threads = ReaderThreads(DEADLINE)
-    yield threads
-    threads.end()
-
-
-async def one(threads: ReaderThreads, reader: CollectorReader, time: int) -> list[Message]:
+async def one(reader: CollectorReader, slot: int) -> list[Message]:
     """Return what one collector measures."""
-    [answer] = threads.ask([reader], time)
     async with asyncio.timeout(DEADLINE):
-        return await answer
+        return await reader.ask(slot)
 
 
-async def test_all_that_are_asked_at_once_are_read_in_one_thread(threads: ReaderThreads) -> None:
-    """Not in the loop's, again and again, and the answers carry the slot they are of."""
-    readers = [CollectorReader(name, Waiting(go_on=True)) for name in ("first", "second")]
-    found = [await answer for slot in (5, 6) for answer in threads.ask(readers, slot)]
-    assert [message.time for [message] in found] == [5, 5, 6, 6]
+async def test_reader_reads_in_thread_of_its_own() -> None:
+    """Always the same one, not the loop's; the answers carry the slot they are of."""
+    collector = Waiting()
+    collector.go_on.set()
+    reader = CollectorReader("c", collector)
+    found = [await one(reader, slot) for slot in (5, 6)]
+    assert [message.time for [message] in found] == [5, 6]
     [thread] = {message.value for [message] in found}
     assert thread != threading.get_ident()
+    reader.end()
 
 
-async def test_what_waits_behind_one_that_hangs_goes_on_elsewhere(threads: ReaderThreads) -> None:
+async def test_other_collectors_answer_while_some_hang() -> None:
     """However many hang, the others answer; what hangs answers as soon as it can."""
     hanging = [Waiting(), Waiting()]
     collectors: list[Collector] = [hanging[0], Counting(), hanging[1], Counting()]
-    readers = [
-        CollectorReader(f"{number}", collector) for number, collector in enumerate(collectors)
-    ]
-    answers = threads.ask(readers, 5)
+    readers = [CollectorReader(str(number), each) for number, each in enumerate(collectors)]
+    answers = [reader.ask(5) for reader in readers]
     async with asyncio.timeout(DEADLINE):
         assert [(await answers[number])[0].value for number in (1, 3)] == [1, 1]
         assert [answer.done() for answer in answers] == [False, True, False, True]
@@ -68,52 +58,54 @@ async def test_what_waits_behind_one_that_hangs_goes_on_elsewhere(threads: Reade
         assert [len(await answer) for answer in answers] == [1] * 4
 
 
-async def test_reading_that_waits_for_its_thread_is_not_running(threads: ReaderThreads) -> None:
-    """So that the log says which collector hangs, and which one only waits behind it."""
-    hanging, counting = Waiting(), Counting()
-    first, second = CollectorReader("first", hanging), CollectorReader("second", counting)
-    answers = threads.ask([first, second], 5)
-    assert hanging.begun.wait(DEADLINE)  # the loop, which would start another thread, waits too
-    assert second.is_busy
-    assert not second.is_running
-    assert first.is_busy
-    assert first.is_running
-    hanging.go_on.set()
+class Computing(Waiting):
+    """A collector that computes until it may go on."""
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Never wait."""
+        self.begun.set()
+        while not self.go_on.is_set():
+            pass
+        yield from super().collect(time)
+
+
+class WithoutProcessor(CollectorReader):
+    """A reader whose thread has started and gets no processor until it may go on."""
+
+    def __init__(self, collector: Waiting) -> None:
+        super().__init__("c", collector)
+        self._waiting = collector
+
+    def _work(self) -> None:
+        self._waiting.go_on.wait(DEADLINE)
+        super()._work()
+
+
+async def test_activity_names_what_keeps_collector_from_answering() -> None:
+    """What computes, or waits for a processor, does not hang."""
+    hanging, computing, waiting = Waiting(), Computing(), Waiting()
+    readers = [
+        CollectorReader("hanging", hanging),
+        CollectorReader("computing", computing),
+        WithoutProcessor(waiting),
+    ]
+    answers = [reader.ask(5) for reader in readers]
+    for collector in (hanging, computing):
+        assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
+    expected = ["still hangs", "still runs", "still waits to be read"]
     async with asyncio.timeout(DEADLINE):
+        while [reader.activity() for reader in readers] != expected:
+            await asyncio.sleep(0.001)
+        for collector in (hanging, computing, waiting):
+            collector.go_on.set()
         await asyncio.gather(*answers)
-    assert not any(reader.is_running for reader in (first, second))
 
 
-async def test_one_that_was_slow_begins_in_a_thread_of_its_own(threads: ReaderThreads) -> None:
-    """The others do not wait for it then; once it is fast it is read with them again."""
-    slow, fast = Waiting(), Waiting(go_on=True)
-    readers = [CollectorReader("slow", slow), CollectorReader("fast", fast)]
-    first = threads.ask(readers, 5)
-    await first[1]
-    await asyncio.sleep(SLOW_SECONDS)
-    slow.go_on.set()
-    await first[0]
-    assert readers[0].is_slow
-
-    slow.go_on.clear()
-    slow.begun.clear()
-    second = threads.ask(readers, 6)
-    await second[1]
-    assert not second[0].done()
-    assert await asyncio.to_thread(slow.begun.wait, DEADLINE)
-    slow.go_on.set()
-    await second[0]
-
-    readers[0].is_slow = False
-    together = [(await answer)[0].value for answer in threads.ask(readers, 7)]
-    assert together[0] == together[1]
-
-
-async def test_it_is_busy_until_it_answered(threads: ReaderThreads) -> None:
+async def test_it_is_busy_until_it_answered() -> None:
     """Also where nobody waits for the answer any more: what hangs is not asked a second time."""
     collector = Waiting()
     reader = CollectorReader("waiting", collector)
-    [answer] = threads.ask([reader], 5)
+    answer = reader.ask(5)
     answer.cancel()
     assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
     states = [reader.is_busy]
@@ -122,11 +114,11 @@ async def test_it_is_busy_until_it_answered(threads: ReaderThreads) -> None:
         while states[-1]:
             await asyncio.sleep(0.001)
             states.append(reader.is_busy)
-    assert len(await one(threads, reader, 6)) == 1
+    assert len(await one(reader, 6)) == 1
     assert states[0]
 
 
-async def test_what_it_raises_is_the_answer(threads: ReaderThreads) -> None:
+async def test_what_it_raises_is_the_answer() -> None:
     """And the thread lives on."""
 
     class Failing:
@@ -137,16 +129,14 @@ async def test_what_it_raises_is_the_answer(threads: ReaderThreads) -> None:
 
     reader = CollectorReader("failing", Failing())
     with pytest.raises(ValueError, match="no luck"):
-        await one(threads, reader, 5)
-    assert len(await one(threads, reader, 6)) == 1
+        await one(reader, 5)
+    assert len(await one(reader, 6)) == 1
 
 
-async def test_a_reading_for_nobody_comes_first_and_holds_up_no_question(
-    threads: ReaderThreads,
-) -> None:
+async def test_a_reading_for_nobody_comes_first_and_holds_up_no_question() -> None:
     """What is asked while it lasts is answered next; what it raises is thrown away.
 
-    The two never run at once, also where the thread that the second began in is another one.
+    The two never run at once.
     """
 
     class Priming(Waiting):
@@ -163,12 +153,22 @@ async def test_a_reading_for_nobody_comes_first_and_holds_up_no_question(
 
     collector = Priming()
     reader = CollectorReader("priming", collector)
-    threads.prime([reader], 5)
+    reader.prime(5)
     assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
     assert not reader.is_busy
-    answers = threads.ask([reader, CollectorReader("other", Counting())], 6)
-    await answers[1]
+    answer = reader.ask(6)
     assert collector.asked == [5]
     collector.go_on.set()
-    assert len(await answers[0]) == 1
+    assert len(await answer) == 1
     assert collector.asked == [5, 5, 6, 6]
+
+
+async def test_thread_ends_with_its_reader() -> None:
+    """Once it is free; what was asked for is answered before."""
+    reader = CollectorReader("c", Counting())
+    answer = reader.ask(5)
+    reader.end()
+    assert len(await answer) == 1
+    assert reader._thread is not None
+    await asyncio.to_thread(reader._thread.join, DEADLINE)
+    assert not reader._thread.is_alive()

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from ccpipe.config import split_list, to_struct
-from ccpipe.config.renamed import OPTIONS, PARTS
 from ccpipe.errors import ConfigError, UsageError
 
 GROUPS = ("collectors", "sources", "codecs", "translators", "sinks")
@@ -67,8 +66,6 @@ def find(group: str, name: str, where: str) -> Part:
     """
     known = entry_points(group)
     if name not in known:
-        if new := PARTS.get((group, name)):
-            raise ConfigError(f"{where}: the {group[:-1]} {name!r} was replaced by {new}")
         import difflib  # for mistakes only
 
         close = difflib.get_close_matches(name, known, n=1)
@@ -102,9 +99,6 @@ def build(
             f"{where}: {path}: the key 'use' must name one of {', '.join(entry_points(group))}"
         )
     cls = find(group, name, f"{where}: {path}.use")
-    for option in rest:
-        if new := OPTIONS.get((group, name, option)):
-            raise ConfigError(f"{where}: {path}: the key {option!r} was replaced by {new}")
     place = f"{where}: {path}: {name!r}: {getattr(cls, '__module__', '')}.{name_of(cls)}"
     require_conforming(group, cls, place)
     part = construct(cls, rest, where=where, path=path, context=context)

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.config import Duration, Interval, Recipe, Site, Size, renamed, site
+from ccpipe.config import Duration, Interval, Recipe, Site, Size, site
 
 HEAD = """\
 # Configuration
@@ -55,15 +55,6 @@ reported once.
 - A **size** is a number of bytes or has a unit: {sizes}.
 """
 
-RENAMED = """\
-## Renamed keys
-
-Old names are refused with a message that gives the new one.
-
-| old | new |
-| --- | --- |
-"""
-
 
 def page() -> str:
     """Return the whole page."""
@@ -75,18 +66,8 @@ def page() -> str:
         "## A recipe\n",
         f"{_markdown(inspect.getdoc(Recipe) or '')} `ccpipe plugins` shows the options of each.\n",
         *_tables(Recipe, [name for name in _fields(Recipe) if name in recipe_only]),
-        RENAMED + "".join(f"| {old} | {new} |\n" for old, new in _renamed()),
     ]
     return "\n".join(parts)
-
-
-def _renamed() -> Iterator[tuple[str, str]]:
-    for old, new in renamed.KEYS.items():
-        yield f"`{old}`", f"`{new}`"
-    for (group, name, old), new in renamed.OPTIONS.items():
-        yield f"`{old}` of the {group[:-1]} `{name}`", f"`{new}`"
-    for (group, name), new in renamed.PARTS.items():
-        yield f'`use = "{name}"` of a {group[:-1]}', f"`{new}`"
 
 
 def _tables(kind: type[msgspec.Struct], names: Sequence[str], path: str = "") -> Iterator[str]:

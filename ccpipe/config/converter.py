@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ccpipe.config.renamed import KEYS
 from ccpipe.config.types import bare_type, field_types, type_inside
 from ccpipe.config.units import Duration, Interval, Size
 from ccpipe.errors import ConfigError
@@ -81,8 +80,6 @@ def _explain(text: str, tree: Any, kind: Any) -> tuple[str, str, str]:
     culprit = ".".join(filter(None, (place, key[1])))
     if "missing" in reason:
         return place, f"the key {key[1]!r} is missing", culprit
-    if culprit in KEYS:
-        return place, f"the key {key[1]!r} was replaced by {KEYS[culprit]}", culprit
     known = sorted(field_types(kind))
     import difflib  # only needed for errors
 

@@ -2,11 +2,11 @@
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ccpipe.atomic_file import replacing
 from ccpipe.errors import DataError, MissingExtra, UnavailableError
 from ccpipe.formats.files import open_stream, read_full
 
@@ -106,17 +106,12 @@ def replaced(target: Path, schema: pa.Schema, **encoding: Any) -> Iterator[pq.Pa
         if it cannot be written.
 
     """
-    partial = target.with_suffix(f".{os.getpid()}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetWriter(partial, schema, **encoding) as parquet:
+        with replacing(target) as draft, pq.ParquetWriter(draft, schema, **encoding) as parquet:
             yield parquet
-        partial.replace(target)
     except OSError as error:
         raise UnavailableError(f"{target.parent}: {error.strerror}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
 
 
 def find_file(note: Indexed, paths: Sequence[Path], count: int = 1) -> Path | None:

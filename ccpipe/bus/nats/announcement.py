@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from ccpipe.atomic_file import replacing
 from ccpipe.config import state_folder
 
 
@@ -52,8 +53,5 @@ def _announcement() -> Path:
 
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read, atomically."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123
-        file.write(text)
-    draft.replace(path)
+    with replacing(path, 0o600) as draft:
+        draft.write_text(text)

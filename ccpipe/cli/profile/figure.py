@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ccpipe.atomic_file import replacing
 from ccpipe.cli.profile.curves import Curve, find_curves
 from ccpipe.errors import CreateError, DataError, MissingExtra, UsageError
 from ccpipe.formats.slurm_profile import Table
@@ -48,14 +49,11 @@ def draw(tables: Sequence[Table], data: Sequence[str], path: Path) -> int:
     if len(panels) > MAX_PANELS:
         raise DataError(f"{len(panels)} fields, more than {MAX_PANELS}: choose some with --data")
     figure = _figure(panels)
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        figure.savefig(partial, format=path.suffix[1:].lower())
-        partial.replace(path)
+        with replacing(path) as draft:
+            figure.savefig(draft, format=path.suffix[1:].lower())
     except OSError as error:
         raise CreateError(f"{path}: {error.strerror}") from None
-    finally:
-        partial.unlink(missing_ok=True)
     return sum(map(len, panels.values()))
 
 

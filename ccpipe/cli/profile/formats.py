@@ -1,12 +1,13 @@
 """Extracted series as JSON lines, line protocol and Parquet."""
 
-import os
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ccpipe.atomic_file import replacing
 from ccpipe.errors import MissingExtra, UnavailableError
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.formats.slurm_profile import Level, Table, extract_records
@@ -45,22 +46,20 @@ def write_parquet(tables: Sequence[Table], level: Level, path: Path) -> None:
         import pyarrow.parquet as pq
     except ImportError:
         raise MissingExtra("pyarrow", "parquet") from None
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    writer: Any = None
-    schema: Any = None
+    batches = _batches(extract_records(tables, level))
+    first = next(batches, None)
+    if first is None:
+        return
+    schema = pa.schema([(name, _type(pa, name, tables)) for name in first[0]])
     try:
-        for rows in _batches(extract_records(tables, level)):
-            if schema is None:
-                schema = pa.schema([(name, _type(pa, name, tables)) for name in rows[0]])
-                writer = pq.ParquetWriter(draft, schema, compression="zstd")
-            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-        if writer is not None:
-            writer.close()
-            draft.replace(path)
+        with (
+            replacing(path) as draft,
+            pq.ParquetWriter(draft, schema, compression="zstd") as writer,
+        ):
+            for rows in itertools.chain([first], batches):
+                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
     except OSError as error:
         raise UnavailableError(f"{path}: {error}") from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _batches(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ccpipe.atomic_file import replacing
 from ccpipe.errors import CreateError, DataError, MissingInputError, UsageError
 from ccpipe.terminal import listed, note
 
@@ -148,12 +149,8 @@ def write_output(pieces: Iterator[bytes], path: Path | None) -> None:
             for piece in pieces:
                 stdout.write(piece)
         return
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with draft.open("wb") as file:
+        with replacing(path) as draft, draft.open("wb") as file:
             file.writelines(pieces)
-        draft.replace(path)
     except OSError as error:
         raise CreateError(f"{path}: {error.strerror}") from None
-    finally:
-        draft.unlink(missing_ok=True)

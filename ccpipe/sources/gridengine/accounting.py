@@ -17,6 +17,7 @@ from typing import IO, Literal, Self
 
 import msgspec
 
+from ccpipe.atomic_file import replace_content
 from ccpipe.config import Duration, Interval, Site, make_folder_of
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.gridengine import Accounting, read
@@ -25,7 +26,6 @@ from ccpipe.formats.gridengine.reporting import JobLog, read_job_log
 from ccpipe.jobs import Jobs
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.sources.follow import Chunk, FileProgress, Follower
-from ccpipe.sources.synced_file import replace_content
 from ccpipe.translate.gridengine.jobs import job_of
 
 log = logging.getLogger(__name__)

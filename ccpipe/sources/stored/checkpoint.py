@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
+from ccpipe.atomic_file import replace_content
 from ccpipe.errors import ConfigError, UnavailableError
-from ccpipe.sources.synced_file import replace_content
 
 EARLIEST, LATEST = -(2**63), 2**63 - 1
 """Bounds of an open selection; a line without a time is the earliest."""

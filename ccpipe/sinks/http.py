@@ -40,6 +40,7 @@ from ccpipe.errors import (
 from ccpipe.formats.lineprotocol import Lines, ValueType, to_lines
 from ccpipe.message import Message
 from ccpipe.pipeline import Sink
+from ccpipe.tls import tls_context
 
 try:
     import aiohttp
@@ -282,15 +283,7 @@ class HttpSink(Sink):
     def _tls(self) -> ssl.SSLContext | bool:
         if not (self.ca_file or self.cert_file):
             return True
-        option, path = "ca_file", self.ca_file
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file or None)
-            if self.cert_file:
-                option, path = "cert_file", self.cert_file
-                context.load_cert_chain(self.cert_file, self.key_file or None)
-        except OSError as error:  # ssl.SSLError among them
-            raise ConfigError(f"{option}: {path}: {error.strerror or error}") from None
-        return context
+        return tls_context(self.ca_file, self.cert_file, self.key_file)
 
 
 async def _read(content: aiohttp.StreamReader, max_bytes: int) -> bytes:

@@ -37,8 +37,8 @@ from ccpipe.sources.http_requests import (
     Refused,
     body_parts,
     read_body,
-    server_tls_context,
 )
+from ccpipe.tls import server_tls_context
 
 try:
     from aiohttp import web

@@ -2,7 +2,6 @@
 
 import base64
 import hmac
-import ssl
 import zlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from http import HTTPStatus
@@ -131,18 +130,6 @@ def _equal(one: str, other: str) -> bool:
     """Compare in constant time."""
     pair = [text.encode(errors="surrogatepass") for text in (one, other)]
     return hmac.compare_digest(*pair)
-
-
-def server_tls_context(cert_file: str, key_file: str) -> ssl.SSLContext | None:
-    """Return the context of a server with a certificate; raises ConfigError."""
-    if not cert_file:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(cert_file, key_file or None)
-    except OSError as error:
-        raise ConfigError(f"cert_file: {cert_file}: {error.strerror or error}") from None
-    return context
 
 
 async def read_body(request: "web.Request", limit: int, take: Callable[[int], None]) -> bytes:

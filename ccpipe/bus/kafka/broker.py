@@ -12,7 +12,6 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.conn import create_conn
 
 from ccpipe.bus.subjects import TEMPLATES, Subjects
-from ccpipe.bus.tls import tls_context
 from ccpipe.config import Duration, Site, read_secret
 from ccpipe.errors import (
     CcpipeError,
@@ -21,6 +20,7 @@ from ccpipe.errors import (
     RejectedError,
     UnavailableError,
 )
+from ccpipe.tls import tls_context
 
 SONAR_TYPES = ("sample", "sysinfo", "job", "cluster")
 

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ccpipe.bus.tls import tls_context
 from ccpipe.config import Duration, read_secret
 from ccpipe.config.dump import mask
 from ccpipe.errors import (
@@ -27,6 +26,7 @@ from ccpipe.errors import (
     UnavailableError,
 )
 from ccpipe.process.background import guarded_call
+from ccpipe.tls import tls_context
 
 try:
     import aiomqtt

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import nats.errors
 
 from ccpipe.bus.subjects import escape
-from ccpipe.bus.tls import tls_context
 from ccpipe.config import Bus, read_secret, read_text
 from ccpipe.errors import ConfigError, MissingExtra
+from ccpipe.tls import tls_context
 
 SCHEMES = ("nats", "tls", "ws", "wss")
 

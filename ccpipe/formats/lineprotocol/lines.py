@@ -26,13 +26,10 @@ COLUMNS = ("series", "fields", "types", "numbers", "exact", "times", "starts", "
 """Names of the columns of `Lines`, in the order of a row's cells."""
 
 
-_PLACES = {name: place for place, name in enumerate(COLUMNS)}
-_SMALL = 2**16
-"""Size of rows up to which all columns are built together, as this is faster than one by one."""
 _CHUNK = 1024
 """Messages created at once."""
 _FLOAT = int(ValueType.FLOAT)
-_USUAL = {"bare_points": False, "digest": None, "verbatim": True}
+_USUAL = {"bare_points": False, "digest": None, "parts": (), "verbatim": True}
 _ROW_BYTES = 1 if KERNEL is None else KERNEL.ROW_BYTES
 
 
@@ -74,13 +71,15 @@ class Lines(Sequence[Message]):
     All columns are plain buffers of equal length, which NumPy and Arrow take without copying.
     ``payload[starts[i]:ends[i]]`` is the line of row `i` as it was received.
 
-    What the compiled decoder read stays rows until somebody asks for a column: few sinks need all.
+    What the compiled decoder read stays rows until somebody asks for a column, and what was
+    concatenated stays parts: few sinks need all columns.
     """
 
     __slots__ = (
         *COLUMNS,
         "bare_points",
         "digest",
+        "parts",
         "payload",
         "precision",
         "rejected",
@@ -93,6 +92,8 @@ class Lines(Sequence[Message]):
     def __init__(self, payload: bytes = b"", table: SeriesTable | None = None) -> None:
         """Start without rows; the decoder adds them."""
         self.payload = payload
+        self.parts: Sequence[Lines] = ()
+        """What these rows were concatenated from, for the columns that nobody asked for yet."""
         self.rows = b""
         """The rows as packed by the compiled decoder; empty once the columns differ from them."""
         self.digest: tuple[int, int, bool] | None = None
@@ -130,12 +131,14 @@ class Lines(Sequence[Message]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Build the columns that the compiled decoder has deferred, on first access."""
-            if name in _PLACES:
-                if len(self.rows) <= _SMALL:
-                    KERNEL.unpack(self)
-                    return getattr(self, name)
-                made = KERNEL.column(self.rows, _PLACES[name])
+            """Build the columns that the decoder or ``concat`` has deferred, on first access."""
+            if name in ("starts", "ends"):
+                made = self._positions(COLUMNS.index(name))
+            elif name in COLUMNS:
+                KERNEL.unpack(self, [part.rows for part in self.parts or (self,)])
+                return getattr(self, name)
+            elif name == "payload":
+                made = b"".join(part.payload for part in self.parts)
             elif name == "texts":
                 made = Texts(self.payload, self.table.grammar.unescape)
             elif name in _USUAL:
@@ -155,10 +158,12 @@ class Lines(Sequence[Message]):
     @property
     def size(self) -> int:
         """Approximate size of the rows in memory, in bytes."""
+        if self.parts:
+            return sum(part.size for part in self.parts)
         return len(self.payload) + len(self) * _ROW_SIZE
 
     def __len__(self) -> int:
-        return len(self.rows) // _ROW_BYTES or len(self.series)
+        return len(self.rows) // _ROW_BYTES or sum(map(len, self.parts)) or len(self.series)
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -270,12 +275,13 @@ class Lines(Sequence[Message]):
 
     def append_row(self, *row: float) -> None:
         """Add one row from its cells, in the order of ``COLUMNS``."""
+        self._detach()
         for name, cell in zip(COLUMNS, row, strict=True):
             getattr(self, name).append(cell)
-        self.rows, self.digest = b"", None
 
     def extend(self, columns: Mapping[str, Column]) -> None:
         """Add the rows of some columns of equal length; the cells of the others are 0."""
+        self._detach()
         count = len(columns["series"])
         for name in COLUMNS:
             column: Column = getattr(self, name)
@@ -283,7 +289,13 @@ class Lines(Sequence[Message]):
                 column.extend(columns[name])
             else:
                 column.frombytes(bytes(count * column.itemsize))
-        self.rows, self.digest = b"", None
+
+    def _detach(self) -> None:
+        """Build all columns, which are about to differ from what they were made of."""
+        if self.rows or self.parts:
+            for name in (*COLUMNS, "payload"):
+                getattr(self, name)
+        self.parts, self.rows, self.digest = (), b"", None
 
     def take(self, keep: Sequence[int]) -> "Lines":
         """Return the rows for which `keep` is true, with all rejected lines."""
@@ -304,6 +316,7 @@ class Lines(Sequence[Message]):
     def fill_missing_times(self, now: int) -> "Lines":
         """Set missing times to `now`, in nanoseconds; in place."""
         if self.precision is None and NO_TIME in self.times:
+            self._detach()
             self.times = array("q", (now if t == NO_TIME else t for t in self.times))
         return self
 
@@ -333,16 +346,32 @@ class Lines(Sequence[Message]):
         """Concatenate several into one; series are renumbered if tables differ."""
         if len(parts) == 1:
             return parts[0]
-        whole = Lines(b"".join(part.payload for part in parts), parts[0].table)
-        offset = 0
-        for part in parts:
-            whole._append(part, offset)
-            offset += len(part.payload)
+        table = parts[0].table
+        if all(part.table is table and part.rows and not part.texts for part in parts):
+            whole = Lines.__new__(Lines)
+            whole.parts, whole.table, whole.rows = parts, table, b""
+            whole.rejected = [each for part in parts for each in part.rejected]
+        else:
+            whole = Lines(b"".join(part.payload for part in parts), table)
+            offset = 0
+            for part in parts:
+                whole._append(part, offset)
+                offset += len(part.payload)
         units = {part.precision for part in parts if len(part)}
         whole.precision = units.pop() if len(units) == 1 else None
         whole.verbatim = all(part.verbatim for part in parts)
         whole.bare_points = any(part.bare_points for part in parts)
         return whole
+
+    def _positions(self, place: int) -> Column:
+        """Return ``starts`` or ``ends`` of packed rows."""
+        assert KERNEL is not None  # only its decoder packs rows
+        found: Column = array("q")
+        offset = 0
+        for part in self.parts or (self,):
+            found.extend(shifted(KERNEL.column(part.rows, place), offset))
+            offset += len(part.payload)
+        return found
 
     def _append(self, part: "Lines", offset: int) -> None:
         """Add the rows of `part`, whose payload is at `offset` of ours."""

@@ -56,6 +56,20 @@ def test_joined_lines_hold_the_rows_of_all(parts: list[list[Message]], own_table
     assert received(whole) == [line for part in lines for line in received(part)]
 
 
+@given(st.lists(messages, min_size=2, max_size=4), st.sampled_from([*COLUMNS, "payload", "size"]))
+def test_joined_payloads_have_all_columns(parts: list[list[Message]], first: str) -> None:
+    """Whichever is asked for first, and after a row was added."""
+    whole = Lines.concat([decode(encode(part, precision="ns"), precision="ns") for part in parts])
+    expected = [message for part in parts for message in part]
+    getattr(whole, first)
+    assert len(whole) == len(expected)
+    assert list(whole) == expected
+    assert received(whole) == [encode([each], precision="ns").rstrip(b"\n") for each in expected]
+    series = whole.table.add(b"added")
+    whole.append(series, whole.table.add_field(b"value"), 3.0, 4)
+    assert list(whole) == [*expected, Message("added", {}, 3.0, 4)]
+
+
 @given(messages, st.slices(8))
 def test_a_slice_holds_the_rows_of_its_range(records: list[Message], rows: slice) -> None:
     """As for a list."""

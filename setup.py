@@ -24,12 +24,12 @@ KERNELS = {
     "formats/lineprotocol/kernel/_kernel": (
         "encodings",
         "index",
+        "parts",
         "samples",
         "scan",
         "utf8",
         "write",
     ),
-    "sinks/parquet/_kernel": ("batch", "columns"),
     "sinks/postgres/_kernel": ("blake2b", "series"),
 }
 """The headers of each kernel."""

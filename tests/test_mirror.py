@@ -14,7 +14,6 @@ WITHOUT_TESTS = {
 """Modules that hold nothing to test."""
 
 WITH_THEIR_TWINS = {
-    "sinks/parquet/_kernel.pyx": "sinks/parquet/test_table.py",
     "sinks/postgres/_kernel.pyx": "sinks/postgres/test_rows.py",
 }
 """Kernels whose tests are those of the module that calls them or their twins in Python."""

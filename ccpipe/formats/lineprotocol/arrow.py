@@ -1,29 +1,34 @@
-"""``Lines`` as an Arrow table."""
+"""``Lines`` as Arrow columns."""
 
 from array import array
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
 
 from ccpipe.errors import MissingExtra
+from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.formats.lineprotocol.series import SeriesTable
 from ccpipe.formats.lineprotocol.texts import Texts
 from ccpipe.formats.lineprotocol.values import ValueType
 
 try:
+    import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
 TAG_COLUMNS = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
 """Tags with a column of their own, with ``_`` for ``-``; the others share the column ``tags``."""
 
+NAME = pa.dictionary(pa.int32(), pa.string())
+"""Arrow type of names and tags."""
+
 SCHEMA = pa.schema(
     [
         ("time", pa.timestamp("ns", tz="UTC")),
-        ("name", pa.dictionary(pa.int32(), pa.string())),
-        ("field", pa.dictionary(pa.int32(), pa.string())),
-        *((tag.replace("-", "_"), pa.dictionary(pa.int32(), pa.string())) for tag in TAG_COLUMNS),
+        ("name", NAME),
+        ("field", NAME),
+        *((tag.replace("-", "_"), NAME) for tag in TAG_COLUMNS),
         ("tags", pa.map_(pa.string(), pa.string())),
         ("value", pa.float64()),
         ("int", pa.int64()),
@@ -38,8 +43,13 @@ SCHEMA = pa.schema(
 ``bool`` hold the exact value of an integer, unsigned integer or boolean.
 """
 
+SERIES = pa.schema(
+    [(name, pa.string()) for name in ("name", *TAG_COLUMNS)] + [SCHEMA.field("tags")]
+)
+"""One row for each series; tags are named as in the lines."""
 
-class _Columns(Protocol):
+
+class Columns(Protocol):
     """The columns of ``Lines``, which has ``to_arrow`` and thus cannot be imported here."""
 
     series: "array[int]"
@@ -51,62 +61,113 @@ class _Columns(Protocol):
     table: SeriesTable
     texts: Texts
 
-
-def to_arrow(lines: _Columns) -> pa.Table:
-    """Build a table of ``SCHEMA``; numeric columns share memory with `lines`."""
-    size = len(lines.series)
-    types = _column(lines.types, pa.uint8(), size)
-    exact = _column(lines.exact, pa.int64(), size)
-    times = _column(lines.times, pa.int64(), size)
-    columns = {
-        "time": _where(pc.not_equal(times, NO_TIME), times).cast(pa.timestamp("ns", tz="UTC")),
-        "field": _fields(lines),
-        **_series_columns(lines),
-        "value": _where(
-            pc.not_equal(types, ValueType.TEXT), _column(lines.numbers, pa.float64(), size)
-        ),
-        "int": _where(pc.equal(types, ValueType.INT), exact),
-        "uint": _where(pc.equal(types, ValueType.UINT), _column(lines.exact, pa.uint64(), size)),
-        "bool": _where(pc.equal(types, ValueType.BOOL), exact).cast(pa.bool_()),
-        "text": pa.array(list(lines.texts), pa.string()).take(
-            _where(pc.equal(types, ValueType.TEXT), exact)
-        ),
-    }
-    return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+    @property
+    def used_types(self) -> frozenset[ValueType]:
+        """The types that occur among the values."""
 
 
-def _fields(lines: _Columns) -> pa.Array:
-    codes = _column(lines.fields, pa.int32(), len(lines.fields)).dictionary_encode()
-    used = [lines.table.fields[code] for code in codes.dictionary.to_pylist()]
-    return _take(used, codes.indices)
+class SeriesOfRows(NamedTuple):
+    """The series of some lines."""
+
+    columns: pa.Table
+    """A row of ``SERIES`` for each series that occurs."""
+    rows: pa.Array
+    """Of each line the index of its series in these columns."""
 
 
-def _series_columns(lines: _Columns) -> "dict[str, pa.Array]":
-    """Return name and tags of the rows; each series is looked up once."""
-    codes = _column(lines.series, pa.int32(), len(lines.series)).dictionary_encode()
-    used = [lines.table.series[code] for code in codes.dictionary.to_pylist()]
-    tags = [series.tags for series in used]
-    rest = [[(k, v) for k, v in each.items() if k not in _OWN] for each in tags]
-    return {
-        "name": _take([series.name for series in used], codes.indices),
-        **{
-            tag.replace("-", "_"): _take([each.get(tag) for each in tags], codes.indices)
-            for tag in TAG_COLUMNS
-        },
-        "tags": pa.array(rest, SCHEMA.field("tags").type).take(codes.indices),
-    }
+def series_of(lines: Columns) -> SeriesOfRows:
+    """Return the series of some lines, each decoded once."""
+    encoded = pa.array(np.asarray(lines.series)).dictionary_encode()
+    used = encoded.dictionary.to_numpy()
+    if KERNEL is None:
+        return SeriesOfRows(_series_in_python(lines.table, used.tolist()), encoded.indices)
+    codes, tags = array("i", used.tobytes()), [tag.encode() for tag in TAG_COLUMNS]
+    columns, ends, keys, values = KERNEL.series_texts(lines.table, codes, tags)
+    others = pa.MapArray.from_arrays(pa.array(np.asarray(ends)), _texts(*keys), _texts(*values))
+    arrays = [*(_texts(*column) for column in columns), others]
+    return SeriesOfRows(pa.Table.from_arrays(arrays, schema=SERIES), encoded.indices)
+
+
+def _texts(valid: bytes, offsets: "array[int]", text: bytes) -> pa.Array:
+    buffers = [pa.py_buffer(each) for each in (valid, offsets, text)]
+    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
+
+
+def _series_in_python(table: SeriesTable, codes: Iterable[int]) -> pa.Table:
+    """Return a row of ``SERIES`` for each of some series."""
+    series = [table.series[code] for code in codes]
+    others = [[(k, v) for k, v in each.tags.items() if k not in _OWN] for each in series]
+    columns = [
+        [each.name for each in series],
+        *([each.tags.get(tag) for each in series] for tag in TAG_COLUMNS),
+        others,
+    ]
+    arrays = [pa.array(cells, kind) for cells, kind in zip(columns, SERIES.types, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=SERIES)
 
 
 _OWN = frozenset(TAG_COLUMNS)
 
 
-def _take(values: "list[str] | list[str | None]", indices: pa.Array) -> pa.Array:
-    return pa.array(values, pa.string()).dictionary_encode().take(indices)
+def to_arrow(lines: Columns, series: SeriesOfRows | None = None) -> pa.Table:
+    """Build a table of ``SCHEMA``; numeric columns share memory with `lines`.
+
+    The dictionaries hold only names that occur. `series` are those of the lines, if known.
+    """
+    times = np.asarray(lines.times)
+    columns = {
+        "time": masked(times, times == NO_TIME).view(SCHEMA.field("time").type),
+        "field": _fields(lines),
+        **_series(series_of(lines) if series is None else series),
+        **_values(lines),
+    }
+    return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-def _column(values: "array[Any]", kind: pa.DataType, size: int) -> pa.Array:
-    return pa.Array.from_buffers(kind, size, [None, pa.py_buffer(values)])
+def _fields(lines: Columns) -> pa.Array:
+    codes = pa.array(np.asarray(lines.fields)).dictionary_encode()
+    used = [lines.table.fields[code] for code in codes.dictionary.to_pylist()]
+    return pa.DictionaryArray.from_arrays(codes.indices, pa.array(used, pa.string()))
 
 
-def _where(mask: pa.Array, values: pa.Array) -> pa.Array:
-    return pc.if_else(mask, values, pa.scalar(None, values.type))
+def _series(series: SeriesOfRows) -> dict[str, pa.Array]:
+    """Return name and tags of the rows."""
+    size = len(series.rows)
+    columns = {"tags": series.columns["tags"].combine_chunks().take(series.rows)}
+    for name in ("name", *TAG_COLUMNS):
+        names = series.columns[name].combine_chunks().dictionary_encode()
+        columns[name.replace("-", "_")] = (
+            pa.DictionaryArray.from_arrays(
+                names.indices.take(series.rows), names.dictionary, safe=False
+            )
+            if len(names.dictionary)
+            else pa.nulls(size, NAME)
+        )
+    return columns
+
+
+def _values(lines: Columns) -> dict[str, pa.Array]:
+    """Return the values by type, null in the columns of other types."""
+    types, exact = np.asarray(lines.types), np.asarray(lines.exact)
+    used = lines.used_types
+    by_type = {
+        "int": (ValueType.INT, exact),
+        "uint": (ValueType.UINT, exact.view(np.uint64)),
+        "bool": (ValueType.BOOL, exact != 0),
+    }
+    columns = {
+        name: masked(values, types != kind)
+        if kind in used
+        else pa.nulls(len(lines.types), SCHEMA.field(name).type)
+        for name, (kind, values) in by_type.items()
+    }
+    is_text = types == ValueType.TEXT
+    texts = pa.array([lines.texts[place] for place in exact[is_text]], pa.string())
+    columns["text"] = texts.take(pa.array(np.cumsum(is_text) - 1, mask=~is_text))
+    columns["value"] = masked(np.asarray(lines.numbers), is_text)
+    return columns
+
+
+def masked(values: "np.ndarray[Any, Any]", is_null: "np.ndarray[Any, Any]") -> pa.Array:
+    """Return values as an array, without copying where none is null."""
+    return pa.array(values, mask=is_null if is_null.any() else None)

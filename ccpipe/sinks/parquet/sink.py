@@ -38,7 +38,7 @@ from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 from ccpipe.sinks.parquet.files import StoredMessages, locked, metadata, new_name
 from ccpipe.sinks.parquet.housekeeping import Housekeeping, clean_up
 from ccpipe.sinks.parquet.records import Payloads, payloads_of
-from ccpipe.sinks.parquet.table import DayRows, DaySplitter
+from ccpipe.sinks.parquet.table import DayRows, by_day
 from ccpipe.sinks.parquet.writer import write_file
 
 FOLDERS = 64
@@ -91,7 +91,6 @@ class ParquetSink(Sink):
             raise ConfigError(f"compression: this pyarrow was built without {compression}")
         self.folder = Path(dir).expanduser()
         self.compression = compression
-        self._splitter = DaySplitter()
         self._stored: OrderedDict[Path, StoredMessages] = OrderedDict()
         self._busy = threading.Lock()  # the thread of a cancelled write() may still run
         self._housekeeping = Housekeeping(
@@ -151,8 +150,8 @@ class ParquetSink(Sink):
 
     async def _write(self, records: Sequence[Message], ids: MessageIds | None) -> None:
         try:
-            payloads = payloads_of(records)
-            folders = await asyncio.to_thread(self._write_files, payloads, ids)
+            lines = Lines.concat(payloads_of(records))
+            folders = await asyncio.to_thread(self._write_files, lines, ids)
         except OSError as error:
             place = error.filename or self.folder
             raise UnavailableError(f"{place}: {error.strerror or error}") from None
@@ -162,10 +161,10 @@ class ParquetSink(Sink):
         make_folder(self.folder)
         clean_up(self.folder)
 
-    def _write_files(self, payloads: Sequence[Lines], ids: MessageIds | None) -> set[Path]:
+    def _write_files(self, lines: Lines, ids: MessageIds | None) -> set[Path]:
         """Write all files under temporary names, then rename; return their folders."""
         with self._busy, contextlib.ExitStack() as undo:
-            files = [self._prepared(part, ids, undo) for part in self._splitter.parts(payloads)]
+            files = [self._prepared(part, ids, undo) for part in by_day(lines)]
             with locked(self.folder):
                 for place, file in enumerate(files):
                     # Another bridge may have written the same messages concurrently.

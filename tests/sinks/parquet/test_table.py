@@ -1,141 +1,138 @@
-"""``parts()``: the kernel's tables are those of its twin, whatever the lines."""
+"""``by_day()``: lines as tables of files."""
 
 from array import array
+from datetime import UTC, datetime
 from itertools import chain
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, to_lines
-from ccpipe.message import Message
-from ccpipe.sinks.parquet import table as module
-from ccpipe.sinks.parquet.schema import SCHEMA
-from ccpipe.sinks.parquet.table import DayRows, DaySplitter
-from tests.conftest import needs_kernel
-from tests.sinks.conftest import messages_with, names, values
+from ccpipe.message import Message, Uint
+from ccpipe.sinks.parquet.schema import DAY, SCHEMA
+from ccpipe.sinks.parquet.table import by_day
+from tests.sinks.conftest import messages_with, names
 
+NOON = 1_740_052_800 * 10**9
+MESSAGES = [
+    Message("m", {"cluster": "a", "hostname": "n1", "x": "y"}, 1.5, NOON + 1),
+    Message("m", {"cluster": "b", "hostname": "n2"}, 2**63 - 1, NOON + DAY),
+    Message("e", {"cluster": "a"}, "text", NOON, "event"),
+    Message("m", {}, Uint(2**64 - 1), -1),
+    Message("m", {"cluster": "a"}, True, None),
+]
 few = st.sampled_from(["a", "b", "é,=\\ x"])
 
 
-def both(*payloads: Lines) -> tuple[list[DayRows], list[DayRows]]:
-    """Return what the kernel makes, and what its twin makes, in the order of their folders."""
-    compiled = parts(DaySplitter(), *payloads)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "KERNEL", None)
-        return compiled, parts(DaySplitter(), *payloads)
+def cells(lines: Lines) -> list[dict[str, object]]:
+    """Return the rows of all tables in the order of the lines."""
+    found: dict[int, dict[str, object]] = {}
+    for part in by_day(lines):
+        part.table.validate(full=True)
+        assert part.table.schema == SCHEMA
+        rows = range(len(lines)) if part.rows is None else part.rows
+        found |= zip(rows, part.table.to_pylist(), strict=True)
+    return [row for _, row in sorted(found.items())]
 
 
-def parts(splitter: DaySplitter, *payloads: Lines) -> list[DayRows]:
-    """Split the lines of some payloads."""
-    return sorted(splitter.parts(payloads), key=lambda part: part.path)
+def test_rows_are_grouped_by_cluster_and_day() -> None:
+    """Days before the epoch count too; a line without time or cluster is null."""
+    assert [(part.path, list(part.rows or ())) for part in by_day(to_lines(MESSAGES))] == [
+        ("cluster=a/date=2025-02-20", [0, 2]),
+        ("cluster=b/date=2025-02-21", [1]),
+        ("cluster=__HIVE_DEFAULT_PARTITION__/date=1969-12-31", [3]),
+        ("cluster=a/date=__HIVE_DEFAULT_PARTITION__", [4]),
+    ]
+    [whole] = by_day(to_lines(MESSAGES[:1]))
+    assert whole.rows is None
 
 
-def assert_equal(first: DayRows, second: DayRows) -> None:
-    """Compare rows, and the dictionaries, which hold nothing that no row has."""
-    first.table.validate(full=True)
-    assert first.path == second.path
-    assert first.table.schema == second.table.schema == SCHEMA
-    assert first.table.to_pylist() == second.table.to_pylist()
-    assert list(first.rows or ()) == list(second.rows or ())
-    for name in ("name", "field", "hostname", "type_id"):
-        column = first.table[name].combine_chunks()
-        assert set(column.dictionary.to_pylist()) == set(column.to_pylist()) - {None}
+def test_values_of_each_type_are_exact() -> None:
+    """Each in its column, and as a number in ``value`` where it is one."""
+    rows = cells(to_lines(MESSAGES))
+    assert [row["value"] for row in rows] == [1.5, float(2**63 - 1), None, float(2**64 - 1), 1.0]
+    assert [row["int"] for row in rows] == [None, 2**63 - 1, None, None, None]
+    assert [row["uint"] for row in rows] == [None, None, None, 2**64 - 1, None]
+    assert [row["bool"] for row in rows] == [None, None, None, None, True]
+    assert [row["text"] for row in rows] == [None, None, "text", None, None]
+    assert rows[0]["tags"] == [("x", "y")]
 
 
-@needs_kernel
+def test_a_time_is_microseconds_and_what_is_beyond() -> None:
+    """Also before the epoch, where it is rounded down."""
+    rows = cells(to_lines(MESSAGES))
+    assert (rows[0]["time"], rows[0]["ns"]) == (datetime(2025, 2, 20, 12, tzinfo=UTC), 1)
+    assert rows[3]["time"] == datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    assert rows[3]["ns"] == 999
+    assert (rows[4]["time"], rows[4]["ns"]) == (None, None)
+
+
+def test_line_without_time_is_in_the_day_of_its_arrival() -> None:
+    """Where the source has filled it in, whether or not the payload was joined with others."""
+    lines = [decode(b"m,cluster=a value=1\n").fill_missing_times(NOON) for _ in range(2)]
+    for chosen in (lines[:1], lines):
+        [part] = by_day(Lines.concat(chosen))
+        assert part.path == "cluster=a/date=2025-02-20"
+
+
 @settings(max_examples=75)
 @given(st.lists(messages_with(cluster=few, hostname=few, **{"type-id": names}), max_size=20))
-def test_kernel_and_twin(messages: list[Message]) -> None:
-    """They make the same tables for the same folders, and leave no row out."""
+def test_tables_hold_what_the_messages_hold(messages: list[Message]) -> None:
+    """Each row is in one table, and no dictionary holds a name that no row of its table has."""
     lines = to_lines(messages)
-    compiled, twin = both(lines)
-    for first, second in zip(compiled, twin, strict=True):
-        assert_equal(first, second)
-    if len(compiled) > 1:
-        found = sorted(chain.from_iterable(part.rows or () for part in compiled))
-        assert found == list(range(len(lines)))
+    for row, message in zip(cells(lines), messages, strict=True):
+        tags = {name: message.tags.get(name.replace("_", "-")) for name in ("hostname", "type_id")}
+        assert {name: row[name] for name in tags} == tags
+        own = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
+        others = sorted((k, v) for k, v in message.tags.items() if k not in own)
+        assert (row["name"], row["field"], row["tags"]) == (message.name, message.field, others)
+    parts = list(by_day(lines))
+    for part in parts:
+        for name in ("name", "field", "hostname", "type_id"):
+            column = part.table[name].combine_chunks()
+            assert set(column.dictionary.to_pylist()) == set(column.to_pylist()) - {None}
+    if len(parts) > 1:
+        rows = sorted(chain.from_iterable(part.rows or () for part in parts))
+        assert rows == list(range(len(lines)))
 
 
-@needs_kernel
-@given(st.lists(st.tuples(few, values, st.integers(0, 3)), min_size=1, max_size=40))
-def test_one_cluster_and_day(cells: list[tuple[str, Any, int]]) -> None:
-    """Rows of one folder are all rows, of whatever types, and keep their order."""
-    lines = to_lines([Message(name, {"x": name}, value, time) for name, value, time in cells])
-    ((first,), (second,)) = both(lines)
-    assert first.rows is second.rows is None
-    assert_equal(first, second)
-    assert [row["time"] is None for row in first.table.to_pylist()] == [False] * len(cells)
-
-
-@needs_kernel
 @pytest.mark.parametrize(
-    "payload",
+    ("payload", "expected"),
     [
-        rb"m\,x,cluster=a\ b,z=1\=2 value=1 1740052800",
-        rb'm,cluster=a event="a \"quoted\" \\ text" 1740052800',
-        rb'm,cluster=a,hostname=n1 value=1,log="x",up=t,n=3i,u=4u 1740052800000000001',
+        (
+            rb"m\,x,cluster=a\ b,z=1\=2 value=1 1740052800",
+            {"name": "m,x", "tags": [("z", "1=2")], "value": 1.0},
+        ),
+        (rb'm,cluster=a event="a \"quoted\" \\ text" 1740052800', {"text": 'a "quoted" \\ text'}),
     ],
 )
-def test_escapes(payload: bytes) -> None:
-    """Names and texts are those that their escapes mean."""
-    for first, second in zip(*both(decode(payload, dialect="influx")), strict=True):
-        assert_equal(first, second)
+def test_names_and_texts_are_what_their_escapes_mean(
+    payload: bytes, expected: dict[str, object]
+) -> None:
+    """A series with escapes has its row between the others."""
+    around = b"\nm,cluster=c value=1 1740052800\n"
+    rows = cells(decode(around + payload + around))
+    assert expected.items() <= rows[1].items()
+    assert [row["name"] for row in (rows[0], rows[2])] == ["m", "m"]
 
 
-@needs_kernel
-@settings(max_examples=50)
-@given(
-    st.lists(
-        st.lists(messages_with(cluster=few, hostname=few), min_size=1, max_size=5), max_size=4
-    ),
-    st.booleans(),
-)
-def test_several_payloads(batches: list[list[Message]], changed: bool) -> None:
-    """They are read as they are, as packed rows or columns, and series that are known stay so."""
-    splitter = DaySplitter()
-    for stop in range(1, len(batches) + 1):
-        payloads = [to_lines(messages) for messages in batches[:stop]]
-        if changed:  # as rules leave them
-            payloads = [lines.with_series(lines.series[:]) for lines in payloads]
-        compiled, twin = parts(splitter, *payloads), both(*payloads)[1]
-        for first, second in zip(compiled, twin, strict=True):
-            assert_equal(first, second)
-
-
-@needs_kernel
-def test_payloads_of_two_tables() -> None:
-    """Where a fresh series table has begun, rows of both are written together."""
+def test_payloads_of_two_tables_are_written_together() -> None:
+    """Where a fresh series table has begun, the rows keep their own names."""
     payloads = []
     for number, name in enumerate(["a", "b"]):
         lines = Lines(table=SeriesTable())
         lines.append(lines.table.add(b"%b,cluster=x" % name.encode()), 0, float(number), 1)
         lines.table.add_field(b"value")
         payloads.append(lines)
-    splitter = DaySplitter()
-    for chosen in (payloads, payloads[:1], payloads[1:]):
-        (part,) = splitter.parts(chosen)
-        assert part.table["name"].to_pylist() == [
-            "ab"[int(v)] for v in part.table["value"].to_pylist()
-        ]
+    assert [row["name"] for row in cells(Lines.concat(payloads))] == ["a", "b"]
 
 
-@needs_kernel
-def test_a_kernel_that_is_given_nonsense() -> None:
-    """Numbers that their table does not have are an error, whatever the columns are."""
+def test_codes_that_the_table_does_not_have_are_an_error() -> None:
+    """They are not read from memory that is not theirs."""
     lines = decode(b"m,cluster=a value=1 1740052800\n")
     for name in ("series", "fields"):
         wrong = lines.with_series(lines.series[:])
         setattr(wrong, name, array("i", [99_999_999]))
-        with pytest.raises(IndexError, match="there is no"):
-            list(DaySplitter().parts([wrong]))
-    text = decode(b'm,cluster=a event="x" 1740052800\n')
-    for number in (-1, 1):
-        wrong = text.with_series(text.series[:])
-        wrong.exact = array("q", [number])
-        with pytest.raises(IndexError, match="there is no text"):
-            list(DaySplitter().parts([wrong]))
-    short = lines.with_series(array("i", [0, 0]))
-    with pytest.raises(ValueError, match="length"):
-        list(DaySplitter().parts([lines, short]))
+        with pytest.raises(IndexError):
+            list(by_day(wrong))

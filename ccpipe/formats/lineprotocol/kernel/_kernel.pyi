@@ -3,13 +3,15 @@
 import builtins
 from array import array
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from ccpipe.formats.lineprotocol.lines import Lines
 from ccpipe.formats.lineprotocol.series import SeriesTable
 from ccpipe.message import Message
 
 _T = TypeVar("_T", int, float)
+
+Texts: TypeAlias = tuple[builtins.bytes, array[int], builtins.bytes]
 
 def column(rows: builtins.bytes, place: int) -> array[float]: ...
 
@@ -54,4 +56,7 @@ def shifted(
     column: array[int], by: int, types: array[int] | None = None, only: int = 0
 ) -> array[int]: ...
 def kept(column: array[_T], flags: builtins.bytes) -> array[_T]: ...
+def series_texts(
+    table: SeriesTable, codes: array[int], tags: list[builtins.bytes]
+) -> tuple[list[Texts], array[int], Texts, Texts]: ...
 def keeps_lines_whole(starts: array[int], flags: builtins.bytes) -> bool | None: ...

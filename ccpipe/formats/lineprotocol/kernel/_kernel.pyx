@@ -10,7 +10,7 @@ from cpython.object cimport PyObject
 from libc.math cimport isfinite
 from libc.string cimport memchr, memcpy
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -290,3 +290,4 @@ def keeps_lines_whole(array.array starts not None, bytes flags not None):
 include "decode.pxi"
 include "encode.pxi"
 include "join.pxi"
+include "parts.pxi"

@@ -3,11 +3,13 @@
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 
 from ccpipe.message import Message, metric
 from ccpipe.node.sampling.sampler import Collector, Sampler
+from ccpipe.node.sampling.thread import Answer
 from ccpipe.pipeline import Batch
 from ccpipe.telemetry import Telemetry
 
@@ -81,6 +83,11 @@ class Hanging(Counting):
         yield from super().collect(time)
 
 
+def is_hanging(collector: Collector) -> bool:
+    """Return whether a collector waits for its test."""
+    return isinstance(collector, Hanging) and not collector.go_on.is_set()
+
+
 class Clocks:
     """The wall clock and the monotonic one of a machine whose wall clock is set by someone.
 
@@ -106,7 +113,10 @@ class Clocks:
 
 
 class OnTheseClocks(Sampler):
-    """A sampler that sleeps on `clocks`; `jumps` says by how much the n-th sleep sets the wall."""
+    """A sampler that sleeps on `clocks`; `jumps` says by how much the n-th sleep sets the wall.
+
+    It waits for every collector but those that hang, however busy the machine is.
+    """
 
     def __init__(
         self,
@@ -115,7 +125,6 @@ class OnTheseClocks(Sampler):
         jumps: dict[int, int],
         collectors: Mapping[str, Collector] | None = None,
         intervals: dict[str, float] | None = None,
-        timeout: float = DEADLINE,
     ) -> None:
         self.telemetry = Telemetry()
         super().__init__(
@@ -124,7 +133,7 @@ class OnTheseClocks(Sampler):
             intervals=intervals,
             jitter=jitter,
             tags=SITE,
-            timeout=timeout,
+            timeout=DEADLINE,
             telemetry=self.telemetry,
         )
         self.clocks, self.jumps = clocks, jumps
@@ -137,6 +146,12 @@ class OnTheseClocks(Sampler):
         self.clocks.pass_by(seconds)
         self.clocks.wall += self.jumps.get(len(self.sleeps), 0)
         return True
+
+    async def _answers(self, asked: list[Answer], seconds: float) -> list[Any]:
+        prompt = [one for one in asked if not is_hanging(self._pending[one].turn.reader.collector)]
+        if prompt:
+            await asyncio.wait(prompt, timeout=seconds)
+        return await super()._answers(asked, 0)
 
     async def batches(self, count: int) -> AsyncGenerator[Batch]:
         """Yield so many batches."""

@@ -84,10 +84,19 @@ def free_port() -> int:
     raise AssertionError("unreachable: the ports come again and again")
 
 
+_STATE_FOLDERS = itertools.count()
+
+
 @pytest.fixture(autouse=True)
-def _own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the programs that a test starts a state folder of their own: a spool is replayed."""
-    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}-state")
+def _own_state_folder(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Give the programs that a test starts a state folder of their own: a spool is replayed.
+
+    Most tests have no use for one: it is not made here.
+    """
+    folder = tmp_path_factory.getbasetemp() / "state" / f"{next(_STATE_FOLDERS)}"
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -254,7 +253,6 @@ def test_shared_memory_counts_once_as_proportional_set_size(
     process = spawn(code)
     assert process.stdout is not None
     process.stdout.readline()
-    time.sleep(0.2)
     pid = process.pid
     plain, pss, unshared = (
         tree.poll([pid])[pid].resident

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
@@ -25,6 +26,10 @@ settings.load_profile("ccpipe")
 
 # What a shell runs in its background is deaf to SIGINT, and so would be what tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Without bytecode each of the thousand processes that tests start would compile ccpipe anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 needs_kernel = pytest.mark.skipif(
     KERNEL is None and "CCPIPE_TESTS_STRICT" not in os.environ,

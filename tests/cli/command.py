@@ -33,7 +33,7 @@ def ccpipe(*arguments: object, stdin: bytes = b"", **environ: str) -> Ended:
         input=stdin,
         capture_output=True,
         env=environment(**environ),
-        timeout=90,
+        timeout=500,
         check=False,
     )
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -67,6 +67,6 @@ def on_terminal(*arguments: object, columns: int = 80, lines: int = 24, **enviro
             pass  # this is how Linux says that the other side has closed
         finally:
             os.close(ours)
-        code = process.wait(30)
+        code = process.wait(500)
         err.seek(0)
         return Ended(code, drawn.decode().replace("\r\n", "\n"), err.read().decode())

@@ -124,7 +124,7 @@ class NatsSource(Source):
         self._taken: list[Delivery] = []  # being decoded and handed over
         self._handed_over: dict[int, list[str]] = {}  # reply subjects for acknowledgement, by batch
         self._acknowledged = deque[str](maxlen=REMEMBERED)  # sent, or could not be sent
-        self._redelivery = Redelivery()
+        self._redelivery = Redelivery(self._held)
         self._settled = -1  # connection number since which no older message can arrive
         self._identity = ""  # of the consumer
         self._stopped = asyncio.Event()
@@ -326,7 +326,7 @@ class NatsSource(Source):
             self._served.set()
 
     def _drop(self, repeated: list[Delivery]) -> None:
-        """Acknowledge messages that a restarted broker has delivered again."""
+        """Acknowledge messages that the broker has delivered again, but those that are held."""
         log.info("%s: dropped %d messages, delivered again", self.durable, len(repeated))
         held = set(map(stored_as, self._held()))  # acknowledged later, by their first replies
         replies = [each.reply for each in repeated if stored_as(each.reply) not in held]

@@ -1,7 +1,9 @@
 """The source: durable consumers on a stream, plain subscriptions without one."""
 
 import asyncio
+import logging
 import re
+import time
 from pathlib import Path
 
 import nats
@@ -47,6 +49,23 @@ async def test_a_living_bridge_keeps_what_it_holds(site: Site, sink: NatsSink) -
         await sink.write(metrics(1, start=1_750_000_000))
         await eventually(lambda: len(reader.values) > 10)
     assert len(reader.values) == 11
+
+
+async def test_messages_delivered_again_while_they_are_held_are_dropped(
+    site: Site, sink: NatsSink, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process that was stopped for longer than `ack_wait` does not do its work twice."""
+    caplog.set_level(logging.INFO)
+    await sink.write(metrics(10))
+    async with Reader(source(site, ack_wait=Duration(1)), acknowledge=False) as reader:
+        await eventually(lambda: len(reader.values) == 10)
+        time.sleep(1.5)  # as SIGSTOP does: no task extends the time
+        await eventually(lambda: "dropped 1 messages, delivered again" in caplog.text)
+        for batch in reader.batches:
+            await batch.ack()
+    async with Reader(source(site, drain=Duration(2))) as second:
+        pass
+    assert (len(reader.values), second.values) == (10, [])
 
 
 async def test_two_bridges_of_one_name_share_the_work(site: Site, sink: NatsSink) -> None:

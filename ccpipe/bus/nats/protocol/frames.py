@@ -89,6 +89,13 @@ def stored_as(reply: str) -> tuple[int, int] | None:
     return stored if max(stored) <= _INT64_MAX else None
 
 
+def is_redelivered(reply: str) -> bool:
+    """Return whether the broker had delivered a message before, by its reply subject."""
+    tokens = reply.split(".")
+    place = 4 if len(tokens) == _ACK_TOKENS[0] else 6
+    return len(tokens) in _ACK_TOKENS and tokens[place] != "1"
+
+
 _ACK_TOKENS = (9, 11, 12)
 """Number of tokens of such a subject: old servers, newer ones, and with a trailing token."""
 _INT64_MAX = 2**63 - 1

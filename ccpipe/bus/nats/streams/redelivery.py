@@ -1,23 +1,25 @@
-"""Messages that a broker delivers again after it was killed, although this process has them.
+"""Messages that a broker delivers again although this process has them.
 
 A killed nats-server starts again from the consumer's position on its disk, which it writes at most
 ten times a second. It delivers what follows once more, and ignores acknowledgements of messages
-that it has not yet delivered again (``ackMsg`` in nats-server's ``consumer.go``).
+that it has not yet delivered again (``ackMsg`` in nats-server's ``consumer.go``). It also does so
+when a process that was suspended, or too busy, has not extended ``ack_wait`` in time.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from ccpipe.bus.nats.protocol.frames import Delivery, stored_as
+from ccpipe.bus.nats.protocol.frames import Delivery, is_redelivered, stored_as
 
 Stored = tuple[int, int]
 """The number of a message in its stream, and when it was stored, in nanoseconds."""
 
 
 class Redelivery:
-    """Recognizes messages that were received on an earlier connection."""
+    """Recognizes messages that are held, or were received on an earlier connection."""
 
-    def __init__(self) -> None:
-        """Start without any."""
+    def __init__(self, held: Callable[[], Iterable[str]]) -> None:
+        """Start without any; `held` returns the reply subjects of messages not acknowledged yet."""
+        self._held = held
         self._received: set[Stored] = set()
         self._last = 0
 
@@ -36,13 +38,15 @@ class Redelivery:
         The first message behind all expected ones ends the expectation: the broker delivers in the
         order of the stream.
         """
-        if not self._received:
+        again = [each for each in deliveries if is_redelivered(each.reply)]
+        if not (self._received or again):
             return deliveries, []
+        held = set(map(stored_as, self._held())) if again else set()
         new: list[Delivery] = []
         repeated: list[Delivery] = []
         for delivery in deliveries:
             stored = stored_as(delivery.reply)
-            (repeated if stored in self._received else new).append(delivery)
+            (repeated if stored in self._received or stored in held else new).append(delivery)
             if stored and stored[0] > self._last:
                 self._received.clear()
         return new, repeated

@@ -20,15 +20,20 @@ from tests.bus.nats.reader import Reader, metrics, source
 from tests.conftest import eventually, free_port
 
 
-def delivery(number: int, stored: int = 7) -> Delivery:
+def delivery(number: int, stored: int = 7, *, times: int = 1) -> Delivery:
     """Make a message as a consumer delivers it."""
-    return Delivery("fox.metrics", b"", reply=f"$JS.ACK.s.c.1.{number}.1.{stored}.0")
+    return Delivery("fox.metrics", b"", reply=f"$JS.ACK.s.c.{times}.{number}.1.{stored}.0")
+
+
+def nothing_held() -> list[str]:
+    """Return the reply subjects of no message."""
+    return []
 
 
 @given(st.sets(st.integers(1, 20)), st.lists(st.integers(1, 25)))
 def test_each_message_is_new_or_expected(received: set[int], delivered: list[int]) -> None:
     """Until the first message beyond those expected, those of the same number and time."""
-    redelivery = Redelivery()
+    redelivery = Redelivery(nothing_held)
     redelivery.expect(delivery(number).reply for number in received)
     new, repeated = redelivery.split([delivery(number) for number in delivered])
     end = next(
@@ -42,11 +47,24 @@ def test_each_message_is_new_or_expected(received: set[int], delivered: list[int
 
 def test_numbers_of_another_stream_are_new() -> None:
     """A stream that lost its end gives the same numbers to other messages, stored later."""
-    redelivery = Redelivery()
+    redelivery = Redelivery(nothing_held)
     redelivery.expect([delivery(1).reply, delivery(2).reply])
     assert redelivery.split([delivery(1, stored=8)]) == ([delivery(1, stored=8)], [])
     redelivery.clear()
     assert redelivery.split([delivery(1)]) == ([delivery(1)], [])
+
+
+@given(st.sets(st.integers(1, 9)), st.lists(st.integers(1, 9)), st.integers(1, 3))
+def test_messages_that_are_held_are_repeated_when_delivered_again(
+    held: set[int], delivered: list[int], times: int
+) -> None:
+    """What is delivered for the first time cannot be held, so it is not looked for."""
+    redelivery = Redelivery(lambda: [delivery(number).reply for number in held])
+    messages = [delivery(number, times=times) for number in delivered]
+    known = [number for number in delivered if times > 1 and number in held]
+    new, repeated = redelivery.split(messages)
+    assert repeated == [delivery(number, times=times) for number in known]
+    assert len(new) + len(repeated) == len(delivered)
 
 
 async def test_a_broker_that_has_forgotten_acknowledgements(

@@ -15,6 +15,7 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import command, environment
+from tests.conftest import eventually
 from tests.paths import ROOT, TEST_DATA
 
 RECIPE = (ROOT / "bridges/gridengine.toml").read_text()
@@ -84,7 +85,7 @@ async def test_every_job_that_ended_is_stopped(
             *command("bridge", tmp_path / "recipe.toml"), env=env, preexec_fn=die_with_parent
         )
         assert await asyncio.wait_for(bridge.wait(), 60) == 0
-        await asyncio.sleep(0.5)
+        await eventually(lambda: len(backend.stopped) + len(backend.lost) >= jobs)
         await backend.waiting.join()
     for worker in workers:
         worker.cancel()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+from collections.abc import Callable
 from typing import NamedTuple
 
 
@@ -44,8 +45,17 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "ccpipe", *map(str, arguments)]
 
 
-def on_terminal(*arguments: object, columns: int = 80, lines: int = 24, **environ: str) -> Ended:
-    """Run a command to its end with a terminal as its stdout, and stderr beside it."""
+def on_terminal(
+    *arguments: object,
+    columns: int = 80,
+    lines: int = 24,
+    until: Callable[[bytes], bool] | None = None,
+    **environ: str,
+) -> Ended:
+    """Run a command with a terminal as its stdout, and stderr beside it.
+
+    It runs to its end, or `until` it has drawn enough: then SIGTERM ends it.
+    """
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (lines, columns))
     with (
@@ -63,6 +73,9 @@ def on_terminal(*arguments: object, columns: int = 80, lines: int = 24, **enviro
         try:
             while piece := os.read(ours, 65536):
                 drawn += piece
+                if until is not None and until(drawn):
+                    until = None
+                    process.terminate()
         except OSError:
             pass  # this is how Linux says that the other side has closed
         finally:

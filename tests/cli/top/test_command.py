@@ -2,32 +2,40 @@
 
 import asyncio
 import json
+import os
+import signal
 
 import nats
+import pytest
 
 from ccpipe.bus.nats.server import NatsServer
+from ccpipe.cli.console.login import Login
+from ccpipe.cli.top import command
+from ccpipe.cli.top.model import Model
 from tests.cli.command import ccpipe
 from tests.cli.top.messages import NODE, job_event
 
 
-async def test_once_prints_all_tables_as_json(nats_server: NatsServer) -> None:
+async def test_once_prints_all_tables_as_json(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """After listening for a while; jobs that started before are known from what is stored."""
+    model = Model()
+    monkeypatch.setattr(command, "Model", lambda: model)
     client = await nats.connect(nats_server.url)
     stream = client.jetstream()
     await stream.add_stream(name="all", subjects=["fritz.events.*"])
     await stream.publish("fritz.events.job", job_event("start_job", user="ann", resources=[]))
-    running = asyncio.create_task(
-        asyncio.to_thread(
-            ccpipe, "top", "--once", "-o", "json", "--for", "4s", "--server", nats_server.url
-        )
-    )
-    while not running.done():
+    login = Login(server=nats_server.url)
+    running = asyncio.create_task(command.top(login=login, once=True, output="json", for_="300s"))
+    while not (model.jobs and model.gpus and len(model.nodes) > 1):
         await client.publish("fritz.metrics", NODE)
         await asyncio.sleep(0.1)
+        assert not running.done()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await running
     await client.close()
-    shown = await running
-    assert shown.code == 0, shown.err
-    read = json.loads(shown.out)
+    read = json.loads(capsys.readouterr().out)
     assert [node["node"] for node in read["nodes"]] == ["e1", "e2"]
     assert [(job["job"], job["user"]) for job in read["jobs"]] == [(7, "ann")]
     assert read["gpus"][0]["used"] == 80

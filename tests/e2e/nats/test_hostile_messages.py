@@ -219,7 +219,7 @@ async def test_tail_shows_the_good_and_goes_on(nats_server: NatsServer, words: l
     """It does not stop at any of them, nor at JSON that no decoder follows to its end."""
     process = await asyncio.create_subprocess_exec(
         *command("tail", "--server", nats_server.url, *words, "--count", "1"),
-        *("--for", "60s", *([] if "--job" in words else ["--name", "end"])),
+        *("--for", "500s", *([] if "--job" in words else ["--name", "end"])),
         stdout=asyncio.subprocess.PIPE,
         env=environment(),
     )

@@ -274,7 +274,7 @@ async def test_told_to_end_without_server_and_spool_it_keeps_the_lines_in_a_file
         CCPIPE_PUBLISH__SPOOL__ENABLED="false", CCPIPE_TELEMETRY__LISTEN=listen,
     )  # fmt: skip
     assert publisher.stderr is not None
-    while b"retrying" not in await asyncio.wait_for(publisher.stderr.readline(), 20):
+    while b"retrying" not in await asyncio.wait_for(publisher.stderr.readline(), 60):
         pass
     await until_sampled(listen, 4)
     publisher.send_signal(signal.SIGTERM)

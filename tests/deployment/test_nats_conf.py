@@ -88,6 +88,7 @@ async def test_node_bridge_and_viewer_work_together(site_of: SiteOf) -> None:
         await NatsDeadLetterSink(source.bus, site_of("bridge")).write([DeadLetter(b"x", "why")])
         source.stop()
         values = [record.value async for batch in source for record in batch.records]
+        await viewer.flush()
     assert values == [1.0]
     assert [delivery.subject for delivery in seen] == ["fritz.metrics"]
     assert denials(telemetry) == 0

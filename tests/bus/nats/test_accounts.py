@@ -176,16 +176,14 @@ async def test_tags_that_differ_from_the_subject_are_dead_letters(site_of: SiteO
     """The broker holds the subject; the source holds the tags to it."""
     telemetry = Telemetry()
     source = NatsSource(
-        site=site_of("bridge", "b"), telemetry=telemetry, durable="b", drain=Duration(5),
-        identity="subject",
-    )  # fmt: skip
+        site=site_of("bridge", "b"), telemetry=telemetry, durable="b", identity="subject"
+    )
     line = b"m,cluster=fox.no,hostname=n2,type=node value=1 1740000000\n"
-    async with source, connected(site_of("node", "n1").bus) as node:
+    async with Reader(source) as reader, connected(site_of("node", "n1").bus) as node:
         await eventually(lambda: bool(source._stream))
         await node.publish("fox%2Eno.metrics.n1", line)
-        await node.flush()
-        source.stop()
-        batches = [batch async for batch in source]
+        await eventually(lambda: bool(reader.batches))
+    batches = reader.batches
     assert [len(batch.records) for batch in batches] == [0]
     assert "belongs on fox%2Eno.metrics.n2" in batches[0].records.rejected[0].reason
 

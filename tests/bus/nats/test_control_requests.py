@@ -64,7 +64,7 @@ async def test_a_node_that_is_silent_is_not_among_the_answers(site: Site, bus: C
     """The others' answers are returned when the time is up."""
     await bus.subscribe(GET, Nodes(bus, "n1").receive)
     requests = [control_request("interval", node="n1"), control_request("interval", node="n2")]
-    answers = await send_requests(bus, site, requests, seconds=0.5)
+    answers = await send_requests(bus, site, requests, seconds=2)
     assert [answer.hostname for answer in answers] == ["n1"]
 
 
@@ -72,8 +72,8 @@ async def test_a_request_to_all_waits_for_every_answer(site: Site, bus: Connecti
     """Nobody knows how many nodes there are, so that it lasts as long as it may."""
     await bus.subscribe(GET, Nodes(bus, "n1", "n2", "n3").receive)
     start = time.monotonic()
-    answers = await send_requests(bus, site, [control_request("interval")], seconds=0.5)
-    assert time.monotonic() - start >= 0.5
+    answers = await send_requests(bus, site, [control_request("interval")], seconds=2)
+    assert time.monotonic() - start >= 2
     assert sorted(str(answer.value) for answer in answers) == ["n1", "n2", "n3"]
 
 

@@ -83,7 +83,7 @@ async def test_the_stream_is_made_although_somebody_listens(
     A subscriber hears each message once, but for the first one of a publisher that cannot see
     beforehand that there is no stream.
     """
-    monkeypatch.setattr(module, "STORE_SECONDS", 0.2)
+    monkeypatch.setattr(module, "STORE_SECONDS", 2.0)
     if not sees_streams:
         monkeypatch.setattr(jetstream, "names_of", AsyncMock(side_effect=UnavailableError("away")))
     client = await nats.connect(nats_server.url)

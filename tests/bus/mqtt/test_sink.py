@@ -1,6 +1,5 @@
 """Records into a real Mosquitto: what each version of MQTT carries, and what it retains."""
 
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message, event, metric
 from tests.bus.mqtt.reader import NOON, TAGS, Reader, metrics, remember, subscribed
 from tests.conftest import eventually
+from tests.servers.frozen import frozen
 from tests.servers.mosquitto import Mosquitto
 from tests.sinks.conftest import Given, carry
 
@@ -81,12 +81,9 @@ async def test_broker_slower_than_the_time_limit_gets_the_messages_once_it_has_g
     broker = msgspec.structs.replace(mosquitto.broker, timeout=Duration(0.5))
     async with MqttSink(site=fox, broker=broker) as sink:
         assert sink.time_limit == 0.5
-        mosquitto.process.send_signal(signal.SIGSTOP)
-        try:
+        async with frozen(mosquitto.process.pid):
             with pytest.raises(TimedOutError, match="not acknowledged within 0.5 s"):
                 await sink.write(metrics(3))
-        finally:
-            mosquitto.process.send_signal(signal.SIGCONT)
         sink.time_limit = 60.0
         await sink.write(metrics(1, 3))
     async with Reader(durable) as reader:

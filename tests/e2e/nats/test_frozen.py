@@ -1,8 +1,6 @@
 """A broker that is there and does not answer: a stopped process, a connection that is half open."""
 
 import asyncio
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from ccpipe.node.agent.spool import Spool
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import command, environment
 from tests.conftest import eventually
+from tests.servers.frozen import frozen
 
 
 async def test_a_half_open_connection_is_noticed_and_told(
@@ -21,19 +20,15 @@ async def test_a_half_open_connection_is_noticed_and_told(
 ) -> None:
     """Though bytes wait that the server never takes; and it goes on when the server does."""
     monkeypatch.setattr("ccpipe.bus.nats.connection.PING_SECONDS", 0.2)
-    assert nats_server.pid is not None
     telemetry = Telemetry()
     async with Connection(Bus(servers=[nats_server.url]), name="t", telemetry=telemetry) as bus:
-        os.kill(nats_server.pid, signal.SIGSTOP)
-        try:
+        async with frozen(nats_server.pid):
             for _ in range(64):  # more than the kernel buffers
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     await bus.publish("a", b"x" * 2**18)
                 if not bus.is_connected:
                     break
             await eventually(lambda: not bus.is_connected, 60)
-        finally:
-            os.kill(nats_server.pid, signal.SIGCONT)
         assert "is lost (it answered no ping for" in caplog.text
         await eventually(lambda: bus.is_connected, 60)
         await bus.flush()
@@ -41,17 +36,13 @@ async def test_a_half_open_connection_is_noticed_and_told(
 
 async def test_leaving_does_not_wait_for_a_frozen_server(nats_server: NatsServer) -> None:
     """What could not be sent is given up: the records are safe elsewhere by then."""
-    assert nats_server.pid is not None
     connection = Connection(Bus(servers=[nats_server.url]), name="t", telemetry=Telemetry())
     await connection.__aenter__()
-    os.kill(nats_server.pid, signal.SIGSTOP)
-    try:
+    async with frozen(nats_server.pid):
         for _ in range(4):
             await connection.publish("a", b"x" * 2**18)
         async with asyncio.timeout(60):
             await connection.__aexit__(None, None, None)
-    finally:
-        os.kill(nats_server.pid, signal.SIGCONT)
     assert not connection.is_connected
 
 
@@ -61,7 +52,6 @@ async def test_a_process_ends_though_the_broker_is_frozen(
     nats_server: NatsServer, tmp_path: Path, name: str
 ) -> None:
     """SIGTERM: a publisher's spool has what it held; a bridge leaves it to its successor."""
-    assert nats_server.pid is not None
     recipe = tmp_path / "r.toml"
     out = tmp_path / "out"
     recipe.write_text(f"""
@@ -86,13 +76,12 @@ path = "{out}"
             while b"the stream ccpipe-c stores" not in await process.stderr.readline():
                 pass
         await asyncio.sleep(1)
-        os.kill(nats_server.pid, signal.SIGSTOP)
-        await asyncio.sleep(1)
-        process.terminate()
-        async with asyncio.timeout(60):
-            await process.communicate()
+        async with frozen(nats_server.pid):
+            await asyncio.sleep(1)
+            process.terminate()
+            async with asyncio.timeout(60):
+                await process.communicate()
     finally:
-        os.kill(nats_server.pid, signal.SIGCONT)
         if process.returncode is None:
             process.kill()
             await process.wait()

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import os
 import re
-import signal
 import sys
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from ccpipe.process.die_with_parent import die_with_parent
 from tests.cli.command import environment
 from tests.cli.dead.test_command import stored
 from tests.conftest import eventually, free_port
+from tests.servers.frozen import frozen
 from tests.servers.nats.daemon import nats_daemon
 
 
@@ -103,14 +102,10 @@ async def test_stopped_with_a_frozen_broker_it_writes_what_it_holds(
     process = await start(nats_server, tmp_path)
     while not (tmp_path / "ccpipe").exists() or len(await times_or_none(nats_server)) < 2:
         await asyncio.sleep(0.1)
-    assert nats_server.pid is not None
-    os.kill(nats_server.pid, signal.SIGSTOP)
-    try:
+    async with frozen(nats_server.pid):
         await eventually(lambda: "messages go to the spool" in text(tmp_path), 60)
         process.terminate()
         assert await asyncio.wait_for(process.wait(), 60) == 0
-    finally:
-        os.kill(nats_server.pid, signal.SIGCONT)
     totals = re.search(r"publisher: (\d+) records read, (\d+) written, 0 dead", text(tmp_path))
     assert totals
     assert totals[1] == totals[2]

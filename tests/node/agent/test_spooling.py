@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import signal
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry
 from tests.cli.dead.test_command import stored
 from tests.conftest import eventually, free_port
+from tests.servers.frozen import frozen
 from tests.servers.nats.daemon import nats_daemon
 from tests.sinks.conftest import KeptLetters
 
@@ -144,23 +143,16 @@ async def test_a_frozen_broker_costs_two_seconds_and_nothing_else(
 ) -> None:
     """It accepts bytes and does not answer: a write goes to the disk instead of waiting."""
     node = Node(nats_server, tmp_path / "spool")
-    assert nats_server.pid is not None
     async with node.running() as sink:
         await sink.write([line(1)])
         await eventually(lambda: node.spool.messages == 0, 60)
         monkeypatch.setattr(spooling, "DIRECT_SECONDS", 0.3)
-        os.kill(nats_server.pid, signal.SIGSTOP)
-        number = 2
-        try:
-            while not node.spool.messages:  # it takes a moment until it is frozen
+        async with frozen(nats_server.pid):
+            for number in (2, 3):
                 await sink.write([line(number)])
-                number += 1
-            await sink.write([line(number)])
             assert node.spool.messages == 2
-        finally:
-            os.kill(nats_server.pid, signal.SIGCONT)
         await eventually(lambda: node.spool.messages == 0, 60)
-    assert await numbers(nats_server) == list(range(1, number + 1))
+    assert await numbers(nats_server) == [1, 2, 3]
 
 
 async def test_metrics_go_events_stay_when_it_is_full(
@@ -223,7 +215,9 @@ async def test_replay_goes_on_when_a_dead_letter_cannot_be_stored(
     async with node.running() as sink:
         await eventually(lambda: not node.spool.is_waiting, 60)
         await sink.write([line(1)])
-        assert await numbers(nats_server) == [1]
+        async with asyncio.timeout(60):
+            while await numbers(nats_server) != [1] or node.spool.messages > 1:
+                await asyncio.sleep(0.02)
         assert node.spool.messages == 1
         room = node.replay.dead_letter_sink = KeptLetters()
         await eventually(lambda: node.spool.messages == 0, 60)

@@ -20,7 +20,7 @@ async def started(conf: Path, **environ: str) -> asyncio.subprocess.Process:
 
 async def accepts(port: int) -> None:
     """Wait until somebody listens at a port of loopback."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(OSError):
                 _, writer = await asyncio.open_connection("127.0.0.1", port)

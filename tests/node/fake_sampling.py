@@ -2,7 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+)
 from typing import Any
 
 import pytest
@@ -83,11 +90,6 @@ class Hanging(Counting):
         yield from super().collect(time)
 
 
-def is_hanging(collector: Collector) -> bool:
-    """Return whether a collector waits for its test."""
-    return isinstance(collector, Hanging) and not collector.go_on.is_set()
-
-
 class Clocks:
     """The wall clock and the monotonic one of a machine whose wall clock is set by someone.
 
@@ -115,7 +117,7 @@ class Clocks:
 class OnTheseClocks(Sampler):
     """A sampler that sleeps on `clocks`; `jumps` says by how much the n-th sleep sets the wall.
 
-    It waits for every collector but those that hang, however busy the machine is.
+    It waits for every collector but those that are `hanging`, however busy the machine is.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class OnTheseClocks(Sampler):
         jumps: dict[int, int],
         collectors: Mapping[str, Collector] | None = None,
         intervals: dict[str, float] | None = None,
+        hanging: Collection[str] = (),
     ) -> None:
         self.telemetry = Telemetry()
         super().__init__(
@@ -136,7 +139,7 @@ class OnTheseClocks(Sampler):
             timeout=DEADLINE,
             telemetry=self.telemetry,
         )
-        self.clocks, self.jumps = clocks, jumps
+        self.clocks, self.jumps, self.hanging = clocks, jumps, set(hanging)
         self.sleeps: list[float] = []
 
     async def _pause(self, seconds: float) -> bool:
@@ -148,7 +151,7 @@ class OnTheseClocks(Sampler):
         return True
 
     async def _answers(self, asked: list[Answer], seconds: float) -> list[Any]:
-        prompt = [one for one in asked if not is_hanging(self._pending[one].turn.reader.collector)]
+        prompt = [one for one in asked if self._pending[one].turn.reader.name not in self.hanging]
         if prompt:
             await asyncio.wait(prompt, timeout=seconds)
         return await super()._answers(asked, 0)

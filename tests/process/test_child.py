@@ -104,7 +104,7 @@ def test_nothing_outlives_a_parent_that_is_killed(tmp_path: Path, number: int) -
     started = [int(path.read_text()) for path in tmp_path.iterdir()]
     assert set(started) <= {process.pid for process in below}
     parent.send_signal(number)
-    parent.wait(20)
+    parent.wait(60)
     wait_until_ended(*(process.pid for process in below))
 
 

@@ -13,10 +13,11 @@ from ccpipe.process.signals import stop_signals
 
 STUBBORN = """
 import asyncio
-from ccpipe.process.signals import stop_signals
+from ccpipe.process import signals
 
+signals.SAME_SECONDS = 60  # however slowly two of them come
 async def main():
-    async with stop_signals() as stop:
+    async with signals.stop_signals() as stop:
         print("ready", flush=True)
         await stop.wait()
         print("stopping", flush=True)

@@ -330,12 +330,12 @@ def test_without_a_state_a_restart_sends_a_start_again() -> None:
 
 def test_a_stop_waits_until_its_start_is_long_sent() -> None:
     """In another message; in the same feed they are neighbours."""
-    translator = SonarToCc(envelopes=False, stop_delay=Duration(0.2))
+    translator = SonarToCc(envelopes=False, stop_delay=Duration(1))
     running = replace(RUNNING, user_name="ann", partition="gpu")
     assert functions(translator.feed([envelope(10, running)])) == ["start_job"]
     assert functions(translator.feed([envelope(600, RAN)])) == []
     assert translator.oldest_held == 2
-    time.sleep(0.21)
+    time.sleep(1.01)
     (stop,) = translator.feed([])
     assert (stop.tags["function"], stop.tags["partition"]) == ("stop_job", "gpu")
     others = [envelope(10, replace(running, job_id=n)) for n in (1, 2)]

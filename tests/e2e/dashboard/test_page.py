@@ -17,6 +17,7 @@ from ccpipe.message import Message, event, log, metric
 from ccpipe.pipeline import DeadLetter
 from ccpipe.sinks.parquet import ParquetSink
 from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually
 from tests.dashboard.browser import Page
 from tests.dashboard.conftest import Served
 
@@ -280,17 +281,26 @@ async def test_a_few_nodes_have_tiles_and_gaps_are_explained(busy: Served, page:
 
 async def test_nothing_jumps_while_values_come(busy: Served, page: Page) -> None:
     """By the browser's own measure of layout shifts, once the page stands."""
+    await page.call("Network.enable")
     await go(page, busy)
     await page.until("document.querySelector('.map select')?.value", lambda v: v == "cpu_load")
-    await asyncio.sleep(1.5)
+    await drawn(page, 2)
     await page.js(
         "window.shift = 0; new PerformanceObserver(list => { for (const e of list.getEntries())"
         " window.shift += e.value; }).observe({type: 'layout-shift'})"
     )
     for second in range(3):
         await publish(busy, metrics(time.time() + second))
-        await asyncio.sleep(1)
+        await drawn(page, 1)
     assert await page.js("window.shift") < 0.01
+
+
+async def drawn(page: Page, frames: int) -> None:
+    """Wait until a page has drawn as many more frames of the server, one a second."""
+    enough = len(page.frames) + frames
+    await eventually(lambda: len(page.frames) >= enough)
+    for _ in range(2):
+        await page.js("new Promise(resolve => requestAnimationFrame(() => resolve(1)))")
 
 
 async def test_the_connection_comes_back(busy: Served, page: Page) -> None:

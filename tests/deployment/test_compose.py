@@ -117,14 +117,14 @@ def test_prepare_says_what_it_needs(tmp_path: Path) -> None:
     assert not (tmp_path / "deploy").exists()
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_containers_may_do_little(name: str) -> None:
+def test_containers_may_do_little() -> None:
     """None runs as root or with capabilities, or writes but where its data lie."""
-    service = SERVICES[name]
-    assert [service[key] for key in HARDENED[2:4]] == [["ALL"], ["no-new-privileges:true"]]
-    assert service["user"].startswith("${CCPIPE_UID:?")
-    assert service["read_only"] or name == "kafka"
-    assert name == "keys" or "healthcheck" in service
+    for name, service in SERVICES.items():
+        hardened = [service[key] for key in HARDENED[2:4]]
+        assert hardened == [["ALL"], ["no-new-privileges:true"]], name
+        assert service["user"].startswith("${CCPIPE_UID:?"), name
+        assert service["read_only"] or name == "kafka"
+        assert name == "keys" or "healthcheck" in service, name
 
 
 @pytest.mark.parametrize("name", SERVICES)

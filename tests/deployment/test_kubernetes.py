@@ -50,10 +50,11 @@ def named(kind: str, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ["1.31", "1.37"])
-@pytest.mark.parametrize("each", [e for e in OBJECTS if e["kind"] != "ScaledObject"], ids=called)
-def test_objects_are_what_kubernetes_takes(each: dict[str, Any], version: str) -> None:
+def test_objects_are_what_kubernetes_takes(version: str) -> None:
     """Every key is known and has the right type, in an older version and in the newest."""
-    kubernetes_validate.validate(each, version, strict=True)
+    for each in OBJECTS:
+        if each["kind"] != "ScaledObject":
+            kubernetes_validate.validate(each, version, strict=True)
 
 
 def test_the_schemas_refuse_a_typing_error() -> None:

@@ -170,22 +170,19 @@ READERS = [duration, volume, decimal, count, whole, minutes, exit_code, megabyte
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("text", NOTHING)
-def test_nothing_is_none_for_every_reader(reader: Callable[[str], object], text: str) -> None:
+def test_nothing_is_none_for_every_reader(reader: Callable[[str], object]) -> None:
     """However Slurm says that there is no value, it is None."""
-    assert reader(text) is None
+    assert [text for text in NOTHING if reader(text) is not None] == []
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize(
-    "text",
-    ["x", "-", "1x", "²", "٣", "1:2:3:4", "--1", "1e9", "nan", "0x10", "1_0", " 1", "9" * 99],
-)
-def test_what_no_reader_takes_is_named(reader: Callable[[str], object], text: str) -> None:
+def test_what_no_reader_takes_is_named(reader: Callable[[str], object]) -> None:
     """Python's own readers take more than Slurm prints; these do not, and they quote the cell."""
-    with pytest.raises(DataError, match="not a") as raised:
-        reader(text)
-    assert text[:5] in str(raised.value)
+    odd = ["x", "-", "1x", "²", "٣", "1:2:3:4", "--1", "1e9", "nan", "0x10", "1_0", " 1", "9" * 99]
+    for text in odd:
+        with pytest.raises(DataError, match="not a") as raised:
+            reader(text)
+        assert text[:5] in str(raised.value)
 
 
 @given(st.text(max_size=30))

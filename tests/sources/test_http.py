@@ -173,7 +173,7 @@ async def test_a_body_is_bounded() -> None:
 async def test_under_pressure() -> None:
     """What is beyond the memory is answered with 503 at once, and what waits too long then."""
     sink = Gate(open=False)
-    async with running(sink, memory=Size(100), timeout=Duration(0.5)) as client:
+    async with running(sink, memory=Size(100), timeout=Duration(1)) as client:
         first = asyncio.create_task(client.post(LINE))
         await eventually(lambda: client.source.held > 0)
         status, text = await client.post(LINE * 2)
@@ -181,6 +181,7 @@ async def test_under_pressure() -> None:
         status, text = await first
         assert (status, "please retry" in text) == (503, True)
         assert client.source.held == 0
+        client.source.timeout = 60
         sink.open.set()
         assert (await client.post(LINE))[0] == 204
     assert len(sink.written) == 2  # the first was in the sink's hands

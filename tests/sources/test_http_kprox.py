@@ -119,6 +119,7 @@ async def test_stream_is_to_be_sent_again_when_it_cannot_be_stored() -> None:
     async with running(sink, format="sonar", timeout=0.5) as client:
         assert (await client.post(message(envelope_of("a")), "/"))[0] == 503
         sink.fails = False
+        client.source.timeout = 60
         assert (await client.post(message(envelope_of("a")), "/"))[0] == 204
 
 

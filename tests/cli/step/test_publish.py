@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from ccpipe.node.gather.profile import Step
 from tests.cli.command import command, environment
 from tests.cli.dead.test_command import stored
 from tests.conftest import eventually
+from tests.servers.frozen import frozen
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -74,11 +73,7 @@ async def test_samples_that_a_slow_server_confirms_late_count_as_published(
     publisher = SamplePublisher(site)
     publisher.publish_end(Step(job=1, step="0", node="n1"), create())
     await eventually(lambda: publisher.unconfirmed == 0, 600)
-    pid = nats_server.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        await eventually(lambda: is_stopped(pid), 600)
+    async with frozen(nats_server.pid):
         publisher.publish_end(Step(job=2, step="0", node="n1"), create())
         closing = asyncio.create_task(asyncio.to_thread(publisher.close))
         said = ""
@@ -86,18 +81,10 @@ async def test_samples_that_a_slow_server_confirms_late_count_as_published(
             assert not closing.done(), said
             await asyncio.sleep(0.1)
             said += capsys.readouterr().err
-    finally:
-        os.kill(pid, signal.SIGCONT)
     await closing
     assert publisher.unconfirmed == 0
     assert "not published" not in said + capsys.readouterr().err
     assert len(await stored(nats_server, "ccpipe-fox")) == 2
-
-
-def is_stopped(pid: int) -> bool:
-    """Return whether all threads of a process are stopped."""
-    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
 async def test_without_a_server_the_command_is_not_affected() -> None:

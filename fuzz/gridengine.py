@@ -11,6 +11,8 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["ccpipe.formats.gridengine", "ccpipe.translate"]):
+    from ccpipe.translate.gridengine.events import Mapping, events, metrics
+
     from ccpipe.errors import DataError
     from ccpipe.formats.gridengine import encode_jsonl, read
     from ccpipe.formats.gridengine.columns import SCHEMA, read_compiled, read_in_python
@@ -19,7 +21,6 @@ with atheris.instrument_imports(include=["ccpipe.formats.gridengine", "ccpipe.tr
     from ccpipe.formats.gridengine.search import lines_of_jobs, search_in_python
     from ccpipe.formats.gridengine.status import read_shares
     from ccpipe.translate.gridengine.assembler import Assembler
-    from ccpipe.translate.gridengine.events import Mapping, events, metrics
 
 MAPPING = Mapping(cluster="fuzz")
 

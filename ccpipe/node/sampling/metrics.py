@@ -15,7 +15,6 @@ AVERAGED = frozenset({"percent", "temperature", "hertz", "revolution", "volt"})
 """Quantities averaged over the parts of a node; the others are summed."""
 
 
-
 class Metric(NamedTuple):
     """One row of a collector's table ``METRICS``."""
 

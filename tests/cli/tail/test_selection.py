@@ -127,7 +127,7 @@ def test_subjects_follow_kinds_and_clusters() -> None:
 def test_what_is_no_subject_is_refused(subject: str) -> None:
     """A mistake in a subject would otherwise be a long silence."""
     with pytest.raises(UsageError, match="not a subject"):
-        patterns_of(Site(), Options(subjects=[subject]))
+        patterns_of(Site(), Options(subject=[subject]))
 
 
 def event(name: str, function: str, text: str, *, time: int) -> Message:

@@ -9,9 +9,10 @@ import nats
 import pytest
 
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.cli.console.login import Login
+from ccpipe.cli.console.options import LoginOptions
 from ccpipe.cli.top import command
-from ccpipe.cli.top.model import Model
+from ccpipe.cli.top.tables import as_json
+from ccpipe.live.feed import LiveFeed
 from tests.cli.command import ccpipe
 from tests.cli.top.messages import NODE, job_event
 
@@ -20,18 +21,29 @@ async def test_once_prints_all_tables_as_json(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After listening for a while; jobs that started before are known from what is stored."""
-    model = Model()
-    monkeypatch.setattr(command, "Model", lambda: model)
+    feeds: list[LiveFeed] = []
+
+    class Seen(LiveFeed):
+        async def run(self, stop: asyncio.Event) -> None:
+            feeds.append(self)
+            await super().run(stop)
+
+    monkeypatch.setattr(command, "LiveFeed", Seen)
     client = await nats.connect(nats_server.url)
     stream = client.jetstream()
     await stream.add_stream(name="all", subjects=["fritz.events.*"])
     await stream.publish("fritz.events.job", job_event("start_job", user="ann", resources=[]))
-    login = Login(server=nats_server.url)
+    login = LoginOptions(server=nats_server.url)
     running = asyncio.create_task(command.top(login=login, once=True, output="json", for_="300s"))
-    while not (model.jobs and model.gpus and len(model.nodes) > 1):
+    shown = False
+    while not shown:
         await client.publish("fritz.metrics", NODE)
         await asyncio.sleep(0.1)
         assert not running.done()
+        for feed in feeds:
+            feed.update()
+            tables = as_json(feed.state)
+            shown = bool(tables["jobs"] and tables["gpus"] and len(tables["nodes"]) > 1)
     os.kill(os.getpid(), signal.SIGTERM)
     await running
     await client.close()

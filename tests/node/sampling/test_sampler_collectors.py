@@ -305,7 +305,12 @@ async def test_what_is_said_late_comes_with_the_next_batch(clocks: Clocks) -> No
     hanging = Hanging()
     collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
     sampler = OnTheseClocks(
-        clocks, jitter=0, jumps={}, collectors=collectors, intervals={"hanging": 60}, timeout=0.5
+        clocks,
+        jitter=0,
+        jumps={},
+        collectors=collectors,
+        intervals={"hanging": 60},
+        hanging=["hanging"],
     )
     reported: list[list[int]] = []
     async for batch in sampler.batches(10):
@@ -325,7 +330,7 @@ async def test_a_collector_that_hangs_costs_the_others_no_slot(clocks: Clocks) -
     """Every slot has its sample, and only what hangs is counted as missed."""
     hanging = Hanging()
     collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
-    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors, timeout=0.5)
+    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors, hanging=["hanging"])
     slots = [slot_of(batch) async for batch in sampler.batches(5)]
     hanging.go_on.set()
     assert slots == list(range(slots[0], slots[0] + 50 * SECOND, 10 * SECOND))
@@ -337,7 +342,7 @@ async def test_what_is_ready_at_the_end_is_handed_over(clocks: Clocks) -> None:
     """A collector that answered late, and then there was no next slot."""
     hanging = Hanging()
     collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
-    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors, timeout=0.5)
+    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors, hanging=["hanging"])
     reported: list[list[int]] = []
     async for batch in sampler:
         reported.append([message.time for message in batch.records])

@@ -162,7 +162,7 @@ def _seconds(time: int | None) -> str:
 def _usage(record: Accounting) -> JobUsage:
     """Return what a run used: whole numbers of ``rusage`` as integers, all else as floats.
 
-    They have the same types in the events of records: a store may refuse a metric that changes its.
+    The events of records have the same types: a store may refuse a metric whose type changes.
     """
     rss = float(record.amount("eusage", "maxrss"))
     return JobUsage(

@@ -11,8 +11,6 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["ccpipe.formats.gridengine", "ccpipe.translate"]):
-    from ccpipe.translate.gridengine.events import Mapping, events, metrics
-
     from ccpipe.errors import DataError
     from ccpipe.formats.gridengine import encode_jsonl, read
     from ccpipe.formats.gridengine.columns import SCHEMA, read_compiled, read_in_python
@@ -21,6 +19,9 @@ with atheris.instrument_imports(include=["ccpipe.formats.gridengine", "ccpipe.tr
     from ccpipe.formats.gridengine.search import lines_of_jobs, search_in_python
     from ccpipe.formats.gridengine.status import read_shares
     from ccpipe.translate.gridengine.assembler import Assembler
+    from ccpipe.translate.gridengine.export import events
+    from ccpipe.translate.gridengine.jobs import Mapping, job_of
+    from ccpipe.translate.gridengine.translator import metrics
 
 MAPPING = Mapping(cluster="fuzz")
 
@@ -33,9 +34,10 @@ def check(payload: bytes) -> None:
     assert compiled == read_in_python(payload, SCHEMA.names, 1, 0)
     assert lines_of_jobs(payload, [1, 140]) == search_in_python(payload, [1, 140])
     assembler = Assembler()
-    for job in [*assembler.feed(reading.records), *assembler.flush()]:
-        list(events(job, MAPPING))
-        list(metrics(job, MAPPING))
+    jobs = [job_of(record, "fuzz") for record in reading.records]
+    for runs in [*assembler.feed(jobs), *assembler.flush()]:
+        list(events(runs, MAPPING))
+        list(metrics(runs, MAPPING))
     for record in reading.records:
         assert read(encode_jsonl(record)).rejected == []
         from_event(to_event(record, cluster="fuzz"))

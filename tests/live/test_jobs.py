@@ -82,7 +82,7 @@ EVENTS = st.lists(
 """Number and start of a job, and whether it is its stop."""
 
 
-def told(events: Sequence[tuple[int, int, bool]]) -> LiveJobs:
+def fed_with(events: Sequence[tuple[int, int, bool]]) -> LiveJobs:
     """Feed starts and stops."""
     jobs = LiveJobs()
     for number, start, is_stop in events:
@@ -100,7 +100,7 @@ def test_neither_order_nor_repetition_changes_the_jobs(
 ) -> None:
     """Messages of several bridges come in any order, at least once; a stop before its start too."""
     again = data.draw(st.lists(st.sampled_from(events), max_size=6))
-    one, other = told(events), told(data.draw(st.permutations([*events, *again])))
+    one, other = fed_with(events), fed_with(data.draw(st.permutations([*events, *again])))
     assert other.jobs == one.jobs
     assert other.ended == one.ended
     for node in ("n1", "n2"):

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ccpipe.formats import sonar
     from ccpipe.formats.lineprotocol import Lines, decode, encode
     from ccpipe.formats.lineprotocol.messages import Messages
+    from ccpipe.job_files import JobFile, read_jobs
+    from ccpipe.jobs import Job, Jobs
     from ccpipe.message import Message
     from ccpipe.node.sampling.metrics import Metric
     from ccpipe.pipeline import Batch, Sink, Source, Translator, run
@@ -47,6 +49,10 @@ __all__ = [  # noqa: RUF022
     "connect",
     "BusClient",
     "sonar",
+    "read_jobs",
+    "JobFile",
+    "Job",
+    "Jobs",
     "run",
     "Metric",
     "Source",
@@ -74,6 +80,8 @@ _MODULES = {
     "Messages": "ccpipe.formats.lineprotocol.messages",
     **dict.fromkeys(("connect", "BusClient"), "ccpipe.client"),
     "sonar": "ccpipe.formats.sonar",
+    **dict.fromkeys(("read_jobs", "JobFile"), "ccpipe.job_files"),
+    **dict.fromkeys(("Job", "Jobs"), "ccpipe.jobs"),
     **dict.fromkeys(("run", "Source", "Batch", "Translator", "Sink"), "ccpipe.pipeline"),
     "Metric": "ccpipe.node.sampling.metrics",
 }

@@ -31,6 +31,7 @@ HEAVY = ("nats", "pyarrow", "psutil", "aiohttp", "numpy", "duckdb", "prometheus_
 
 PUBLIC = """
     decode encode Lines Message Messages connect BusClient sonar
+    read_jobs JobFile Job Jobs
     run Metric Source Batch Translator Sink
     CcpipeError UsageError ConfigError MissingInputError CreateError OutputError MissingExtra
     DataError EncodeError RejectedError UnavailableError TimedOutError DeniedError

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import ClassVar, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, ClassVar, Self, SupportsIndex, overload
 
 import msgspec
 
 from ccpipe.jobs.job import Job
 from ccpipe.pipeline.interfaces import Rejected
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _JOB_SIZE = 2048
 """Approximate size of a job in memory, with its raw record."""
@@ -68,6 +71,23 @@ class Jobs(list[Job]):
     def size(self) -> int:
         """Approximate size of the jobs in memory, in bytes."""
         return self.payload_size + _JOB_SIZE * len(self)
+
+    def to_arrow(self) -> "pa.Table":
+        """Return an Arrow table with the fields of each job but its raw record.
+
+        Times are timestamps, null if they are unknown; nodes and usage are nested.
+
+        Raises
+        ------
+        MissingExtra
+            if pyarrow is not installed.
+        DataError
+            if Arrow cannot hold a value, such as an integer beyond 64 bits.
+
+        """
+        from ccpipe.jobs.arrow import to_arrow
+
+        return to_arrow(self)
 
     def original(self, index: int) -> bytes:
         """Return a job's raw record as JSON, or the job without one; ``repr`` where JSON cannot."""

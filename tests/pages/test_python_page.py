@@ -23,7 +23,7 @@ import ccpipe
 from ccpipe.process.die_with_parent import die_with_parent
 from tests.cli.command import command, environment
 from tests.conftest import eventually, free_port
-from tests.paths import ROOT
+from tests.paths import ROOT, TEST_DATA
 
 PAGE = (ROOT / "docs/guide/python.md").read_text(encoding="utf-8")
 
@@ -87,10 +87,11 @@ async def start(code: str, folder: Path, environ: dict[str, str]) -> asyncio.sub
     )  # fmt: skip
 
 
-async def ended(process: asyncio.subprocess.Process) -> str:
-    """Wait for the end of a program; return what it printed."""
+async def ended(process: asyncio.subprocess.Process, warning: bytes = b"") -> str:
+    """Wait for the end of a program; return what it printed. It may log one warning."""
     out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert (process.returncode, err) == (0, b"")
+    assert (process.returncode, err.count(b"\n")) == (0, bool(warning)), err
+    assert warning in err
     return out.decode()
 
 
@@ -124,7 +125,8 @@ def test_all_blocks_are_covered() -> None:
     """One that is added needs a test here."""
     count = Counter(each.heading for each in blocks())
     assert count == {
-        "Decode and encode": 4, "Publish": 2, "Subscribe": 2, "Sonar": 2, "Plug-ins": 7,
+        "Decode and encode": 4, "Publish": 2, "Subscribe": 2, "Sonar": 2, "Jobs": 2,
+        "Plug-ins": 7,
     }  # fmt: skip
 
 
@@ -162,6 +164,19 @@ async def test_a_program_prints_what_the_page_says(
     """To the letter."""
     process = await start(block(heading, number), tmp_path, environment())
     assert await ended(process) == block(heading, number, "text")
+
+
+async def test_jobs_of_an_accounting_file(tmp_path: Path) -> None:
+    """Each record is printed; the table has the sum of each user."""
+    accounting = (TEST_DATA / "gridengine/accounting").read_bytes()
+    (tmp_path / "accounting").write_bytes(accounting + b"broken\n")
+    printed = await ended(await start(block("Jobs", 0), tmp_path, environment()), b"line 133: ")
+    assert printed.count("ben completed") > 1
+    assert printed.splitlines()[-1].startswith("line 133: ")
+    table = await ended(
+        await start(block("Jobs", 1), tmp_path, environment()), b"1 records rejected"
+    )
+    assert re.search(r"│ ben +│ ", table)
 
 
 async def test_publish_a_metric(up: dict[str, str], tmp_path: Path) -> None:

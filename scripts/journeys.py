@@ -313,11 +313,11 @@ class Journey(NamedTuple):
 
 
 JOURNEYS = (
-    Journey("NATS message → Parquet row", nats_to_parquet, 33, 20),
+    Journey("NATS message → Parquet row", nats_to_parquet, 34, 20),
     Journey("/proc → published payload", proc_to_payload, 34, 15),
     Journey("Sonar JSON → ClusterCockpit event", sonar_to_event, 35, 18),
-    Journey("Grid Engine line → job event", gridengine_to_event, 34, 15),
-    Journey("sacct row → envelope", sacct_to_envelope, 32, 14),
+    Journey("Grid Engine line → job event", gridengine_to_event, 31, 15),
+    Journey("sacct row → envelope", sacct_to_envelope, 30, 14),
 )
 
 

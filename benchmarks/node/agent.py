@@ -28,7 +28,7 @@ from ccpipe.node.agent.parts import PORTABLE
 from ccpipe.node.collectors.processes import Processes
 from ccpipe.node.collectors.sonar.sample import SonarSample
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
-from ccpipe.node.sampling.sampler import Collector, Sampler
+from ccpipe.node.sampling.sampler import Collector, Sampler, SamplerSettings
 from ccpipe.node.sampling.thread import CollectorGroup
 from ccpipe.registry import construct, entry_points, find
 
@@ -157,7 +157,10 @@ def sampled(chosen: dict[str, Collector], samples: int, *, once: bool = False) -
 
     async def run() -> tuple[float, int]:
         sampler = Sampler(
-            chosen, interval=INTERVAL, tags={"cluster": "c", "hostname": "n"}, once=once, timeout=9
+            SamplerSettings(
+                chosen, interval=INTERVAL, tags={"cluster": "c", "hostname": "n"}, timeout=9
+            ),
+            once=once,
         )
         before, count, messages = spent(), 0, 0
         async for batch in sampler:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ccpipe.message import Message, metric
-from ccpipe.node.sampling.sampler import Collector, Sampler
+from ccpipe.node.sampling.sampler import Collector, Sampler, SamplerSettings
 from ccpipe.node.sampling.thread import Answer
 from ccpipe.pipeline import Batch
 from ccpipe.telemetry import Telemetry
@@ -55,7 +55,7 @@ class Failing:
 
 def waiting_sampler(collectors: dict[str, Collector], interval: float = INTERVAL) -> Sampler:
     """Return a sampler whose batches wait for every collector, however busy the machine is."""
-    return Sampler(collectors, interval=interval, tags=SITE, timeout=DEADLINE)
+    return Sampler(SamplerSettings(collectors, interval=interval, tags=SITE, timeout=DEADLINE))
 
 
 async def take(sampler: Sampler, count: int) -> list[Batch]:
@@ -130,15 +130,15 @@ class OnTheseClocks(Sampler):
         hanging: Collection[str] = (),
     ) -> None:
         self.telemetry = Telemetry()
-        super().__init__(
+        settings = SamplerSettings(
             collectors or {"c": Counting()},
             interval=10,
-            intervals=intervals,
+            intervals=intervals or {},
             jitter=jitter,
             tags=SITE,
             timeout=DEADLINE,
-            telemetry=self.telemetry,
         )
+        super().__init__(settings, telemetry=self.telemetry)
         self.clocks, self.jumps, self.hanging = clocks, jumps, set(hanging)
         self.sleeps: list[float] = []
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 from ccpipe.message import Message
-from ccpipe.node.sampling.sampler import Collector, Sampler
+from ccpipe.node.sampling.sampler import Collector, Sampler, SamplerSettings
 from ccpipe.registry import construct, find
 from ccpipe.telemetry import Telemetry
 from tests.node.conftest import Root
@@ -136,15 +136,15 @@ class Simulated(Sampler):
     def __init__(self, trees: Trees, clocks: Clocks, jitter: float) -> None:
         self.counted = Telemetry()
         self.clocks, self.trees = clocks, trees
-        super().__init__(
+        settings = SamplerSettings(
             trees.collectors(),
             interval=INTERVAL,
             intervals=INTERVALS,
             jitter=jitter,
             tags={"cluster": "c", "hostname": "n"},
             timeout=600,
-            telemetry=self.counted,
         )
+        super().__init__(settings, telemetry=self.counted)
 
     async def _pause(self, seconds: float) -> bool:
         self.clocks.sleep(seconds)

@@ -74,7 +74,7 @@ class Agent:
         self.once = once
         self.telemetry = telemetry
         self.parts = AgentParts.of(with_profile(read()), path, telemetry)
-        self.metrics = Sampler(**self.parts.of_metrics(), once=once, telemetry=telemetry)
+        self.metrics = Sampler(self.parts.of_metrics(), once=once, telemetry=telemetry)
         self.sonar: Sampler | None = None
         """Of envelopes, from when one of them is enabled."""
         self._sonar_enabled = asyncio.Event()
@@ -307,14 +307,12 @@ class Agent:
         self._apply(dataclasses.replace(self.parts, site=site))
 
     def _apply(self, parts: AgentParts) -> None:
-        metrics, sonar = parts.of_metrics(), parts.of_sonar()
-        for settings in (metrics, sonar):
-            Sampler(**settings)  # raises here if they are invalid, before anything changes
+        metrics, sonar = parts.of_metrics(), parts.of_sonar()  # invalid ones raise: nothing changed
         if parts.translators is not self.parts.translators:
             self.stages.replace(parts.translators)
-        self.metrics.reload(**metrics)
+        self.metrics.reload(metrics)
         if self.sonar:
-            self.sonar.reload(**sonar)
+            self.sonar.reload(sonar)
         elif parts.sonar:
             self._enable_sonar(parts)
         self._set_log_level(parts.site.publish.log)

@@ -16,6 +16,7 @@ from ccpipe.config import Interval, Site, to_struct
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.node.linux import proc
+from ccpipe.node.sampling.sampler import SamplerSettings
 from ccpipe.node.sampling.thread import Collector, CollectorGroup
 from ccpipe.pipeline import Stages, Translator, fault_of
 from ccpipe.pipeline.stages import AnyTranslator
@@ -65,8 +66,8 @@ class AgentParts:
             translators=_translators(site, path, telemetry, before),
         )
 
-    def of_metrics(self) -> dict[str, Any]:
-        """Return the options of the sampler of metrics."""
+    def of_metrics(self) -> SamplerSettings:
+        """Return the settings of the sampler of metrics; raises ConfigError."""
         from ccpipe.node.sampling.metrics import units
 
         site = self.site
@@ -79,28 +80,28 @@ class AgentParts:
             each |= members
             if name in self.intervals:
                 own |= dict.fromkeys(members, self.intervals[name])
-        return {
-            "collectors": each,
-            "interval": site.publish.interval,
-            "intervals": own,
-            "jitter": self._jitter(min([site.publish.interval, *own.values()])),
-            "units": units() if site.publish.units else None,
-            "tags": {**site.publish.tags, "cluster": site.cluster, "hostname": site.hostname},
-        }
+        return SamplerSettings(
+            collectors=each,
+            interval=site.publish.interval,
+            intervals=own,
+            jitter=self._jitter(min([site.publish.interval, *own.values()])),
+            units=units() if site.publish.units else {},
+            tags={**site.publish.tags, "cluster": site.cluster, "hostname": site.hostname},
+        )
 
-    def of_sonar(self) -> dict[str, Any]:
-        """Return the options of the sampler of Sonar's envelopes."""
+    def of_sonar(self) -> SamplerSettings:
+        """Return the settings of the sampler of Sonar's envelopes; raises ConfigError."""
         options = self.site.publish.sonar
         every = {"sonar_sample": options.sample, "sonar_sysinfo": options.sysinfo}
         own = {name: float(every[name]) for name in self.sonar}
         min_interval = min(own.values(), default=300.0)
-        return {
-            "collectors": self.sonar,
-            "interval": min_interval,
-            "intervals": own,
-            "jitter": self._jitter(min_interval),
-            "tags": None,
-        }
+        return SamplerSettings(
+            collectors=self.sonar,
+            interval=min_interval,
+            intervals=own,
+            jitter=self._jitter(min_interval),
+            tags=None,
+        )
 
     def _jitter(self, min_interval: float) -> float:
         jitter = self.site.publish.jitter

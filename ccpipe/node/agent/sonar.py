@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from functools import partial
 from time import time_ns
-from typing import Any
+
+import msgspec
 
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.connection import Connection
@@ -23,10 +24,11 @@ LIMITS = Limits(age=0.0, memory=128 * 2**10)
 
 def envelope_sampler(parts: AgentParts, *, once: bool) -> Sampler:
     """Return what samples the envelopes of a configuration."""
-    # A single sample is two readings a second apart, not minutes.
-    brief: dict[str, Any] = {"interval": 1.0, "intervals": {}, "jitter": 0.0} if once else {}
+    settings = parts.of_sonar()
+    if once:  # two readings a second apart, not minutes
+        settings = msgspec.structs.replace(settings, interval=1.0, intervals={}, jitter=0.0)
     return Sampler(
-        **(parts.of_sonar() | brief),
+        settings,
         once=once,
         at_start=("sonar_sysinfo",),
         gives=Envelopes,

@@ -18,6 +18,8 @@ from collections.abc import (
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
@@ -79,6 +81,52 @@ class _Pending(NamedTuple):
     units: Mapping[str, str]
 
 
+class SamplerSettings(msgspec.Struct, frozen=True):
+    """What is sampled and when; raises ConfigError if an interval or the jitter is invalid."""
+
+    collectors: Mapping[str, Collector]
+    """By their names in the log."""
+    interval: float
+    """Seconds from one slot to the next, at least a millisecond."""
+    tags: Mapping[str, str] | None
+    """Those of every message, such as ``cluster`` and ``hostname``; a collector's own win.
+    None leaves records as they are."""
+    jitter: float = 0.0
+    """A sample is taken up to this many seconds after its slot, at random, so that the nodes
+    of a cluster do not all publish at once; below every interval."""
+    intervals: Mapping[str, float] = {}
+    """Those of collectors that differ, by name."""
+    timeout: float | None = None
+    """Seconds that a batch waits for its slowest collectors; None for a fortieth of the
+    shortest interval."""
+    units: Mapping[str, str] = {}
+    """Values of the tag ``unit`` by metric; see ``metrics.units``. Others carry none."""
+
+    def __post_init__(self) -> None:
+        """Check intervals and jitter."""
+        _check_interval(self.interval, "")
+        for name in self.collectors:
+            _check_interval(self.interval_of(name), f" of collector {name}")
+        if not 0 <= self.jitter < self.min_interval:
+            raise ConfigError(
+                f"jitter is {self.jitter} s: it must be from 0 to below {self.min_interval} s"
+            )
+
+    def interval_of(self, name: str) -> float:
+        """Return the interval of a collector."""
+        return self.intervals.get(name, self.interval)
+
+    @property
+    def min_interval(self) -> float:
+        """The shortest interval."""
+        return min([self.interval, *map(self.interval_of, self.collectors)])
+
+
+def _check_interval(interval: float, of: str) -> None:
+    if not _MIN_INTERVAL <= interval < math.inf:
+        raise ConfigError(f"interval{of} is {interval} s: it must be at least {_MIN_INTERVAL} s")
+
+
 class Sampler(Source):
     """Reads collectors once a slot, and yields their records as one batch.
 
@@ -91,47 +139,26 @@ class Sampler(Source):
 
     def __init__(
         self,
-        collectors: Mapping[str, Collector],
+        settings: SamplerSettings,
         *,
-        interval: float,
-        jitter: float = 0.0,
-        tags: Mapping[str, str] | None,
-        intervals: Mapping[str, float] | None = None,
         once: bool = False,
         at_start: Collection[str] = (),
-        timeout: float | None = None,
-        units: Mapping[str, str] | None = None,
         gives: RecordType = Messages,
         record: type[Any] = Message,
         make_error: MakeError | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
-        """Sample `collectors`, by name, every `interval` seconds.
+        """Sample as `settings` say.
 
         Parameters
         ----------
-        collectors
-            By their names in the log.
-        interval
-            Seconds from one slot to the next.
-        jitter
-            A sample is taken up to this many seconds after its slot, at random, so that the nodes
-            of a cluster do not all publish at once.
-        tags
-            Those of every message, such as ``cluster`` and ``hostname``; a collector's own win.
-            None leaves records as they are.
-        intervals
-            Those of collectors that differ, by name.
+        settings
+            What ``reload`` can change.
         once
             Whether to end after one batch. The collectors are then read twice, up to a second
             apart, so that it has rates too.
         at_start
             Names of collectors that are also read at the start, whatever the time.
-        timeout
-            Seconds that a batch waits for its slowest collectors; None for a fortieth of the
-            shortest interval.
-        units
-            Values of the tag ``unit`` by metric; see ``metrics.units``. Others carry none.
         gives
             What the collectors give; see ``check_fit``.
         record
@@ -141,11 +168,6 @@ class Sampler(Source):
             failures are only logged.
         telemetry
             Where slots that passed without a sample are counted.
-
-        Raises
-        ------
-        ConfigError
-            if an interval is below a millisecond, or the jitter is not below every interval.
 
         """
         self.gives = gives
@@ -168,53 +190,23 @@ class Sampler(Source):
         self._absent: list[str] = []
         self._last: dict[int, tuple[int, float]] = {}  # slot and monotonic time, by interval
         self._began = False
-        self.reload(
-            collectors,
-            interval=interval,
-            jitter=jitter,
-            tags=tags,
-            intervals=intervals,
-            timeout=timeout,
-            units=units,
-        )
+        self.reload(settings)
         self._awake.clear()
 
-    def reload(
-        self,
-        collectors: Mapping[str, Collector],
-        *,
-        interval: float,
-        jitter: float = 0.0,
-        tags: Mapping[str, str] | None,
-        intervals: Mapping[str, float] | None = None,
-        timeout: float | None = None,
-        units: Mapping[str, str] | None = None,
-    ) -> None:
-        """Change collectors or intervals from the next slot on; see ``__init__``.
+    def reload(self, settings: SamplerSettings) -> None:
+        """Change collectors or intervals from the next slot on.
 
         Collectors that are the same objects as before go on. Readings of the others that were
         started are still yielded. New ones are read once immediately, and these
         records are dropped, so that they have rates in their first slot.
-
-        Raises
-        ------
-        ConfigError
-            as ``__init__`` does; nothing is changed then.
-
         """
-        own = {name: every for name, every in (intervals or {}).items() if name in collectors}
-        ticks = {name: _ticks(own.get(name, interval), name) for name in collectors}
-        common = _ticks(interval, "")
-        min_interval = min([interval, *own.values()])
-        if not 0 <= jitter < min_interval:
-            raise ConfigError(f"jitter is {jitter} s: it must be from 0 to below {min_interval} s")
-        self._intervals = sorted(set(ticks.values())) or [common]
-        self._jitter = jitter
-        self._tags = tags
-        self._timeout = min_interval / 40 if timeout is None else timeout
-        self._units = units or {}
+        self._settings = settings
+        timeout = settings.timeout
+        self._timeout = settings.min_interval / 40 if timeout is None else timeout
+        ticks = {name: _ticks(settings.interval_of(name)) for name in settings.collectors}
+        self._intervals = sorted(set(ticks.values())) or [_ticks(settings.interval)]
         self._last = {every: last for every, last in self._last.items() if every in self._intervals}
-        self._take_turns(collectors, ticks)
+        self._take_turns(settings.collectors, ticks)
         self._awake.set()
 
     def _take_turns(self, collectors: Mapping[str, Collector], ticks: Mapping[str, int]) -> None:
@@ -300,7 +292,7 @@ class Sampler(Source):
         while True:
             now, min_interval = time.time_ns(), self._intervals[0]
             slot = self._after(now)
-            late = random.uniform(0, self._jitter)  # noqa: S311 - no secret
+            late = random.uniform(0, self._settings.jitter)  # noqa: S311 - no secret
             wait = (slot - now) / _SECOND
             self.expected = time.monotonic() + wait + late + self._timeout
             self.armed.set()
@@ -354,7 +346,7 @@ class Sampler(Source):
     def _question(self, turns: Sequence[_Turn], slot: int) -> list[Answer]:
         asked = {turn.reader.ask(slot): turn for turn in turns}
         for answer, turn in asked.items():
-            self._pending[answer] = _Pending(turn, slot, self._tags, self._units)
+            self._pending[answer] = _Pending(turn, slot, self._settings.tags, self._settings.units)
         return list(asked)
 
     def _cut_off(self, turn: _Turn, slot: int) -> None:
@@ -485,9 +477,6 @@ def _whole_second() -> int:
     return time.time_ns() // _SECOND * _SECOND
 
 
-def _ticks(interval: float, name: str) -> int:
-    """Return an interval in nanoseconds; raises ConfigError."""
-    if not _MIN_INTERVAL <= interval < math.inf:
-        of = f" of collector {name}" if name else ""
-        raise ConfigError(f"interval{of} is {interval} s: it must be at least {_MIN_INTERVAL} s")
+def _ticks(interval: float) -> int:
+    """Return an interval in nanoseconds."""
     return round(interval * _SECOND)

@@ -113,11 +113,11 @@ def test_wrong_options_are_fatal_with_a_suggestion(table: dict[str, Any], text: 
 def test_a_group_is_asked_member_by_member() -> None:
     """Each command has a name and a thread of its own, and the interval of the group."""
     table = {"commands": {"fans": ["true"], "doors": ["true"]}, "interval": "60s"}
-    options = parts_of(collectors={"command": table}).of_metrics()
-    assert {"command.fans", "command.doors"} <= options["collectors"].keys()
-    assert "command" not in options["collectors"]
-    assert options["intervals"]["command.fans"] == options["intervals"]["command.doors"] == 60
-    assert options["intervals"]["ipmi"] == 60
+    settings = parts_of(collectors={"command": table}).of_metrics()
+    assert {"command.fans", "command.doors"} <= settings.collectors.keys()
+    assert "command" not in settings.collectors
+    assert settings.intervals["command.fans"] == settings.intervals["command.doors"] == 60
+    assert settings.intervals["ipmi"] == 60
 
 
 def test_parts_with_the_same_options_stay_the_same_objects() -> None:
@@ -131,7 +131,7 @@ def test_parts_with_the_same_options_stay_the_same_objects() -> None:
 def test_without_any_collector_there_are_still_envelopes() -> None:
     """A publisher may be Sonar's only; one that publishes nothing at all is a mistake."""
     off = {name: {"enabled": False} for name in NAMES}
-    assert parts_of(collectors=off).of_metrics()["collectors"] == {}
+    assert parts_of(collectors=off).of_metrics().collectors == {}
     silent = SonarOptions(sample=Duration(0), sysinfo=Duration(0))
     with pytest.raises(ConfigError, match="every collector and envelope is disabled"):
         parts_of(collectors=off, sonar=silent)

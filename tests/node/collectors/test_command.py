@@ -12,7 +12,7 @@ from ccpipe.errors import ConfigError
 from ccpipe.message import Message
 from ccpipe.node.agent.parts import AgentParts
 from ccpipe.node.collectors.command import Command
-from ccpipe.node.sampling.sampler import Sampler
+from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
 from ccpipe.telemetry import Telemetry
 
 SLOT = 1_740_027_950_000_000_000
@@ -85,12 +85,15 @@ async def test_a_command_that_hangs_costs_the_others_nothing(
     table = {"command": {"commands": commands, "timeout": "3s"}}
     site = Site(publish=Publish(collectors=table))
     parts = AgentParts.of(site, None, Telemetry())
-    options = parts.of_metrics() | {"interval": 1.0, "jitter": 0.0}
-    options["collectors"] = {
-        name: one for name, one in options["collectors"].items() if name.startswith("command.")
+    collectors = {
+        name: one
+        for name, one in parts.of_metrics().collectors.items()
+        if name.startswith("command.")
     }
-    assert list(options["collectors"]) == ["command.bad", "command.good", "command.no"]
-    sampler = Sampler(**{**options, "intervals": {}}, timeout=0.5)
+    assert list(collectors) == ["command.bad", "command.good", "command.no"]
+    sampler = Sampler(
+        SamplerSettings(collectors, interval=1.0, tags=parts.of_metrics().tags, timeout=0.5)
+    )
     slots = []
     async with asyncio.timeout(30):
         async for batch in sampler:

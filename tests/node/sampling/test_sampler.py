@@ -13,7 +13,7 @@ from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message, metric
 from ccpipe.node.collectors.cpu import Cpu
 from ccpipe.node.collectors.network import Network
-from ccpipe.node.sampling.sampler import Collector, Sampler
+from ccpipe.node.sampling.sampler import Collector, Sampler, SamplerSettings
 from ccpipe.pipeline import Limits, Records, Sink, run
 from ccpipe.telemetry import Telemetry
 from tests.node.fake_sampling import (
@@ -41,11 +41,13 @@ async def test_every_message_carries_its_slot_exactly() -> None:
     one, two = Noting(), Counting()
     batches = await take(
         Sampler(
-            {"one": one, "two": two},
-            interval=INTERVAL,
-            jitter=0.01,
-            tags=SITE,
-            timeout=DEADLINE,
+            SamplerSettings(
+                {"one": one, "two": two},
+                interval=INTERVAL,
+                jitter=0.01,
+                tags=SITE,
+                timeout=DEADLINE,
+            )
         ),
         4,
     )
@@ -82,7 +84,9 @@ async def test_units_become_a_tag_on_request() -> None:
 
     units = {"power": "W", "volume": "m3"}
     sampler = Sampler(
-        {"m": Measured()}, interval=INTERVAL, tags=SITE, units=units, timeout=DEADLINE
+        SamplerSettings(
+            {"m": Measured()}, interval=INTERVAL, tags=SITE, units=units, timeout=DEADLINE
+        )
     )
     [batch] = await take(sampler, 1)
     assert [message.tags.get("unit") for message in batch.records] == ["W", None, "l"]
@@ -90,7 +94,7 @@ async def test_units_become_a_tag_on_request() -> None:
 
 async def test_stop_wakes_the_sleep() -> None:
     """A sampler that waits for a slot of tomorrow ends at once, with nothing handed over."""
-    sampler = Sampler({"c": Counting()}, interval=86400, tags=SITE)
+    sampler = Sampler(SamplerSettings({"c": Counting()}, interval=86400, tags=SITE))
     waiting = asyncio.create_task(take(sampler, 1))
     await asyncio.sleep(0)
     sampler.stop()
@@ -121,7 +125,8 @@ async def test_slots_that_pass_while_the_consumer_is_slow_are_counted_and_skippe
     """They are never made up for: the next sample is that of a slot yet to begin."""
     telemetry = Telemetry()
     sampler = Sampler(
-        {"c": Counting()}, interval=INTERVAL, tags=SITE, telemetry=telemetry, timeout=DEADLINE
+        SamplerSettings({"c": Counting()}, interval=INTERVAL, tags=SITE, timeout=DEADLINE),
+        telemetry=telemetry,
     )
     slots: list[int] = []
     async with asyncio.timeout(DEADLINE):
@@ -145,7 +150,7 @@ async def test_once_gives_one_batch_with_rates() -> None:
         "cpu": Cpu(),
         "network": Network(exclude=[]),
     }
-    sampler = Sampler(collectors, interval=INTERVAL, tags=SITE, once=True)
+    sampler = Sampler(SamplerSettings(collectors, interval=INTERVAL, tags=SITE), once=True)
     [batch] = [batch async for batch in sampler]
     values = {message.name: message.value for message in batch.records}
     assert values["asked"] == 2
@@ -188,16 +193,16 @@ async def test_it_is_a_source_of_a_pipe() -> None:
 def test_a_wrong_interval_is_named(interval: float, jitter: float, reason: str) -> None:
     """An interval of nothing and a jitter beyond it are configuration errors."""
     with pytest.raises(ConfigError, match=reason):
-        Sampler({}, interval=interval, jitter=jitter, tags=SITE)
+        Sampler(SamplerSettings({}, interval=interval, jitter=jitter, tags=SITE))
 
 
 def test_a_wrong_interval_of_a_collector_is_named() -> None:
     """It is checked as the common one is, and the jitter must be below it too."""
     collectors: dict[str, Collector] = {"c": Counting()}
     with pytest.raises(ConfigError, match="interval of collector c is 0 s"):
-        Sampler(collectors, interval=10, intervals={"c": 0}, tags=SITE)
+        Sampler(SamplerSettings(collectors, interval=10, intervals={"c": 0}, tags=SITE))
     with pytest.raises(ConfigError, match="jitter is 2 s: it must be from 0 to below 1 s"):
-        Sampler(collectors, interval=10, intervals={"c": 1}, jitter=2, tags=SITE)
+        Sampler(SamplerSettings(collectors, interval=10, intervals={"c": 1}, jitter=2, tags=SITE))
 
 
 async def test_it_says_until_when_it_must_have_gone_on() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from ccpipe.errors import DataError, MissingExtra
 from ccpipe.message import Message
-from ccpipe.node.sampling.sampler import Collector, Sampler
+from ccpipe.node.sampling.sampler import Collector, Sampler, SamplerSettings
 from ccpipe.node.sampling.soft_errors import SoftErrors
 from ccpipe.telemetry import Telemetry
 from tests.node.fake_sampling import (
@@ -158,7 +158,8 @@ async def test_a_collector_that_exits_or_returns_nothing_iterable_costs_itself_o
     wrong, telemetry = Wrong(), Telemetry()
     collectors: dict[str, Collector] = {"wrong": wrong, "counting": Counting()}
     sampler = Sampler(
-        collectors, interval=INTERVAL, tags=SITE, timeout=DEADLINE, telemetry=telemetry
+        SamplerSettings(collectors, interval=INTERVAL, tags=SITE, timeout=DEADLINE),
+        telemetry=telemetry,
     )
     batches = await take(sampler, 3)
     assert [len(batch.records) for batch in batches] == [1] * 3
@@ -245,7 +246,8 @@ async def test_readings_that_fail_are_counted_and_logged_once(
     """The rest of the collector arrives."""
     telemetry, partly = Telemetry(), PartlyFailing()
     sampler = Sampler(
-        {"partly": partly}, interval=INTERVAL, tags=SITE, timeout=DEADLINE, telemetry=telemetry
+        SamplerSettings({"partly": partly}, interval=INTERVAL, tags=SITE, timeout=DEADLINE),
+        telemetry=telemetry,
     )
     batches = await take(sampler, 3)
     assert [len(batch.records) for batch in batches] == [1, 1, 1]
@@ -260,10 +262,9 @@ async def test_a_collector_that_hangs_delays_nobody_and_is_asked_once(
     """The others' samples come slot by slot; it is cut off with one line, its slots are counted."""
     telemetry, hanging, counting = Telemetry(), Hanging(), Counting()
     sampler = Sampler(
-        {"hanging": hanging, "counting": counting},
-        interval=INTERVAL,
-        tags=SITE,
-        timeout=0.02,
+        SamplerSettings(
+            {"hanging": hanging, "counting": counting}, interval=INTERVAL, tags=SITE, timeout=0.02
+        ),
         telemetry=telemetry,
     )
     batches = await take(sampler, 5)
@@ -285,7 +286,9 @@ async def test_a_collector_that_was_cut_off_takes_part_again(
     caplog.set_level(logging.INFO)
     hanging = Hanging()
     sampler = Sampler(
-        {"hanging": hanging, "counting": Counting()}, interval=INTERVAL, tags=SITE, timeout=0.02
+        SamplerSettings(
+            {"hanging": hanging, "counting": Counting()}, interval=INTERVAL, tags=SITE, timeout=0.02
+        )
     )
     slots: list[int] = []
     async with asyncio.timeout(DEADLINE):
@@ -357,7 +360,7 @@ async def test_what_is_ready_at_the_end_is_handed_over(clocks: Clocks) -> None:
 HANGS = """
 import asyncio, threading
 from ccpipe.message import metric
-from ccpipe.node.sampling.sampler import Sampler
+from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
 
 class Hanging:
     def collect(self, time):
@@ -369,7 +372,7 @@ class Fine:
 
 async def main():
     collectors = {"hanging": Hanging(), "fine": Fine()}
-    sampler = Sampler(collectors, interval=0.05, tags={}, timeout=0.01)
+    sampler = Sampler(SamplerSettings(collectors, interval=0.05, tags={}, timeout=0.01))
     async for batch in sampler:
         print({message.name for message in batch.records}, flush=True)
         sampler.stop()
@@ -389,7 +392,7 @@ def test_a_collector_that_hangs_does_not_keep_the_process_from_ending() -> None:
 FULL = """
 import asyncio, os, resource
 from ccpipe.node.collectors.load import Load
-from ccpipe.node.sampling.sampler import Sampler
+from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
 
 class Filling(Load):
     taken = []
@@ -411,7 +414,7 @@ class Filling(Load):
 
 async def main():
     filling = Filling()
-    sampler = Sampler({"load": filling}, interval=0.05, tags={}, timeout=20)
+    sampler = Sampler(SamplerSettings({"load": filling}, interval=0.05, tags={}, timeout=20))
     async for batch in sampler:
         print(filling.asked, batch.records[0].name)
         sampler.stop()

@@ -13,7 +13,7 @@ from ccpipe.errors import ConfigError
 from ccpipe.formats.sonar import Envelope, MetadataObject
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Message, metric
-from ccpipe.node.sampling.sampler import Collector, Sampler
+from ccpipe.node.sampling.sampler import Collector, Sampler, SamplerSettings
 from ccpipe.telemetry import Telemetry
 from tests.node.fake_sampling import (
     DEADLINE,
@@ -50,11 +50,13 @@ async def test_reloads_at_any_moment_cost_no_slot_and_no_rate() -> None:
     """Every slot of the old and the new collectors comes exactly once, each with its rate."""
     telemetry, kept = Telemetry(), Counting()
     sampler = Sampler(
-        {"kept": kept, "other": Rate()},
-        interval=0.02,
-        tags=SITE,
-        jitter=0.005,
-        timeout=DEADLINE,
+        SamplerSettings(
+            {"kept": kept, "other": Rate()},
+            interval=0.02,
+            tags=SITE,
+            jitter=0.005,
+            timeout=DEADLINE,
+        ),
         telemetry=telemetry,
     )
     seen: list[Message] = []
@@ -69,7 +71,9 @@ async def test_reloads_at_any_moment_cost_no_slot_and_no_rate() -> None:
         while len(kept.asked) < 60:
             await asyncio.sleep(random.uniform(0, 0.02))
             others: dict[str, Collector] = {"kept": kept, "other": Rate()}
-            sampler.reload(others, interval=0.02, tags=SITE, jitter=0.005, timeout=DEADLINE)
+            sampler.reload(
+                SamplerSettings(others, interval=0.02, tags=SITE, jitter=0.005, timeout=DEADLINE)
+            )
             reloads += 1
     sampler.stop()
     await reading
@@ -99,7 +103,11 @@ async def test_collectors_that_stay_keep_state_and_thread() -> None:
     async with asyncio.timeout(DEADLINE):
         async for batch in sampler:
             values += [message.value for message in batch.records]
-            sampler.reload({"telling": telling}, interval=INTERVAL, tags=SITE, timeout=DEADLINE)
+            sampler.reload(
+                SamplerSettings(
+                    {"telling": telling}, interval=INTERVAL, tags=SITE, timeout=DEADLINE
+                )
+            )
             if len(values) == 4:
                 sampler.stop()
     assert values == [1, 2, 3, 4]
@@ -118,11 +126,13 @@ async def test_a_new_interval_tags_and_units_hold_from_the_next_slot_on() -> Non
             if len(slots) == 2:
                 assert "unit" not in message.tags
                 sampler.reload(
-                    {"c": counting},
-                    interval=INTERVAL / 2,
-                    tags={**SITE, "rack": "r1"},
-                    units={"asked": "times"},
-                    timeout=DEADLINE,
+                    SamplerSettings(
+                        {"c": counting},
+                        interval=INTERVAL / 2,
+                        tags={**SITE, "rack": "r1"},
+                        units={"asked": "times"},
+                        timeout=DEADLINE,
+                    )
                 )
             if len(slots) > 2:
                 assert (message.tags["rack"], message.tags["unit"]) == ("r1", "times")
@@ -137,10 +147,10 @@ async def test_a_new_interval_tags_and_units_hold_from_the_next_slot_on() -> Non
 async def test_a_sleep_until_tomorrow_ends_with_a_reload() -> None:
     """A sampler with an interval of a day does not wait for its end to go on with another."""
     counting = Counting()
-    sampler = Sampler({"c": counting}, interval=86400, tags=SITE)
+    sampler = Sampler(SamplerSettings({"c": counting}, interval=86400, tags=SITE))
     taking = asyncio.create_task(take(sampler, 2))
     await sampler.armed.wait()
-    sampler.reload({"c": counting}, interval=INTERVAL, tags=SITE, timeout=DEADLINE)
+    sampler.reload(SamplerSettings({"c": counting}, interval=INTERVAL, tags=SITE, timeout=DEADLINE))
     assert len(await taking) == 2
 
 
@@ -148,13 +158,17 @@ async def test_a_collector_that_is_taken_away_is_waited_for_no_more() -> None:
     """What it was asked before is still handed over; one that hangs is waited for no more."""
     hanging, counting = Hanging(), Counting()
     sampler = Sampler(
-        {"hanging": hanging, "c": counting}, interval=INTERVAL, tags=SITE, timeout=0.02
+        SamplerSettings(
+            {"hanging": hanging, "c": counting}, interval=INTERVAL, tags=SITE, timeout=0.02
+        )
     )
     reader = next(iter(sampler._turns.values())).reader
     async with asyncio.timeout(DEADLINE):
         async for _ in sampler:
             if hanging.begun:
-                sampler.reload({"c": counting}, interval=INTERVAL, tags=SITE, timeout=0.02)
+                sampler.reload(
+                    SamplerSettings({"c": counting}, interval=INTERVAL, tags=SITE, timeout=0.02)
+                )
             waited_for = {pending.turn.reader for pending in sampler._pending.values()}
             if hanging.begun and reader not in waited_for:
                 sampler.stop()
@@ -171,9 +185,9 @@ async def test_a_wrong_reload_changes_nothing() -> None:
     counting = Counting()
     sampler = waiting_sampler({"c": counting})
     with pytest.raises(ConfigError, match="jitter is 9 s"):
-        sampler.reload({}, interval=1, jitter=9, tags=None)
+        sampler.reload(SamplerSettings({}, interval=1, jitter=9, tags=None))
     with pytest.raises(ConfigError, match="interval of collector c is 0 s"):
-        sampler.reload({"c": counting}, interval=1, intervals={"c": 0}, tags=None)
+        sampler.reload(SamplerSettings({"c": counting}, interval=1, intervals={"c": 0}, tags=None))
     [batch] = await take(sampler, 1)
     assert batch.records[0].tags == SITE
 
@@ -185,7 +199,7 @@ async def test_states_are_told() -> None:
         "off": Failing(lambda _: FileNotFoundError(2, "gone")),
         "late": Hanging(),
     }
-    sampler = Sampler(collectors, interval=INTERVAL, tags=SITE, timeout=0.02)
+    sampler = Sampler(SamplerSettings(collectors, interval=INTERVAL, tags=SITE, timeout=0.02))
     expected = {name: {"interval": INTERVAL, "state": name} for name in collectors}
     async with asyncio.timeout(DEADLINE):
         async for _ in sampler:
@@ -206,10 +220,12 @@ async def test_records_without_tags_stay_as_they_are_and_errors_are_records() ->
 
     hanging = Hanging()
     sampler = Sampler(
-        {"fine": Enveloped(), "bad": Failing(lambda _: ValueError("no luck")), "slow": hanging},
-        interval=INTERVAL,
-        tags=None,
-        timeout=0.02,
+        SamplerSettings(
+            {"fine": Enveloped(), "bad": Failing(lambda _: ValueError("no luck")), "slow": hanging},
+            interval=INTERVAL,
+            tags=None,
+            timeout=0.02,
+        ),
         gives=Envelopes,
         record=Envelope,
         make_error=lambda slot, text: f"{slot}: {text}",
@@ -230,11 +246,10 @@ async def test_what_is_wanted_at_the_start_comes_at_once() -> None:
     """Not at a slot that is hours away, and so it is where a reload brings it."""
     first, second, other = Counting(), Counting(), Counting()
     sampler = Sampler(
-        {"first": first, "other": other},
-        interval=86400,
-        tags=None,
+        SamplerSettings(
+            {"first": first, "other": other}, interval=86400, tags=None, timeout=DEADLINE
+        ),
         at_start=("first", "second"),
-        timeout=DEADLINE,
     )
     batches = []
     async with asyncio.timeout(DEADLINE):
@@ -242,11 +257,13 @@ async def test_what_is_wanted_at_the_start_comes_at_once() -> None:
             batches.append(batch)
             if len(batches) == 1:
                 sampler.reload(
-                    {"first": first, "second": second, "other": other},
-                    interval=86400,
-                    intervals={"other": INTERVAL},
-                    tags=None,
-                    timeout=DEADLINE,
+                    SamplerSettings(
+                        {"first": first, "second": second, "other": other},
+                        interval=86400,
+                        intervals={"other": INTERVAL},
+                        tags=None,
+                        timeout=DEADLINE,
+                    )
                 )
             else:
                 sampler.stop()

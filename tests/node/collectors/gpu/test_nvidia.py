@@ -9,7 +9,7 @@ import pytest
 
 from ccpipe.message import Uint
 from ccpipe.node.collectors.gpu.nvidia import METRICS, Nvidia
-from ccpipe.node.sampling.sampler import Sampler
+from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
 from tests.node.collectors.gpu.conftest import Load
 from tests.node.conftest import Told, checked, reported
 from tests.node.fake_nvml import (
@@ -376,7 +376,8 @@ async def test_a_node_without_the_driver_costs_one_line(
     """Nor is a library asked for that a node without cards has no use for."""
     caplog.set_level(logging.INFO)
     sampler = Sampler(
-        {"nvidia": Nvidia(root=str(tmp_path))}, interval=0.05, tags={}, once=True, timeout=20
+        SamplerSettings({"nvidia": Nvidia(root=str(tmp_path))}, interval=0.05, tags={}, timeout=20),
+        once=True,
     )
     assert [message async for batch in sampler for message in batch.records] == []
     [record] = caplog.records

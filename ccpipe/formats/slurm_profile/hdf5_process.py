@@ -219,6 +219,8 @@ def _attributes(item: Any) -> list[tuple[str, Value]]:
         if single and attribute.dtype.kind in "iufS" and attribute.dtype.itemsize <= SMALL:
             value = item.attrs[name]
             value = value.item() if hasattr(value, "item") else value
+            if attribute.dtype.kind == "f":
+                value = float(value)  # of 16 bytes too
             if isinstance(value, bytes):
                 value = value.partition(b"\0")[0].decode(errors="replace")
             found.append((name, value))

@@ -102,12 +102,19 @@ def test_attributes_of_one_value_are_read(tmp_path: Path) -> None:
         attributes["scalar"] = np.int32(-7)
         attributes["array"] = np.array([2**40], "<i8")
         attributes["float"] = np.array([0.5], ">f8")
+        attributes["long float"] = np.longdouble(0.25)
         attributes["text"] = np.bytes_("Mon\N{LATIN SMALL LETTER A WITH RING ABOVE}".encode())
         attributes["several"] = np.arange(3)
         attributes["record"] = np.zeros(1, [("x", "<u8")])
         attributes["of any length"] = "text"
     found = Hdf5File(tmp_path / "made.h5").root().attributes
-    assert found == {"scalar": -7, "array": 2**40, "float": 0.5, "text": "Mon\xe5"}
+    assert found == {
+        "scalar": -7,
+        "array": 2**40,
+        "float": 0.5,
+        "long float": 0.25,
+        "text": "Mon\xe5",
+    }
 
 
 def test_a_group_knows_its_names() -> None:

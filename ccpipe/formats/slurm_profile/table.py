@@ -177,7 +177,8 @@ class Table:
                 elif not damage or damage[-1].reason != error.reason:
                     damage.append(error)
                 continue
-            block = block if block.dtype == dtype else block.astype(dtype)
+            with np.errstate(invalid="ignore"):  # damaged numbers stay numbers
+                block = block if block.dtype == dtype else block.astype(dtype)
             if stop == end and not block[EPOCH][-1]:
                 written = np.flatnonzero(block[EPOCH])
                 block = block[: written[-1] + 1 if len(written) else 0]

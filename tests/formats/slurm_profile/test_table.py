@@ -65,6 +65,15 @@ def test_numbers_of_other_sizes_become_those_of_slurm() -> None:
     assert rows(table) == [(0, 5, 0.5)]
 
 
+def test_damaged_numbers_are_read_without_warning() -> None:
+    """A signalling NaN, for one, in a type that is converted."""
+    made: Records = np.zeros(1, [("ElapsedTime", "<u8"), ("EpochTime", "<u8"), ("x", "<f4")])
+    made["EpochTime"] = 5
+    made["x"] = np.array([0x7FA00000], "<u4").view("<f4")
+    table = Table(NodeStep(step="0", node="c1"), "Other", RowsInMemory(made))
+    assert np.isnan(table.read()["x"][0])
+
+
 def test_a_time_series_has_two_times_and_numbers() -> None:
     """Other datasets in a file are something else."""
     assert is_table(EnergySeries.file_type())

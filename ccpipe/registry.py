@@ -5,6 +5,7 @@ against their annotations. Arguments named in `context` (``site``, ``telemetry``
 ccpipe. A translator may be a function from records to records; its further arguments are options.
 """
 
+import difflib
 import functools
 import inspect
 import typing
@@ -14,8 +15,10 @@ from typing import Any
 
 import msgspec
 
+from ccpipe.bus.codecs import Codec
 from ccpipe.config import split_list, to_struct
 from ccpipe.errors import ConfigError, UsageError
+from ccpipe.pipeline import Sink, Source, Translator, fault_of
 
 GROUPS = ("collectors", "sources", "codecs", "translators", "sinks")
 """Entry-point groups, without the prefix ``ccpipe.``."""
@@ -23,6 +26,13 @@ GROUPS = ("collectors", "sources", "codecs", "translators", "sinks")
 NESTED = {"codec": "codecs", "publish": "sinks"}
 """Options that are themselves parts, with the group of each."""
 
+INTERFACES: Mapping[str, type[Any]] = {
+    "codecs": Codec,
+    "sources": Source,
+    "translators": Translator,
+    "sinks": Sink,
+}
+"""What parts of a group implement; of collectors, that is checked where they are constructed."""
 
 Part = type[Any] | Callable[..., Any]
 """The class of a part, or the function of a translator."""
@@ -31,25 +41,6 @@ Part = type[Any] | Callable[..., Any]
 def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
     """Return the entry points of a group ``ccpipe.…``, by name and in its order."""
     return {entry.name: entry for entry in sorted(metadata.entry_points(group=f"ccpipe.{group}"))}
-
-
-def interface_of(group: str) -> type[Any]:
-    """Return what parts of a group implement; imported here, as each command needs few of them.
-
-    Those of collectors are checked where a publisher constructs them.
-    """
-    if group == "codecs":
-        from ccpipe.bus.codecs import Codec
-
-        return Codec
-    from ccpipe import pipeline
-
-    parts = {
-        "sources": pipeline.Source,
-        "translators": pipeline.Translator,
-        "sinks": pipeline.Sink,
-    }
-    return parts[group]
 
 
 def find(group: str, name: str, where: str) -> Part:
@@ -66,8 +57,6 @@ def find(group: str, name: str, where: str) -> Part:
     """
     known = entry_points(group)
     if name not in known:
-        import difflib  # for mistakes only
-
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
         raise ConfigError(f"{where}: unknown {group[:-1]} {name!r}; {hint}")
@@ -116,11 +105,9 @@ def require_conforming(group: str, part: Any, place: str) -> None:
 
     A class is checked before it is constructed: without an abstract method it could not be.
     """
-    from ccpipe.pipeline import fault_of
-
     if group == "translators" and callable(part) and not isinstance(part, type):
         return
-    if fault := fault_of(part, interface_of(group)):
+    if fault := fault_of(part, INTERFACES[group]):
         raise ConfigError(f"{place}: {fault}")
 
 

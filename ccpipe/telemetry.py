@@ -13,6 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from io import BufferedReader
+from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
@@ -255,8 +257,6 @@ class TelemetryServer:
 
     def __init__(self, telemetry: Telemetry, listen: str) -> None:
         """Bind and start; raises ConfigError if the address is not available."""
-        from io import BufferedReader
-        from socketserver import ThreadingMixIn
         from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
         limits = self.limits = ConnectionLimits(

@@ -13,6 +13,7 @@ Events of each class may have a subject of their own; the others keep the templa
 which ``"*"`` replaces beside them.
 """
 
+import difflib
 import functools
 import re
 import string
@@ -232,8 +233,6 @@ def _check(name: str, template: str) -> None:
     path = f"bus.subjects.{name}"
     is_class = name.startswith(_EVENTS) and name != _EVENTS
     if name not in TEMPLATES and not is_class:
-        import difflib  # only needed for errors
-
         close = difflib.get_close_matches(name, TEMPLATES, n=1)
         raise ConfigError(f"{path}: unknown; did you mean {(close or list(TEMPLATES))[0]!r}?")
     try:

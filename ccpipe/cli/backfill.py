@@ -13,6 +13,7 @@ from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.recipe.dead_letters import dead_letter_sink
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.cli.recipe.shipped import find_recipe
+from ccpipe.config.dump import mask
 from ccpipe.errors import ConfigError, DataError, UsageError
 from ccpipe.formats.nodelist import expand
 from ccpipe.pipeline import Source
@@ -142,8 +143,6 @@ def _stored(
     if from_ == "parquet":
         return from_parquet(Path(place), nodes)
     if not place.startswith(("postgresql://", "postgres://")):
-        from ccpipe.config.dump import mask
-
         raise ConfigError(f"{mask(place, 'url')!r} is not a postgresql:// address")
     return from_postgres(place, password_file, nodes)
 

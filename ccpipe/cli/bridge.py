@@ -13,6 +13,7 @@ import msgspec
 from cyclopts import Parameter
 
 from ccpipe.cli.console.options import SiteOptions, seconds
+from ccpipe.cli.recipe.dead_letters import Discarded, dead_letter_sink
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import Batching, Recipe, load, read_toml
@@ -59,8 +60,6 @@ async def bridge(
     for_
         Exit after this time, such as 30s.
     """
-    from ccpipe.cli.recipe.dead_letters import Discarded, dead_letter_sink
-
     recipe = find_recipe(recipe)
     telemetry = Telemetry()
     loaded = load_recipe(recipe, where)

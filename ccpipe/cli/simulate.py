@@ -7,20 +7,22 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
+import msgspec
 from cyclopts import Parameter
 
+from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.console.options import SiteOptions, seconds
 from ccpipe.errors import CreateError, UsageError
 from ccpipe.pipeline import wait_for_event
+from ccpipe.process.signals import stop_signals
 from ccpipe.simulate import Payload, Shape, SimulatedCluster
+from ccpipe.simulate.publisher import PayloadPublisher, Times
 from ccpipe.simulate.series import NodeParts
+from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import Progress, note, plural
-
-if TYPE_CHECKING:  # the broker's client takes its time
-    from ccpipe.simulate.publisher import PayloadPublisher
 
 SECOND = 10**9
 SLICE = 64
@@ -157,11 +159,6 @@ async def _publish(
     seed: int,
     report: Path | None,
 ) -> None:
-    from ccpipe.bus.nats.connection import Connection
-    from ccpipe.process.signals import stop_signals
-    from ccpipe.simulate.publisher import PayloadPublisher, Times
-    from ccpipe.telemetry import Telemetry
-
     site = where.site()
     bus = Connection(site.bus, name="simulate", telemetry=Telemetry(), forever=False)
     progress, behind = Progress(), 0.0
@@ -192,10 +189,8 @@ async def _publish(
     )
 
 
-def _write_report(path: Path, publisher: "PayloadPublisher", seconds: float, cpu: float) -> None:
+def _write_report(path: Path, publisher: PayloadPublisher, seconds: float, cpu: float) -> None:
     """Write totals and resource usage; raises CreateError."""
-    import msgspec
-
     assert publisher.times is not None
     summary = {
         "messages": publisher.messages,

@@ -6,13 +6,17 @@ import functools
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 from cyclopts import Parameter
 
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.streams.reconcile import check_streams
+from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.bridge import load_recipe
 from ccpipe.cli.console.options import On, SiteOptions, seconds
+from ccpipe.cli.convert.sonar import read_envelopes
 from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import Site, load, read_toml
 from ccpipe.errors import (
@@ -25,15 +29,14 @@ from ccpipe.errors import (
     UsageError,
 )
 from ccpipe.formats.files import COMPRESSED, LinesBlock, open_stream, read_blocks
+from ccpipe.formats.gridengine import read_stream
 from ccpipe.formats.lineprotocol import Dialect, Lines, decode
+from ccpipe.formats.sonar import Problem, ReadProfile, RejectedEnvelope
 from ccpipe.node.agent.parts import AgentParts
 from ccpipe.pipeline import check_fit
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import paint, printable
-
-if TYPE_CHECKING:
-    from ccpipe.formats.sonar import Problem, ReadProfile, RejectedEnvelope
 
 LINE_SUFFIXES = {".lp", ".line", ".txt"}
 
@@ -197,9 +200,6 @@ class _Check:
 
     async def configuration(self) -> None:
         """Read a site's configuration, construct its parts, and test the broker connection."""
-        from ccpipe.bus.nats.connection import Connection
-        from ccpipe.bus.subjects import Subjects
-
         self.what = "configuration"
         site = load(self.path, Site, flags=self.where.flags())
         Subjects.of(site)
@@ -213,9 +213,6 @@ class _Check:
 
         A publisher's user may not examine them, and a broker without JetStream has none.
         """
-        from ccpipe.bus.nats.connection import Connection
-        from ccpipe.bus.nats.streams.reconcile import check_streams
-
         if self.timeout is None or self.codes or not site.bus.jetstream:
             return
         bus = Connection(site.bus, name="validate", telemetry=Telemetry(), forever=False)
@@ -257,10 +254,8 @@ class _Check:
                 if strict:
                     self.check_rules(block)
 
-    def envelopes(self, profile: "ReadProfile", *, strict: bool) -> None:
+    def envelopes(self, profile: ReadProfile, *, strict: bool) -> None:
         """Read Sonar's JSON; report each rule that an envelope breaks, of types only or all."""
-        from ccpipe.cli.convert.sonar import read_envelopes
-
         self.what = "Sonar's JSON"
         self.facts = {"envelopes": 0, "rejected": 0}
         with open_stream(self.path) as stream:
@@ -273,8 +268,6 @@ class _Check:
 
     def accounting(self) -> None:
         """Read Grid Engine's accounting; report each line that is rejected."""
-        from ccpipe.formats.gridengine import read_stream
-
         self.what = "Grid Engine's accounting"
         self.facts = {"records": 0, "rejected": 0}
         with open_stream(self.path) as stream:
@@ -285,7 +278,7 @@ class _Check:
                     excerpt = printable(repr(bad.original[:60]))
                     self.report(bad.reason, line=bad.line, excerpt=excerpt)
 
-    def report_problem(self, bad: "RejectedEnvelope", problem: "Problem") -> None:
+    def report_problem(self, bad: RejectedEnvelope, problem: Problem) -> None:
         value = problem.value
         if not isinstance(value, str | bool | float | None):
             value = printable(f"{value!r:.80}")  # readers of JSON may not accept it

@@ -1,5 +1,6 @@
 """Conversion of plain data to Structs, with errors that name the key path and a suggestion."""
 
+import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,8 +82,6 @@ def _explain(text: str, tree: Any, kind: Any) -> tuple[str, str, str]:
     if "missing" in reason:
         return place, f"the key {key[1]!r} is missing", culprit
     known = sorted(field_types(kind))
-    import difflib  # only needed for errors
-
     close = difflib.get_close_matches(key[1], known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
     return place, f"unknown key {key[1]!r}; {hint}", culprit

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tomllib
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -97,8 +98,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         naming file and place, where it is not TOML.
 
     """
-    import tomllib  # most nodes and users have no file
-
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,10 +1,12 @@
 """Configuration from a file, the environment and flags, merged into one Struct."""
 
 import contextlib
+import difflib
 import functools
 import logging
 import os
 import re
+import tomllib
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -90,8 +92,6 @@ def _similar_setting(stem: str) -> str | None:
         if stem.startswith(f"{table}_"):
             return f"{ENVIRONMENT}{table}__{stem.removeprefix(f'{table}_')}".upper()
     paths = {"_".join(path): path for path in _key_paths(Recipe)}
-    import difflib  # only needed for errors
-
     close = difflib.get_close_matches(stem, paths, n=1, cutoff=0.75)
     return f"{ENVIRONMENT}{'__'.join(paths[close[0]])}".upper() if close else None
 
@@ -120,8 +120,6 @@ def split_list(text: Any, kind: Any) -> Any:
     if isinstance(text, str) and typing.get_origin(bare_type(kind)) is list:
         return [part.strip() for part in text.split(",") if part.strip()]
     if isinstance(text, str) and kind is Any and text.startswith("["):
-        import tomllib
-
         with contextlib.suppress(ValueError):  # not a list: text that begins with a bracket
             return tomllib.loads(f"list = {text}")["list"]
     return text

@@ -79,7 +79,7 @@ def test_limit_of_memory_ends_a_command_in_one_line(tmp_path: Path) -> None:
     """A real one: 20 MB beyond what the interpreter has, and a line of 100 MB."""
     (tmp_path / "long.lp").write_bytes(b"m value=1,b=" + b"1" * 10**8)
     code = (
-        "import resource, sys; from ccpipe.cli import main, app; "
+        "import resource, sys; from ccpipe.cli import main, app, validate; "
         "size = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize(); "
         "resource.setrlimit(resource.RLIMIT_AS, (size + 2 * 10**7, -1)); "
         f"sys.argv = ['ccpipe', 'validate', '{tmp_path}/long.lp']; main()"

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.streams.stored import read_stored, stored_patterns
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.config.explain import passed
 from ccpipe.cli.console.options import SiteOptions
@@ -38,8 +39,6 @@ async def of_bus(site: Site, seconds: float) -> Sent:
         if the broker does not answer, denies access, or stores no metrics.
 
     """
-    from ccpipe.bus.nats.streams.stored import read_stored, stored_patterns
-
     found: Sent = defaultdict(set)
 
     def receive(delivery: Delivery) -> None:

@@ -15,6 +15,7 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.console.options import On, SiteOptions
 from ccpipe.cli.console.output import TableOrJson, table, terminal_width
 from ccpipe.cli.dead.dead_letters import DeadLetterStore, FileDeadLetters, Filter
+from ccpipe.cli.dead.replay import DeadLetterReplay
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.dead_letters import StoredDeadLetter
 from ccpipe.formats.rfc3339 import rfc3339
@@ -160,8 +161,6 @@ async def replay(
     rate
         Maximum dead letters per second; 0 for no limit.
     """
-    from ccpipe.cli.dead.replay import DeadLetterReplay
-
     if rate < 0:
         raise UsageError("--rate must be at least 0")
     site = where.site()

@@ -13,6 +13,8 @@ from cyclopts import Parameter
 from ccpipe.errors import CreateError, MissingInputError, UnavailableError, UsageError
 from ccpipe.formats import dead_letters
 from ccpipe.formats.dead_letters import Damaged, StoredDeadLetter
+from ccpipe.sinks.append_file import AppendFile
+from ccpipe.sinks.dead_letter_file import MODE
 from ccpipe.terminal import note
 
 
@@ -116,9 +118,6 @@ class FileDeadLetters:
 
     async def remove(self, letters: Sequence[StoredDeadLetter]) -> None:
         """Record replayed dead letters; raises CreateError."""
-        from ccpipe.sinks.append_file import AppendFile
-        from ccpipe.sinks.dead_letter_file import MODE
-
         journal = AppendFile(self.journal, mode=MODE)
         try:
             journal.append("".join(f"{letter.id}\n" for letter in letters).encode())

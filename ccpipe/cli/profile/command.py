@@ -11,6 +11,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from ccpipe.cli.console.options import SiteOptions
+from ccpipe.cli.console.output import print_json, print_table, terminal_width
 from ccpipe.cli.profile.options import (
     Tables,
     configured_folder,
@@ -273,7 +274,6 @@ def list_(
     output
         table or json.
     """
-    from ccpipe.cli.console.output import print_json, print_table
     from ccpipe.formats.slurm_profile import all_fields, common_fields, recognize
 
     with tables.open() as found:
@@ -330,7 +330,6 @@ def show(
     output
         Plot to this file instead: .png, .svg or .pdf, one panel per field.
     """
-    from ccpipe.cli.console.output import terminal_width
     from ccpipe.cli.profile.curves import curves
 
     if output is not None:

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from ccpipe.atomic_file import replacing
 from ccpipe.errors import CreateError, DataError, MissingInputError, UsageError
-from ccpipe.terminal import listed, note
+from ccpipe.terminal import listed, note, open_stdout
 
 if TYPE_CHECKING:  # they load numpy, and --help must not
     from ccpipe.formats.slurm_profile import JobSelection, Table
@@ -143,8 +143,6 @@ def write_output(pieces: Iterator[bytes], path: Path | None) -> None:
 
     """
     if path is None:
-        from ccpipe.terminal import open_stdout
-
         with open_stdout() as stdout:
             for piece in pieces:
                 stdout.write(piece)

@@ -30,6 +30,7 @@ from ccpipe.node.agent.log import LogSource
 from ccpipe.node.agent.parts import AgentParts
 from ccpipe.node.agent.profiles import with_profile
 from ccpipe.node.agent.responder import Responder
+from ccpipe.node.agent.sonar import LIMITS, envelope_sampler, envelope_sink, sysinfo
 from ccpipe.node.agent.spooling import SpoolReplay, open_replay, spooling
 from ccpipe.node.linux.nvml import RELEASE
 from ccpipe.node.sampling.sampler import Sampler
@@ -92,8 +93,6 @@ class Agent:
         return self.parts.site
 
     def _enable_sonar(self, parts: AgentParts) -> None:
-        from ccpipe.node.agent.sonar import envelope_sampler
-
         self.sonar = envelope_sampler(parts, once=self.once)
         self._sonar_enabled.set()
 
@@ -194,8 +193,6 @@ class Agent:
             await _first_of(self._sonar_enabled, stop)
         if self.sonar is None:
             return
-        from ccpipe.node.agent.sonar import LIMITS, envelope_sink
-
         dead = self.dead_letter_file()
         await run(
             self.sonar,
@@ -339,8 +336,6 @@ class Agent:
         return f"{states.count('on')} collectors, {written} lines published, {where} {bus.url}"
 
     def _sysinfo(self) -> Iterator["Envelope"]:
-        from ccpipe.node.agent.sonar import sysinfo
-
         return sysinfo(self.site)
 
 

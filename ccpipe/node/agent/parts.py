@@ -15,7 +15,11 @@ import msgspec
 from ccpipe.config import Interval, Site, to_struct
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.node.collectors.sonar.sample import SonarSample
+from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from ccpipe.node.linux import proc
+from ccpipe.node.linux.topology_map import topology_map
+from ccpipe.node.sampling.metrics import units
 from ccpipe.node.sampling.sampler import SamplerSettings
 from ccpipe.node.sampling.thread import Collector, CollectorGroup
 from ccpipe.pipeline import Stages, Translator, fault_of
@@ -68,8 +72,6 @@ class AgentParts:
 
     def of_metrics(self) -> SamplerSettings:
         """Return the settings of the sampler of metrics; raises ConfigError."""
-        from ccpipe.node.sampling.metrics import units
-
         site = self.site
         each: dict[str, Collector] = {}
         own: dict[str, float] = {}
@@ -219,8 +221,6 @@ def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> di
     known = before.sonar if before else {}
     sonar: dict[str, Any] = {}
     if options.sample:
-        from ccpipe.node.collectors.sonar.sample import SonarSample
-
         table = getattr(made.get("processes"), "table", None)
         sample = known.get("sonar_sample")
         was = before.site.publish.sonar if before else None
@@ -230,8 +230,6 @@ def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> di
             sample.table = table
         sonar["sonar_sample"] = sample
     if options.sysinfo:
-        from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
-
         sonar["sonar_sysinfo"] = known.get("sonar_sysinfo") or SonarSysinfo(
             cluster=site.cluster, node=site.hostname
         )
@@ -246,9 +244,6 @@ def _translators(
         return before.translators
     if not tables:
         return []
-    from ccpipe.node.linux.topology_map import topology_map
-    from ccpipe.node.sampling.metrics import units
-
     where = str(path or "configuration")
     context = {"site": site, "telemetry": telemetry, "units": units(), "topology": topology_map()}
     built = translators(tables, where=where, path="publish.translate", context=context)

@@ -15,6 +15,7 @@ Source: ClusterCockpit specification, *Controls* and *Messaging subjects*; cc-no
 """
 
 import asyncio
+import difflib
 import functools
 import inspect
 import json
@@ -255,8 +256,6 @@ class Responder:
     def _find(self, name: str) -> Control:
         if name in self.controls:
             return self.controls[name]
-        import difflib  # for mistakes only
-
         close = difflib.get_close_matches(name, self.controls, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "GET controls lists them"
         raise UsageError(f"there is no control {name!r:.80} on this node; {hint}")

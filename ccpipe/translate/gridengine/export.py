@@ -15,11 +15,13 @@ from ccpipe.formats.gridengine import (
     encode_jsonl,
 )
 from ccpipe.formats.lineprotocol import encode as encode_lines
+from ccpipe.formats.sonar import encode
 from ccpipe.jobs import is_complete
 from ccpipe.jobs import message as job_message
 from ccpipe.message import Message
 from ccpipe.translate.gridengine.assembler import Assembler, JobRuns
 from ccpipe.translate.gridengine.jobs import Mapping, job_of
+from ccpipe.translate.gridengine.to_sonar import jobs_to_sonar
 from ccpipe.translate.gridengine.translator import metrics
 
 FORMATS = ("classic", "json", "csv", "parquet", "line", "metrics", "events", "sonar")
@@ -180,9 +182,6 @@ class _Sonar:
         self.put(list(self.assembler.flush()))
 
     def put(self, jobs: Sequence[JobRuns]) -> None:
-        from ccpipe.formats.sonar import encode
-        from ccpipe.translate.gridengine.to_sonar import jobs_to_sonar
-
         if jobs:
             time = max(job.end for job in jobs)
             self.target.write(encode(jobs_to_sonar(jobs, self.mapping, time=time)).rstrip() + b"\n")

@@ -1,5 +1,6 @@
 """Keep the records that match, or drop them."""
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import and_, not_
@@ -143,8 +144,6 @@ def _kind(name: str) -> Kind:
     try:
         return Kind(name)
     except ValueError:
-        import difflib  # for mistakes only
-
         close = difflib.get_close_matches(name, list(Kind), n=1)
         hint = f"did you mean {str(close[0])!r}?" if close else f"expected {', '.join(Kind)}"
         raise ConfigError(f"kinds: there is no kind {name!r}; {hint}") from None

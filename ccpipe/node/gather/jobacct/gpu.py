@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from ccpipe.errors import CcpipeError
+from ccpipe.node.collectors.sonar.envelope import Errors
 from ccpipe.node.linux.nvml import Driver
 
 
@@ -34,7 +35,6 @@ class Gpus:
         """Return what processes use, by pid; None if no card reports it."""
         if not self._is_there:
             return None
-        from ccpipe.node.collectors.sonar.envelope import Errors
         from ccpipe.node.collectors.sonar.nvidia import NvidiaCards
 
         self._cards = self._cards or NvidiaCards(root=self._root)

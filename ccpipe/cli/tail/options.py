@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from ccpipe.cli.console.options import LoginOptions, On, seconds
 from ccpipe.errors import DataError, UsageError
+from ccpipe.formats.nodelist import expand
 
 Output = Literal["table", "line", "json", "csv"]
 Kind = Literal["metric", "event", "log", "control", "other", "sonar", "dead"]
@@ -123,8 +124,6 @@ class Options:
         """Return patterns of nodes; node lists are expanded."""
         if not self.node:
             return []
-        from ccpipe.formats.nodelist import expand
-
         found: list[str] = []
         for text in self.node:
             if re.search(r"[*?]|\[[^]0-9]", text):

@@ -368,7 +368,7 @@ async def test_nothing_slow_is_imported_until_the_first_line(nats_server: NatsSe
     """The time until then is that of imports."""
     slow = (
         "rich", "prometheus_client", "psutil", "pyarrow", "numpy", "ccpipe.bus.nats.server",
-        "ccpipe.registry",
+        "ccpipe.registry", "ccpipe.translate", "ccpipe.jobs",
     )  # fmt: skip
     program = (
         "import sys\n"

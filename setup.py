@@ -30,7 +30,6 @@ KERNELS = {
         "utf8",
         "write",
     ),
-    "sinks/postgres/_kernel": ("blake2b", "series"),
 }
 """The headers of each kernel."""
 

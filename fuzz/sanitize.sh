@@ -21,5 +21,4 @@ ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1 PYTHONMALLOC=malloc PYTHONPATH=
     "$python" -m pytest -s -p no:cacheprovider tests/formats/lineprotocol \
         tests/bus/nats/protocol/test_frames.py tests/bus/nats/protocol/test_splitter.py \
         tests/formats/gridengine/test_columns.py tests/formats/gridengine/test_plain_lines.py \
-        tests/formats/gridengine/kernel \
-        tests/sinks/postgres/test_rows.py
+        tests/formats/gridengine/kernel

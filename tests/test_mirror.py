@@ -13,11 +13,6 @@ WITHOUT_TESTS = {
 }
 """Modules that hold nothing to test."""
 
-WITH_THEIR_TWINS = {
-    "sinks/postgres/_kernel.pyx": "sinks/postgres/test_rows.py",
-}
-"""Kernels whose tests are those of the module that calls them or their twins in Python."""
-
 OF_NO_MODULE = {
     "bridges": "the shipped recipes, in `bridges/`, with the real programs",
     "chaos": "faults in a whole pipe",
@@ -56,8 +51,6 @@ def files() -> Iterator[PurePosixPath]:
 
 def name_of(module: PurePosixPath) -> PurePosixPath:
     """Return where the tests of a module are: of a package in ``test_package.py``."""
-    if str(module) in WITH_THEIR_TWINS:
-        return PurePosixPath(WITH_THEIR_TWINS[str(module)])
     stem = "package" if module.name == "__init__.py" else module.stem.strip("_")
     return module.with_name(f"test_{stem}.py")
 
@@ -111,7 +104,6 @@ def test_no_folder_is_long() -> None:
 
 def test_no_reason_outlives_its_module() -> None:
     """An exemption of what is gone would hide a later one of the same name."""
-    assert [name for name in WITH_THEIR_TWINS if not (ROOT / "ccpipe" / name).is_file()] == []
     assert [name for name in WITHOUT_TESTS if not (ROOT / "ccpipe" / name).is_file()] == []
     assert [name for name in OF_NO_MODULE if not (ROOT / "tests" / name).exists()] == []
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import asyncpg
 
+from ccpipe.formats.lineprotocol.arrow import TAG_COLUMNS
 from ccpipe.message import Message
 from ccpipe.sinks.postgres import PostgresSink
-from ccpipe.sinks.postgres.series_rows import TAG_COLUMNS
 from tests.conftest import free_port, program
 from tests.servers import stopped_on_failure
 

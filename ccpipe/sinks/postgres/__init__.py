@@ -4,8 +4,9 @@ from ccpipe.errors import MissingExtra
 
 try:
     import asyncpg  # noqa: F401 - needed by the modules below
-except ImportError:
-    raise MissingExtra("asyncpg", "postgres") from None
+    import numpy as np  # noqa: F401
+except ImportError as error:
+    raise MissingExtra(str(error.name), "postgres") from None
 
 from ccpipe.sinks.postgres.lines import PostgresSink
 from ccpipe.sinks.postgres.sonar import PostgresSonarSink

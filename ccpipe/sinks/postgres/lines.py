@@ -88,11 +88,11 @@ class PostgresSink(PostgresStore):
         if self._partitions.is_hypertable:
             refuse_no_time(records.times)
         await self._partitions.make(connection, days(records))
-        while self._ids.prepare(records):
+        while len(self._ids.prepare(records)):
             async with connection.transaction():
                 await self._ensure_generation(connection)
                 pairs = self._ids.prepare(records)
-                await self._ids.ask(connection, records, pairs[: 2 * MAX_ASKED])
+                await self._ids.ask(connection, records, pairs[:MAX_ASKED])
 
     async def _ensure_generation(self, connection: Any) -> bool:
         """Return whether the tables are those seen before; reset the caches if not."""

@@ -16,8 +16,8 @@ from ccpipe.errors import (
     RejectedError,
 )
 from ccpipe.formats.lineprotocol import decode, to_lines
+from ccpipe.formats.lineprotocol.arrow import TAG_COLUMNS
 from ccpipe.message import Message, Uint, Value
-from ccpipe.sinks.postgres.series_rows import TAG_COLUMNS
 from tests.servers.postgres import Server, sent
 from tests.sinks.conftest import NOON, Given, carry, messages_with, metric, names
 
@@ -102,10 +102,13 @@ async def test_names_with_nul(server: Server) -> None:
     assert sorted(rows) == [(1.0,), (4.0,)]
 
 
-def test_without_asyncpg(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the library is missing the error says what to type."""
-    monkeypatch.setitem(sys.modules, "asyncpg", None)
+@pytest.mark.parametrize("library", ["asyncpg", "numpy"])
+def test_sink_names_what_to_install_without_library(
+    monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    """The error says what to type."""
+    monkeypatch.setitem(sys.modules, library, None)
     for name in [name for name in sys.modules if name.startswith("ccpipe.sinks.postgres")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(MissingExtra, match=r"pip install 'ccpipe\[postgres\]'"):
+    with pytest.raises(MissingExtra, match=rf"{library}.* pip install 'ccpipe\[postgres\]'"):
         importlib.import_module("ccpipe.sinks.postgres")

@@ -30,14 +30,13 @@ import pyarrow as pa
 
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
-from ccpipe.formats.lineprotocol import Lines
+from ccpipe.formats.lineprotocol import Lines, Messages, to_lines
 from ccpipe.formats.lineprotocol.join import rows_before
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits, MessageIds, MessageRange, Sink
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 from ccpipe.sinks.parquet.files import StoredMessages, locked, metadata, new_name
 from ccpipe.sinks.parquet.housekeeping import Housekeeping, clean_up
-from ccpipe.sinks.parquet.records import Payloads, payloads_of
 from ccpipe.sinks.parquet.table import DayRows, by_day
 from ccpipe.sinks.parquet.writer import write_file
 
@@ -54,7 +53,7 @@ class ParquetSink(Sink):
     are merged later: see ``Housekeeping``.
     """
 
-    takes = Payloads
+    takes = Messages
 
     limits = Limits(lines=150_000, bytes=16 * 2**20, age=60.0, memory=24 * 2**20, timeout=0.0)
 
@@ -150,7 +149,7 @@ class ParquetSink(Sink):
 
     async def _write(self, records: Sequence[Message], ids: MessageIds | None) -> None:
         try:
-            lines = Lines.concat(payloads_of(records))
+            lines = to_lines(records)
             folders = await asyncio.to_thread(self._write_files, lines, ids)
         except OSError as error:
             place = error.filename or self.folder

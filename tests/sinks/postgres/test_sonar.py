@@ -32,7 +32,7 @@ def sink(server: Server, database: str, **options: Any) -> PostgresSonarSink:
 
 def has_no_nul(envelope: Envelope) -> bool:
     """Return whether PostgreSQL can store the envelope's texts."""
-    return "\0" not in repr(rows([envelope])) and "\\x00" not in repr(rows([envelope]))
+    return not any(nul in repr(rows([envelope])) for nul in ("\\x00", "\\u0000"))
 
 
 @settings(

@@ -14,6 +14,7 @@ from ccpipe.formats.lineprotocol.values import ValueType
 try:
     import numpy as np
     import pyarrow as pa
+    import pyarrow.compute  # else the first batch loads it, in 60 ms
 except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 

@@ -11,8 +11,7 @@ import pytest
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.cli.console.options import LoginOptions
 from ccpipe.cli.top import command
-from ccpipe.cli.top.tables import as_json
-from ccpipe.live.feed import LiveFeed
+from ccpipe.cli.top.tables import as_json, new_state
 from tests.cli.command import ccpipe
 from tests.cli.top.messages import NODE, job_event
 
@@ -21,29 +20,18 @@ async def test_once_prints_all_tables_as_json(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After listening for a while; jobs that started before are known from what is stored."""
-    feeds: list[LiveFeed] = []
-
-    class Seen(LiveFeed):
-        async def run(self, stop: asyncio.Event) -> None:
-            feeds.append(self)
-            await super().run(stop)
-
-    monkeypatch.setattr(command, "LiveFeed", Seen)
+    state = new_state()
+    monkeypatch.setattr(command, "new_state", lambda: state)
     client = await nats.connect(nats_server.url)
     stream = client.jetstream()
     await stream.add_stream(name="all", subjects=["fritz.events.*"])
     await stream.publish("fritz.events.job", job_event("start_job", user="ann", resources=[]))
     login = LoginOptions(server=nats_server.url)
     running = asyncio.create_task(command.top(login=login, once=True, output="json", for_="300s"))
-    shown = False
-    while not shown:
+    while not all(as_json(state)[name] for name in ("nodes", "jobs", "gpus")):
         await client.publish("fritz.metrics", NODE)
         await asyncio.sleep(0.1)
         assert not running.done()
-        for feed in feeds:
-            feed.update()
-            tables = as_json(feed.state)
-            shown = bool(tables["jobs"] and tables["gpus"] and len(tables["nodes"]) > 1)
     os.kill(os.getpid(), signal.SIGTERM)
     await running
     await client.close()

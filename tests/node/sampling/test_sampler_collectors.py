@@ -15,6 +15,7 @@ from ccpipe.message import Message
 from ccpipe.node.sampling.sampler import Collector, Sampler, SamplerSettings
 from ccpipe.node.sampling.soft_errors import SoftErrors
 from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually
 from tests.node.fake_sampling import (
     DEADLINE,
     INTERVAL,
@@ -256,29 +257,6 @@ async def test_readings_that_fail_are_counted_and_logged_once(
     assert lines == ["collector partly: reading 0", "collector partly: reading 1"]
 
 
-async def test_a_collector_that_hangs_delays_nobody_and_is_asked_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """The others' samples come slot by slot; it is cut off with one line, its slots are counted."""
-    telemetry, hanging, counting = Telemetry(), Hanging(), Counting()
-    sampler = Sampler(
-        SamplerSettings(
-            {"hanging": hanging, "counting": counting}, interval=INTERVAL, tags=SITE, timeout=0.02
-        ),
-        telemetry=telemetry,
-    )
-    batches = await take(sampler, 5)
-    hanging.go_on.set()
-    assert {message.name for batch in batches for message in batch.records} == {"asked"}
-    assert len({message.time for batch in batches for message in batch.records}) == 5
-    assert hanging.begun == 1
-    assert hanging.asked == []
-    lines = [record.message for record in caplog.records if "hanging" in record.message]
-    [line] = lines  # on a busy machine it may not have come to where it hangs
-    assert re.fullmatch("collector hanging still .* at its next slot: cut off", line)
-    assert telemetry.total(telemetry.missed) >= 3
-
-
 async def test_a_collector_that_was_cut_off_takes_part_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -294,13 +272,11 @@ async def test_a_collector_that_was_cut_off_takes_part_again(
     async with asyncio.timeout(DEADLINE):
         async for batch in sampler:
             slots += [message.time for message in batch.records if message.time is not None]
-            if any("cut off" in record.message for record in caplog.records):
+            if "cut off" in caplog.text:
                 hanging.go_on.set()
-            if any("answers again" in record.message for record in caplog.records):
+            if "answers again" in caplog.text and hanging.begun >= 2:
                 sampler.stop()
-    assert len(hanging.asked) >= 1
     assert hanging.asked[0] < max(slots)
-    assert hanging.begun >= 2
 
 
 async def test_what_is_said_late_comes_with_the_next_batch(clocks: Clocks) -> None:
@@ -320,6 +296,7 @@ async def test_what_is_said_late_comes_with_the_next_batch(clocks: Clocks) -> No
         reported.append([message.time for message in batch.records])
         if hanging.begun and not hanging.asked:
             hanging.go_on.set()
+            sampler.hanging.clear()
             async with asyncio.timeout(DEADLINE):
                 while any(turn.reader.is_busy for turn in sampler._turns.values()):
                     await asyncio.sleep(0.001)
@@ -329,16 +306,22 @@ async def test_what_is_said_late_comes_with_the_next_batch(clocks: Clocks) -> No
     assert hanging.asked[0] % (60 * SECOND) == 0
 
 
-async def test_a_collector_that_hangs_costs_the_others_no_slot(clocks: Clocks) -> None:
-    """Every slot has its sample, and only what hangs is counted as missed."""
+async def test_a_collector_that_hangs_costs_the_others_no_slot(
+    clocks: Clocks, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every slot has its sample; what hangs is cut off with one line, its slots are counted."""
     hanging = Hanging()
     collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
     sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors, hanging=["hanging"])
     slots = [slot_of(batch) async for batch in sampler.batches(5)]
     hanging.go_on.set()
     assert slots == list(range(slots[0], slots[0] + 50 * SECOND, 10 * SECOND))
+    await eventually(lambda: hanging.begun > 0)
     assert hanging.begun == 1
     assert sampler.telemetry.total(sampler.telemetry.missed) == 4
+    [line] = [record.message for record in caplog.records]
+    # On a busy machine it may not have come to where it hangs.
+    assert re.fullmatch("collector hanging still .* at its next slot: cut off", line)
 
 
 async def test_what_is_ready_at_the_end_is_handed_over(clocks: Clocks) -> None:

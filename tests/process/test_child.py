@@ -12,22 +12,7 @@ import pytest
 
 from ccpipe.process import child
 from ccpipe.process.child import run
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def wait_until_ended(*pids: int) -> None:
-    """Wait until processes have ended."""
-    deadline = time.monotonic() + 90
-    while any(map(is_alive, pids)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+from tests.processes import is_alive, wait_until_ended
 
 
 def test_a_program_may_be_given_input_and_need_not_read_it() -> None:

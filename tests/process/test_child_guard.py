@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from ccpipe.process import child_guard
-from tests.process.test_child import is_alive, wait_until_ended
+from tests.processes import is_alive, wait_until_ended
 
 
 def test_groups_that_are_left_at_the_end_of_input_are_killed() -> None:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from ccpipe.process import child
-from tests.process.test_child import wait_until_ended
+from tests.processes import wait_until_ended
 
 STARTS = """
 import asyncio, os, sys

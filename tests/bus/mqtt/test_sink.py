@@ -17,7 +17,7 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message, event, metric
 from tests.bus.mqtt.reader import NOON, TAGS, Reader, metrics, remember, subscribed
 from tests.conftest import eventually
-from tests.servers.frozen import frozen
+from tests.processes import frozen
 from tests.servers.mosquitto import Mosquitto
 from tests.sinks.conftest import Given, carry
 

@@ -17,7 +17,7 @@ from ccpipe.errors import UnavailableError
 from ccpipe.formats.slurm_profile import ProfileError, open_profile
 from ccpipe.node.gather.profile import SeriesSelection
 from tests.cli.command import ccpipe, command, environment
-from tests.node.linux.test_slurm_cgroups import put
+from tests.node.cgroups import put
 
 STEP = "memory/slurm_c1/uid_0/job_9/step_0"
 SECONDS = 0.1

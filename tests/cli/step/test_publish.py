@@ -18,7 +18,7 @@ from ccpipe.node.gather.profile import Step
 from tests.cli.command import command, environment
 from tests.cli.dead.test_command import stored
 from tests.conftest import eventually
-from tests.servers.frozen import frozen
+from tests.processes import frozen
 
 pytestmark = pytest.mark.timeout(600)
 

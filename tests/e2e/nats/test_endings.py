@@ -16,7 +16,7 @@ from ccpipe.config import Bus
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import command, environment
 from tests.conftest import eventually, free_port, until_listening
-from tests.servers.frozen import frozen
+from tests.processes import frozen
 
 EX_UNAVAILABLE = 69
 

@@ -12,7 +12,7 @@ from ccpipe.node.agent.spool import Spool
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import command, environment
 from tests.conftest import eventually
-from tests.servers.frozen import frozen
+from tests.processes import frozen
 
 
 async def test_a_half_open_connection_is_noticed_and_told(

@@ -15,7 +15,7 @@ from ccpipe.process.die_with_parent import die_with_parent
 from tests.cli.command import environment
 from tests.cli.dead.test_command import stored
 from tests.conftest import eventually, free_port
-from tests.servers.frozen import frozen
+from tests.processes import frozen
 from tests.servers.nats.daemon import nats_daemon
 
 

@@ -26,7 +26,7 @@ from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry
 from tests.cli.dead.test_command import stored
 from tests.conftest import eventually, free_port
-from tests.servers.frozen import frozen
+from tests.processes import frozen
 from tests.servers.nats.daemon import nats_daemon
 from tests.sinks.conftest import KeptLetters
 

@@ -10,17 +10,11 @@ from pathlib import Path
 import pytest
 
 from ccpipe.node.linux.slurm_cgroups import JobIds, StepCgroup, find_steps
+from tests.node.cgroups import put
 
 SLUID, OTHER = "sEKNKTV3WPV500", "s5K1KKYAYG5D00"
 SCOPE = "system.slice/slurmstepd.scope"
 NOBODY: frozenset[int] = frozenset()
-
-
-def put(root: Path, folder: str, *pids: int) -> None:
-    """Make a group with processes."""
-    path = root / "sys/fs/cgroup" / folder
-    path.mkdir(parents=True, exist_ok=True)
-    (path / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
 
 
 def steps(root: Path) -> list[StepCgroup]:

@@ -1,25 +1,15 @@
 """Control groups that Slurm made for tasks."""
 
-import re
 from pathlib import Path
 
 import pytest
 
 from ccpipe.errors import DataError
 from ccpipe.node.gather.jobacct.task_cgroup import CgroupUsage, TaskCgroup
+from tests.node.cgroups import unpack_snapshot
 
-DATA = Path(__file__).parents[3] / "data" / "gather" / "cgroup_v1.txt"
 V1 = "slurm_c3/uid_2001/job_51/step_0/task_0"
 V2 = "system.slice/slurmstepd.scope/job_51/step_0/user/task_0"
-
-
-def unpack_snapshot(root: Path) -> None:
-    """Write the recorded groups of a real task, of version 1."""
-    for part in re.split(r"^## ", DATA.read_text(), flags=re.MULTILINE)[1:]:
-        name, _, content = part.partition("\n")
-        path = root / name.lstrip("/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
 
 
 def _version_2(root: Path, folder: str = V2) -> Path:

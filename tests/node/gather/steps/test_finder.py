@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.node.gather.steps import StepFinder, StepKey
-from tests.node.gather.jobacct.test_task_cgroup import unpack_snapshot
-from tests.node.linux.test_slurm_cgroups import put
+from tests.node.cgroups import put, unpack_snapshot
 
 FREEZER = "freezer/slurm_c1/uid_0/job_9/step_0"
 

@@ -11,7 +11,7 @@ import pytest
 from ccpipe.node.gather.jobacct import TaskPoller
 from ccpipe.node.gather.jobacct.poller import TaskSample
 from ccpipe.node.gather.steps import RunningStep, StepFinder, StepGather
-from tests.node.linux.test_slurm_cgroups import put
+from tests.node.cgroups import put
 
 STEP = "memory/slurm_c1/uid_0/job_9/step_0"
 CODE = "held = bytearray(b'x') * ({} * 2**20); print(flush=True); import time; time.sleep(60)"

@@ -1,12 +1,31 @@
-"""A server that is there and does not answer."""
+"""Processes of tests: stopped for a while, and ended."""
 
 import contextlib
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psutil
+
 from tests.conftest import eventually
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until_ended(*pids: int) -> None:
+    """Wait until processes have ended."""
+    deadline = time.monotonic() + 90
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @contextlib.asynccontextmanager

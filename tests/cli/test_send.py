@@ -9,8 +9,8 @@ from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Site
 from ccpipe.formats import dead_letters
 from tests.cli.command import Ended, ccpipe, command, environment
-from tests.cli.dead.test_command import stored
 from tests.servers.nats.daemon import nats_daemon
+from tests.servers.nats.stored import stored
 
 LINES = b"".join(
     b"m,cluster=fox.test,hostname=n1,type=node value=%d %d\n" % (i, 1740000000 + i)

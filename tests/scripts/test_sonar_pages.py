@@ -20,8 +20,8 @@ from ccpipe.formats.sonar import (
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from scripts import sonar_pages
 from tests.formats.sonar import examples
+from tests.formats.sonar.examples import changed
 from tests.formats.sonar.strategies import envelopes
-from tests.formats.sonar.test_decoder import changed
 from tests.formats.sonar.test_rules import RULES
 from tests.paths import ROOT
 from tests.translate.sonar.sonar_samples import at, job, sample

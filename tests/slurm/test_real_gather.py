@@ -24,10 +24,10 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.slurm_profile import open_profile
 from ccpipe.formats.slurm_profile.merge import find_node_steps, merge
 from ccpipe.node.gather.jobacct import JobacctInfo, aggregate, create, to_sacct
-from tests.cli.dead.test_command import stored
 from tests.conftest import free_port
 from tests.e2e.formats.test_sh5util import are_equal
 from tests.paths import ROOT
+from tests.servers.nats.stored import stored
 from tests.slurm.cluster import CGROUP, LINUX, Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]

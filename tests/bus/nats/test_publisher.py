@@ -13,8 +13,8 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.errors import RejectedError, UnavailableError
 from ccpipe.telemetry import Telemetry
-from tests.cli.dead.test_command import stored
 from tests.servers.nats.proxy import Proxy
+from tests.servers.nats.stored import stored
 
 SUBJECT = "fox%2Etest.metrics"
 

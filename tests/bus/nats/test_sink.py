@@ -28,9 +28,9 @@ from ccpipe.message import event, log, metric
 from ccpipe.pipeline import DeadLetter, Limits, MessageIds, run
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.reader import NOW, TAGS, Reader, metrics, source
-from tests.cli.dead.test_command import stored
 from tests.conftest import eventually
 from tests.servers.nats.proxy import Proxy
+from tests.servers.nats.stored import stored
 from tests.sinks.conftest import Given
 
 METRIC = metric("m", 1.0, time=NOW, tags=TAGS)

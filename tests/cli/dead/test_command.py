@@ -4,8 +4,6 @@ import asyncio
 import json
 from pathlib import Path
 
-import nats
-
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import NatsServer
@@ -15,6 +13,7 @@ from ccpipe.pipeline import DeadLetter
 from ccpipe.sinks.dead_letter_file import DeadLetterFile
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import Ended, ccpipe, on_terminal
+from tests.servers.nats.stored import stored
 
 LINE = b"m,cluster=fox.test,hostname=n1,type=node value=%d.0 1740000000"
 GOOD = [DeadLetter(LINE % i, "no such table", "fox%2Etest.metrics.n1") for i in range(3)]
@@ -38,21 +37,6 @@ async def write(site: Site, letters: list[DeadLetter]) -> None:
     """Put letters on the bus."""
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
         await NatsDeadLetterSink(bus, site).write(letters)
-
-
-async def stored(server: NatsServer, stream: str = "ccpipe-fox%2Etest") -> list[tuple[str, bytes]]:
-    """Return what a stream holds, in order: subjects and payloads."""
-    client = await nats.connect(server.url)
-    try:
-        jetstream = client.jetstream()
-        state = (await jetstream.stream_info(stream)).state
-        found = []
-        for sequence in range(state.first_seq, state.last_seq + 1):
-            message = await jetstream.get_msg(stream, sequence)
-            found.append((message.subject or "", message.data or b""))
-    finally:
-        await client.close()
-    return found
 
 
 async def dead(site: Site, *arguments: object) -> Ended:

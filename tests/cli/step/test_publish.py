@@ -16,9 +16,9 @@ from ccpipe.message import Message
 from ccpipe.node.gather.jobacct import create
 from ccpipe.node.gather.profile import Step
 from tests.cli.command import command, environment
-from tests.cli.dead.test_command import stored
 from tests.conftest import eventually
 from tests.processes import frozen
+from tests.servers.nats.stored import stored
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -13,10 +13,10 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.node.agent.spool import Spool
 from ccpipe.process.die_with_parent import die_with_parent
 from tests.cli.command import environment
-from tests.cli.dead.test_command import stored
 from tests.conftest import eventually, free_port
 from tests.processes import frozen
 from tests.servers.nats.daemon import nats_daemon
+from tests.servers.nats.stored import stored
 
 
 async def start(

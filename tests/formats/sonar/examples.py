@@ -1,4 +1,9 @@
-"""Envelopes as real programs write them, in the shape of the reference's tables."""
+"""Envelopes as real programs write them, in the shape of the reference, and how to read one."""
+
+import json
+from typing import Any
+
+from ccpipe.formats.sonar import RejectedEnvelope, decode
 
 SAMPLE = """{"meta":{"producer":"sonar","version":"0.19.0-devel"},"data":{"type":"sample",
 "attributes":{"time":"2025-04-07T14:17:11+02:00","cluster":"fox.educloud.no","node":"gpu-1.fox",
@@ -48,3 +53,33 @@ ERROR = (
 )
 
 ALL = [SAMPLE, SYSINFO, JOBS, CLUSTER, ERROR]
+
+
+def one(text: str, **options: Any) -> Any:
+    """Decode what holds one envelope."""
+    decoded = decode(text.encode(), **options)
+    assert decoded.rejected == []
+    (envelope,) = decoded
+    return envelope
+
+
+def bad(text: str, **options: Any) -> RejectedEnvelope:
+    """Decode what holds one envelope that is bad."""
+    decoded = decode(text.encode(), **options)
+    assert decoded == []
+    (rejected,) = decoded.rejected
+    return rejected
+
+
+def changed(text: str, path: str, value: Any) -> str:
+    """Set, or with ... take out, one field of an envelope."""
+    tree = json.loads(text)
+    place = tree
+    *way, last = (int(key) if key.isdigit() else key for key in path.split("."))
+    for key in way:
+        place = place[key]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return json.dumps(tree, ensure_ascii=False)

@@ -8,41 +8,9 @@ import pytest
 from ccpipe.formats import sonar
 from ccpipe.formats.sonar import (
     UNSET,
-    RejectedEnvelope,
-    decode,
 )
 from tests.formats.sonar import examples
-
-
-def one(text: str, **options: Any) -> Any:
-    """Decode what holds one envelope."""
-    decoded = decode(text.encode(), **options)
-    assert decoded.rejected == []
-    (envelope,) = decoded
-    return envelope
-
-
-def bad(text: str, **options: Any) -> RejectedEnvelope:
-    """Decode what holds one envelope that is bad."""
-    decoded = decode(text.encode(), **options)
-    assert decoded == []
-    (rejected,) = decoded.rejected
-    return rejected
-
-
-def changed(text: str, path: str, value: Any) -> str:
-    """Set, or with ... take out, one field of an envelope."""
-    tree = json.loads(text)
-    place = tree
-    *way, last = (int(key) if key.isdigit() else key for key in path.split("."))
-    for key in way:
-        place = place[key]
-    if value is ...:
-        del place[last]
-    else:
-        place[last] = value
-    return json.dumps(tree, ensure_ascii=False)
-
+from tests.formats.sonar.examples import bad, changed, one
 
 TYPES = [
     (examples.SAMPLE, "data.attributes.jobs.1.user", 7, "expected `str`, got `int`"),

@@ -29,8 +29,8 @@ from ccpipe.formats.sonar import (
     encode,
 )
 from tests.formats.sonar import examples
+from tests.formats.sonar.examples import changed, one
 from tests.formats.sonar.strategies import envelopes
-from tests.formats.sonar.test_decoder import changed, one
 
 PROFILES: list[WriteProfile] = ["spec", "sonar", "jobanalyzer", "slurm-monitor"]
 PROGRAMS: list[WriteProfile] = ["sonar", "jobanalyzer", "slurm-monitor"]

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from ccpipe.formats.sonar import Envelopes, decode
 from tests.formats.sonar import examples
-from tests.formats.sonar.test_decoder import one
+from tests.formats.sonar.examples import one
 
 PAYLOAD = (examples.CLUSTER + "\n" + '{"data":7}\n' + examples.ERROR).encode()
 

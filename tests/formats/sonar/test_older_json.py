@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.formats.sonar import ExtendedUint, SampleJob, SampleProcess, SampleProcessGpu, decode
-from tests.formats.sonar.test_decoder import bad, one
+from tests.formats.sonar.examples import bad, one
 
 SAMPLE: dict[str, Any] = {
     "v": "0.13.200",

@@ -6,7 +6,7 @@ import pytest
 
 from ccpipe.formats.sonar import ExtendedUint, SacctData, SlurmJob
 from tests.formats.sonar import examples
-from tests.formats.sonar.test_decoder import changed, one
+from tests.formats.sonar.examples import changed, one
 
 OLD_JOB = {
     "JobID": "1467073_1.extern",

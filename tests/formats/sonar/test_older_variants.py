@@ -6,7 +6,7 @@ import pytest
 
 from ccpipe.formats.sonar import decode
 from tests.formats.sonar import examples
-from tests.formats.sonar.test_decoder import changed, one
+from tests.formats.sonar.examples import changed, one
 
 
 def test_columns_that_were_renamed() -> None:

@@ -14,7 +14,7 @@ from ccpipe.formats.sonar import (
 )
 from ccpipe.formats.sonar.profiles import mark, numbers_of, unmark
 from tests.formats.sonar import examples
-from tests.formats.sonar.test_decoder import changed, one
+from tests.formats.sonar.examples import changed, one
 
 
 def test_the_profile_sonar_reads_sonars_numbers() -> None:

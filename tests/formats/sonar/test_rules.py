@@ -6,7 +6,7 @@ import pytest
 
 from ccpipe.formats.sonar import decode
 from tests.formats.sonar import examples
-from tests.formats.sonar.test_decoder import bad, changed, one
+from tests.formats.sonar.examples import bad, changed, one
 from tests.paths import TEST_DATA
 
 

@@ -24,10 +24,10 @@ from ccpipe.node.agent.spool import Spool
 from ccpipe.node.agent.spooling import SpoolingSink, SpoolReplay
 from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry
-from tests.cli.dead.test_command import stored
 from tests.conftest import eventually, free_port
 from tests.processes import frozen
 from tests.servers.nats.daemon import nats_daemon
+from tests.servers.nats.stored import stored
 from tests.sinks.conftest import KeptLetters
 
 TAGS = {"cluster": "fox.test", "hostname": "n1", "type": "node"}

@@ -7,7 +7,7 @@ from ccpipe.formats.sonar.layout import fields
 from ccpipe.formats.sonar.types.envelope import ENVELOPES
 from ccpipe.formats.sonar.types.primitives import Record
 from tests.formats.sonar import examples
-from tests.formats.sonar.test_decoder import one
+from tests.formats.sonar.examples import one
 from tests.paths import TEST_DATA
 
 LISTED = TEST_DATA / "sonar" / "fields.txt"

@@ -13,8 +13,8 @@ from ccpipe.formats.sonar import (
     encode,
 )
 from tests.formats.sonar import examples
+from tests.formats.sonar.examples import one
 from tests.formats.sonar.strategies import records
-from tests.formats.sonar.test_decoder import one
 
 
 def test_jobs() -> None:

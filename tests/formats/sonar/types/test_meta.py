@@ -6,8 +6,8 @@ from hypothesis import given
 
 from ccpipe.formats.sonar import Envelope, ErrorObject, KVPair, MetadataObject, decode, encode
 from tests.formats.sonar import examples
+from tests.formats.sonar.examples import changed, one
 from tests.formats.sonar.strategies import records
-from tests.formats.sonar.test_decoder import changed, one
 
 
 def test_soft_errors_stand_in_the_data() -> None:

@@ -9,7 +9,7 @@ from ccpipe.node.gather.jobacct import TaskId, TaskPoller, aggregate, create, to
 from ccpipe.node.gather.jobacct.gpu import Gpus, GpuUsage
 from ccpipe.node.gather.jobacct.poller import TaskSample
 from tests.node.fake_nvml import DRIVER_NOT_LOADED, Card, install
-from tests.node.gather.jobacct.test_process_tree import Table
+from tests.node.gather.jobacct.conftest import Table
 
 GIBIBYTE = 2**30
 

@@ -1,0 +1,43 @@
+"""Processes of tasks, in a folder."""
+
+from pathlib import Path
+
+import pytest
+
+from ccpipe.node.gather.jobacct.process_tree import ProcessTree
+
+
+class Table:
+    """A ``/proc`` in a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def put(self, pid: int, ppid: int, *, start: int = 10, **values: int) -> None:
+        """Write a process; times are in ticks."""
+        folder = self.root / f"proc/{pid}"
+        folder.mkdir(parents=True, exist_ok=True)
+        own, reaped, rss = (values.get(name, 0) for name in ("own", "reaped", "rss"))
+        (folder / "stat").write_text(
+            f"{pid} (a) b) R {ppid} {pid} {pid} 0 -1 0 0 0 {values.get('faults', 0)} 0 {own} 0"
+            f" {reaped} 0 20 0 1 0 {start} 4096 {rss} " + " ".join(["0"] * 15) + "\n"
+        )
+        if "read" in values:
+            (folder / "io").write_text(f"rchar: {values['read']}\nwchar: {values['read']}\n")
+
+    def drop(self, pid: int) -> None:
+        """Let a process end."""
+        for path in (self.root / f"proc/{pid}").iterdir():
+            path.unlink()
+        (self.root / f"proc/{pid}").rmdir()
+
+    def tree(self) -> ProcessTree:
+        """Return what reads it."""
+        return ProcessTree(root=str(self.root))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Give an empty table."""
+    (tmp_path / "proc").mkdir()
+    return Table(tmp_path)

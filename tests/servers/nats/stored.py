@@ -1,0 +1,20 @@
+"""What a stream of a nats-server holds."""
+
+import nats
+
+from ccpipe.bus.nats.server import NatsServer
+
+
+async def stored(server: NatsServer, stream: str = "ccpipe-fox%2Etest") -> list[tuple[str, bytes]]:
+    """Return what a stream holds, in order: subjects and payloads."""
+    client = await nats.connect(server.url)
+    try:
+        jetstream = client.jetstream()
+        state = (await jetstream.stream_info(stream)).state
+        found = []
+        for sequence in range(state.first_seq, state.last_seq + 1):
+            message = await jetstream.get_msg(stream, sequence)
+            found.append((message.subject or "", message.data or b""))
+    finally:
+        await client.close()
+    return found

@@ -124,7 +124,7 @@ class NatsSource(Source):
         self._taken: list[Delivery] = []  # being decoded and handed over
         self._handed_over: dict[int, list[str]] = {}  # reply subjects for acknowledgement, by batch
         self._acknowledged = deque[str](maxlen=REMEMBERED)  # sent, or could not be sent
-        self._redelivery = Redelivery(self._held)
+        self._redelivery = Redelivery(self._known)
         self._settled = -1  # connection number since which no older message can arrive
         self._identity = ""  # of the consumer
         self._stopped = asyncio.Event()
@@ -426,7 +426,7 @@ class NatsSource(Source):
         Not for a recreated consumer, which assigns the same numbers to other messages.
         """
         if self._identity == identity:
-            self._redelivery.expect([*self._acknowledged, *self._held()])
+            self._redelivery.expect(self._known())
             await self.bus.publish_each(list(self._acknowledged), b"+ACK")
         else:
             self._redelivery.clear()
@@ -506,6 +506,10 @@ class NatsSource(Source):
         waiting = [self._taken, *(together for together, _ in self._waiting)]
         replies = [delivery.reply for each in waiting for delivery in each]
         return replies + [reply for each in self._handed_over.values() for reply in each]
+
+    def _known(self) -> list[str]:
+        """Return the reply subjects of messages that are held, or were acknowledged lately."""
+        return [*self._acknowledged, *self._held()]
 
     async def _stay_alive(self) -> None:
         """Report unacknowledged messages as in progress, so that they are not redelivered."""

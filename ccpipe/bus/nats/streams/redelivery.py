@@ -15,11 +15,11 @@ Stored = tuple[int, int]
 
 
 class Redelivery:
-    """Recognizes messages that are held, or were received on an earlier connection."""
+    """Recognizes messages that were received before, also on an earlier connection."""
 
-    def __init__(self, held: Callable[[], Iterable[str]]) -> None:
-        """Start without any; `held` returns the reply subjects of messages not acknowledged yet."""
-        self._held = held
+    def __init__(self, known: Callable[[], Iterable[str]]) -> None:
+        """Start without any; `known` returns the reply subjects of those that it looks for."""
+        self._known = known
         self._received: set[Stored] = set()
         self._last = 0
 
@@ -41,12 +41,12 @@ class Redelivery:
         again = [each for each in deliveries if is_redelivered(each.reply)]
         if not (self._received or again):
             return deliveries, []
-        held = set(map(stored_as, self._held())) if again else set()
+        known = set(map(stored_as, self._known())) if again else set()
         new: list[Delivery] = []
         repeated: list[Delivery] = []
         for delivery in deliveries:
             stored = stored_as(delivery.reply)
-            (repeated if stored in self._received or stored in held else new).append(delivery)
+            (repeated if stored in self._received or stored in known else new).append(delivery)
             if stored and stored[0] > self._last:
                 self._received.clear()
         return new, repeated

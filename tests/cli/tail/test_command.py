@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 import pytest
 
@@ -241,6 +242,7 @@ async def test_a_reader_that_goes_away_is_no_error(nats_server: NatsServer) -> N
 
 async def test_it_survives_the_server(nats_server: NatsServer) -> None:
     """After a kill -9 of the broker lines come again, over the same tail."""
+    later = b"later,cluster=fritz,hostname=e1,type=node value=1 1740027951\n"
     async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
         process = await start(nats_server, "-o", "line")
         assert process.stdout is not None
@@ -250,10 +252,9 @@ async def test_it_survives_the_server(nats_server: NatsServer) -> None:
         before = nats_server.pid
         while nats_server.pid == before:  # NatsServer starts it again
             await asyncio.sleep(0.02)
-        with contextlib.suppress(TimeoutError):  # drain what was said before
-            while True:
-                await asyncio.wait_for(process.stdout.readline(), 0.2)
-        assert await asyncio.wait_for(process.stdout.readline(), 60)
+        async with publishing(nats_server, ("fritz.metrics", [later])), asyncio.timeout(60):
+            while not (await process.stdout.readline()).startswith(b"later,"):
+                pass
         process.send_signal(signal.SIGINT)
         assert (await ended(process)).code == 0
 
@@ -266,42 +267,60 @@ async def test_a_server_that_refuses_ends_it(nats_server: NatsServer) -> None:
     assert "hunter2" not in shown.err
 
 
-async def test_no_server_is_explained(
-    unused_port: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Where it tried, and what to do; when its time is over without one, that is a failure."""
+class Hinting:
+    """Runs ``ccpipe tail`` in this process, until it has given a hint."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self.capfd = capfd
+        self.said = ""
+
+    async def tail(self, hint: str, url: str, **options: Any) -> None:
+        """End it as soon as it has said the hint; it has ended when this returns."""
+        asked = Options(login=LoginOptions(server=url), for_="300s", **options)
+        running = asyncio.create_task(tail(options=asked))
+        while not (running.done() or hint in self.said):
+            await asyncio.sleep(0.02)
+            self.said += self.capfd.readouterr().err
+        if not running.done():
+            os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            await running
+        finally:
+            self.said += self.capfd.readouterr().err
+
+
+@pytest.fixture
+def hinting(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Hinting:
+    """Have hints given at once."""
     monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
-    login = LoginOptions(server=f"nats://me:hunter2@127.0.0.1:{unused_port}")
+    return Hinting(capfd)
+
+
+async def test_no_server_is_explained(unused_port: int, hinting: Hinting) -> None:
+    """Where it tried, and what to do; when its time is over without one, that is a failure."""
+    url = f"nats://me:hunter2@127.0.0.1:{unused_port}"
     with pytest.raises(UnavailableError, match="no NATS server answered"):
-        await tail(options=Options(login=login, for_="1200ms"))
-    said = capfd.readouterr().err
+        await hinting.tail("`ccpipe up` starts one", url)
+    said = hinting.said
     assert f"not connected to nats://127.0.0.1:{unused_port}, trying again" in said
-    assert "`ccpipe up` starts one" in said
     assert "hunter2" not in said
 
 
-async def test_a_silent_bus_is_explained(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """What it listens to, once; a silent bus is no failure."""
-    monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
-    login = LoginOptions(server=nats_server.url)
-    await tail(options=Options(login=login, cluster=["fox.a"], kind=["metric"], for_="2500ms"))
-    said = capfd.readouterr().err
-    assert said.count("but no messages have arrived on fox%2Ea.metrics, fox%2Ea.metrics.*") == 1
+async def test_a_silent_bus_is_explained(nats_server: NatsServer, hinting: Hinting) -> None:
+    """What it listens to; a silent bus is no failure."""
+    hint = "but no messages have arrived on fox%2Ea.metrics, fox%2Ea.metrics.*"
+    await hinting.tail(hint, nats_server.url, cluster=["fox.a"], kind=["metric"])
 
 
 async def test_filters_that_match_nothing_are_explained(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    nats_server: NatsServer, hinting: Hinting
 ) -> None:
     """What came instead is named, so that a typing mistake shows."""
-    monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
     async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
-        login = LoginOptions(server=nats_server.url)
-        await tail(options=Options(login=login, node=["e9"], for_="2500ms"))
-    said = capfd.readouterr().err
-    assert "lines received, none matches; seen: clusters fritz; nodes e1, e2;" in said
-    assert "filtered out" in said.splitlines()[-1]
+        await hinting.tail("lines received, none matches", nats_server.url, node=["e9"])
+    hint = "lines received, none matches; seen: clusters fritz; nodes e1, e2;"
+    assert hinting.said.count(hint) == 1
+    assert "filtered out" in hinting.said.splitlines()[-1]
 
 
 async def test_a_terminal_sees_a_sample_and_is_told_what_is_left_out(
@@ -309,9 +328,15 @@ async def test_a_terminal_sees_a_sample_and_is_told_what_is_left_out(
 ) -> None:
     """It does not flood, it fits, and it owns up; NO_COLOR is obeyed."""
     flood = b"".join(b"m%d,hostname=a,type=node value=1 1740027951\n" % i for i in range(500))
-    arguments = ["tail", "--server", nats_server.url, "--limit", "50", "--for", "2500ms"]
+    arguments = ["tail", "--server", nats_server.url, "--limit", "50", "--for", "300s"]
     async with publishing(nats_server, ("fritz.metrics", [flood])):
-        shown = await asyncio.to_thread(on_terminal, *arguments, columns=40, NO_COLOR="1")
+        shown = await asyncio.to_thread(
+            on_terminal,
+            *arguments,
+            columns=40,
+            until=lambda drawn: drawn.count(b"\n") > 150,
+            NO_COLOR="1",
+        )
     assert shown.code == 0
     assert "\x1b" not in shown.out
     assert max(map(len, shown.out.splitlines())) <= 40
@@ -332,7 +357,7 @@ async def test_a_terminal_sees_a_sample_and_is_told_what_is_left_out(
 async def test_no_message_controls_a_terminal(nats_server: NatsServer, words: list[str]) -> None:
     """Not in a format for programs either, which a pipe receives unchanged."""
     line = 'e,hostname=a,type=node event="\x1b]0;t\x07\u202e\x9b2J" 1740027951\n'.encode()
-    arguments = ["tail", "--server", nats_server.url, *words, "--count", "1", "--for", "60s"]
+    arguments = ["tail", "--server", nats_server.url, *words, "--count", "1", "--for", "500s"]
     async with publishing(nats_server, ("fritz.events.e", [line])):
         shown = await asyncio.to_thread(on_terminal, *arguments)
     assert shown.code == 0
@@ -342,14 +367,17 @@ async def test_no_message_controls_a_terminal(nats_server: NatsServer, words: li
 
 async def test_statistics_live_on_a_terminal(nats_server: NatsServer) -> None:
     """They are drawn again each second, on one screen, and bad lines do not disturb them."""
-    arguments = ["tail", "--server", nats_server.url, "--stats", "--for", "2500ms"]
+    arguments = ["tail", "--server", nats_server.url, "--stats", "--for", "300s"]
     async with publishing(nats_server, ("fritz.metrics", [BROKEN])):
-        shown = await asyncio.to_thread(on_terminal, *arguments, lines=8)
-    _, *screens = shown.out.split("\x1b[H\x1b[J")
+        shown = await asyncio.to_thread(
+            on_terminal, *arguments, lines=8, until=lambda drawn: drawn.count(b"fritz.metrics") > 1
+        )
+    screens = [
+        screen for screen in shown.out.split("\x1b[H\x1b[J")[1:] if "fritz.metrics" in screen
+    ]
     assert len(screens) >= 2
     for screen in screens:
         assert "could not be read" in screen
-        assert "fritz.metrics" in screen
         assert len(screen.splitlines()) <= 8
     assert len(shown.err.splitlines()) == 1
 

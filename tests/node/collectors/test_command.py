@@ -1,6 +1,5 @@
 """Commands of a site's own."""
 
-import asyncio
 import itertools
 import logging
 import re
@@ -12,8 +11,8 @@ from ccpipe.errors import ConfigError
 from ccpipe.message import Message
 from ccpipe.node.agent.parts import AgentParts
 from ccpipe.node.collectors.command import Command
-from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
 from ccpipe.telemetry import Telemetry
+from tests.node.fake_sampling import OnTheseClocks, set_clocks, slot_of
 
 SLOT = 1_740_027_950_000_000_000
 
@@ -77,12 +76,12 @@ def test_time_and_output_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_a_command_that_hangs_costs_the_others_nothing(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their lines are in each slot's own batch, also where the timeout is beyond the interval."""
     caplog.set_level(logging.INFO)
     commands = {"bad": ["sleep", "600"], "good": ["echo", "good value=1"], "no": ["/nowhere"]}
-    table = {"command": {"commands": commands, "timeout": "3s"}}
+    table = {"command": {"commands": commands, "timeout": "20s"}}
     site = Site(publish=Publish(collectors=table))
     parts = AgentParts.of(site, None, Telemetry())
     collectors = {
@@ -91,17 +90,11 @@ async def test_a_command_that_hangs_costs_the_others_nothing(
         if name.startswith("command.")
     }
     assert list(collectors) == ["command.bad", "command.good", "command.no"]
-    sampler = Sampler(
-        SamplerSettings(collectors, interval=1.0, tags=parts.of_metrics().tags, timeout=0.5)
+    sampler = OnTheseClocks(
+        set_clocks(monkeypatch), jitter=0, jumps={}, collectors=collectors, hanging=["command.bad"]
     )
-    slots = []
-    async with asyncio.timeout(30):
-        async for batch in sampler:
-            [message] = batch.records
-            slots.append(message.time)
-            if len(slots) == 3:
-                sampler.stop()
-    assert [b - a for a, b in itertools.pairwise(slots)] == [10**9] * 2
+    slots = [slot_of(batch) async for batch in sampler.batches(3)]
+    assert [b - a for a, b in itertools.pairwise(slots)] == [10 * 10**9] * 2
     assert re.search("collector command.bad still .* at its next slot: cut off", caplog.text)
     assert sampler.states()["command.bad"]["state"] == "late"
     assert sampler.states()["command.good"]["state"] == "on"

@@ -1,8 +1,4 @@
-"""The publisher's envelopes, and what a publisher without them does not hold."""
-
-import subprocess
-import sys
-from pathlib import Path
+"""The publisher's envelopes."""
 
 from ccpipe.config import Site
 from ccpipe.errors import CcpipeError
@@ -10,17 +6,6 @@ from ccpipe.formats.sonar import Envelope, SysinfoEnvelope
 from ccpipe.node.agent.parts import AgentParts
 from ccpipe.node.agent.sonar import envelope_sampler, sysinfo
 from ccpipe.telemetry import Telemetry
-
-AGENT = """
-import sys
-from ccpipe.config import Duration, Publish, Site, SonarOptions
-from ccpipe.node.agent.agent import Agent
-from ccpipe.telemetry import Telemetry
-
-off = Publish(sonar=SonarOptions(sample=Duration(0), sysinfo=Duration(0)))
-agent = Agent(lambda: Site(publish=off), None, once=True, telemetry=Telemetry())
-print(agent.sonar, [name for name in sys.modules if "sonar" in name])
-"""
 
 
 async def test_a_single_sample_has_both_envelopes() -> None:
@@ -54,11 +39,3 @@ def test_the_description_of_the_node_has_no_drawings() -> None:
     attributes = envelope.data.attributes
     assert (attributes.cluster, attributes.node) == ("fox", "n1")
     assert attributes.topo_svg == ""
-
-
-def test_a_publisher_without_envelopes_holds_nothing_of_sonar(tmp_path: Path) -> None:
-    """Its types, codec and collectors would be a thirtieth of its memory."""
-    done = subprocess.run(
-        [sys.executable, "-c", AGENT], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert done.stdout == "None []\n"

@@ -59,7 +59,7 @@ def test_it_imports_neither_broker_nor_pipeline() -> None:
     [
         ((), "compiled"),
         (FORMATS, "python"),
-        (("gridengine",), "gridengine python, lineprotocol compiled, slurm compiled"),
+        (("gridengine",), "gridengine python, lineprotocol compiled"),
     ],
 )
 def test_it_says_which_kernels_are_missing(

@@ -20,6 +20,7 @@ from ccpipe.bus.kafka.broker import (
 from ccpipe.config import Site, Size
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import Limits, Sink
+from ccpipe.process.background import background
 
 OVERHEAD = 1024
 """Bytes of a message reserved for its key and Kafka's framing."""
@@ -85,6 +86,7 @@ class KafkaSink(Sink):
             "acks": "all",
         }
         self._producer: AIOKafkaProducer | None = None
+        self._stopping: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         """Connect if the cluster is reachable; raises DeniedError if it refuses us."""
@@ -94,10 +96,10 @@ class KafkaSink(Sink):
 
     async def __aexit__(self, *exit_: object) -> None:
         """Disconnect."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            with contextlib.suppress(KafkaError):
-                await producer.stop()
+        if self._producer is not None:
+            self._stop(self._producer)
+        if self._stopping:
+            await asyncio.wait(self._stopping)
 
     async def check(self) -> None:
         """Check that the cluster answers and accepts our credentials."""
@@ -117,7 +119,7 @@ class KafkaSink(Sink):
             await asyncio.gather(*sent)
         except KafkaError as error:
             await asyncio.gather(*sent, return_exceptions=True)
-            await self.__aexit__()  # a failed producer may not recover
+            await asyncio.shield(self._stop(producer))  # one that failed may not recover
             raise explain(error, self.broker) from None
 
     async def _started(self) -> AIOKafkaProducer:
@@ -125,8 +127,25 @@ class KafkaSink(Sink):
             producer = AIOKafkaProducer(**self.options, **self.broker.options())
             try:
                 await producer.start()
+            except asyncio.CancelledError:
+                self._stop(producer)
+                raise
             except KafkaError as error:
-                await producer.stop()
+                await asyncio.shield(self._stop(producer))
                 raise await explain_start(error, self.broker) from None
             self._producer = producer
         return self._producer
+
+    def _stop(self, producer: AIOKafkaProducer) -> asyncio.Task[None]:
+        """Stop a producer, whatever time limit ends the caller: half stopped it stays connected."""
+        if producer is self._producer:
+            self._producer = None
+        stopping = background(_stopped(producer), "ccpipe-kafka-stop")
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
+        return stopping
+
+
+async def _stopped(producer: AIOKafkaProducer) -> None:
+    with contextlib.suppress(KafkaError):
+        await producer.stop()

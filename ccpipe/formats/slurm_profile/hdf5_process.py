@@ -18,6 +18,7 @@ import msgspec
 from ccpipe.errors import MissingExtra
 from ccpipe.formats.slurm_profile.hdf5 import (
     HEAD,
+    SUPERBLOCK,
     Failure,
     GroupReply,
     ObjectRequest,
@@ -182,7 +183,7 @@ class _TruncatedFile(io.FileIO):
 def _end_of_file(path: str) -> int:
     """Return the length that the superblock says."""
     with Path(path).open("rb") as file:
-        head = file.read(96)
+        head = file.read(SUPERBLOCK)
     place = END_OF_FILE.get(head[8], len(head))
     return int.from_bytes(head[place : place + 8], "little")
 

@@ -8,7 +8,7 @@ when a process that was suspended, or too busy, has not extended ``ack_wait`` in
 
 from collections.abc import Callable, Iterable
 
-from ccpipe.bus.nats.protocol.frames import Delivery, is_redelivered, stored_as
+from ccpipe.bus.nats.protocol.frames import Delivery, any_redelivered, stored_as
 
 Stored = tuple[int, int]
 """The number of a message in its stream, and when it was stored, in nanoseconds."""
@@ -38,7 +38,7 @@ class Redelivery:
         The first message behind all expected ones ends the expectation: the broker delivers in the
         order of the stream.
         """
-        again = [each for each in deliveries if is_redelivered(each.reply)]
+        again = any_redelivered(deliveries)
         if not (self._received or again):
             return deliveries, []
         known = set(map(stored_as, self._known())) if again else set()

@@ -12,7 +12,7 @@ from nats.js import JetStreamContext, api
 from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.explain import explain
-from ccpipe.bus.nats.protocol.frames import stored_as
+from ccpipe.bus.nats.protocol.frames import ack_tokens, stored_as
 from ccpipe.bus.nats.streams.jetstream import all_streams, stream_of
 from ccpipe.bus.nats.streams.partitions import published, stored
 from ccpipe.errors import UnavailableError
@@ -199,9 +199,8 @@ class _StreamReader:
         self.receive(delivery)
         if self._left is not None:
             self._left -= 1
-        tokens = delivery.reply.split(".")
-        pending = tokens[8] if len(tokens) == _OLD_FORM else tokens[10]
-        if pending == "0" or self._left == 0:
+        tokens = ack_tokens(delivery.reply)
+        if tokens[-1] == "0" or self._left == 0:
             self._has_ended.set()
 
     async def _answer(self, reply: str) -> None:
@@ -209,7 +208,3 @@ class _StreamReader:
             await self.bus.publish(reply, b"")
         except UnavailableError:
             return  # after reconnecting, request the rest again
-
-
-_OLD_FORM = 9
-"""Number of tokens of a reply subject without domain and account."""

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ccpipe.bus.nats.protocol.frames import Delivery, stored_as
+from ccpipe.bus.nats.protocol.frames import (
+    Delivery,
+    any_redelivered,
+    is_redelivered,
+    stored_as,
+)
 from ccpipe.bus.nats.protocol.replies import stored_in_python
 from ccpipe.bus.nats.protocol.splitter import KERNEL
 from tests.conftest import needs_kernel
@@ -66,3 +71,14 @@ def test_the_kernel_reads_as_the_twin_does(subjects: list[str]) -> None:
     assert KERNEL.stored(subjects) == stored_in_python(subjects)
     for subject in subjects:
         assert KERNEL.stored([subject]) == stored_in_python([subject])
+
+
+REPLIES = [SHORT, LONG, LONG + ".token", "_INBOX.x", "$JS.ACK", ""]
+REPLIES += [reply.replace("durable.1.", "durable.2.") for reply in REPLIES[:3]]
+
+
+@given(st.lists(st.sampled_from(REPLIES)))
+def test_one_redelivered_message_among_any_others_is_found(replies: list[str]) -> None:
+    """Whatever the first of them looks like."""
+    deliveries = [Delivery("s", b"", reply=reply) for reply in replies]
+    assert any_redelivered(deliveries) == any(map(is_redelivered, replies))

@@ -1,6 +1,5 @@
 """When a file is rotated, how closed files are named, and which are kept."""
 
-import contextlib
 import gzip
 import os
 import re
@@ -66,9 +65,18 @@ class Rotation:
         sync_folder(self.path.parent)
 
     def closed(self) -> list[Closed]:
-        """Return the closed files, the oldest first; raises OSError."""
-        found = ((path, self._name.fullmatch(path.name)) for path in self.path.parent.iterdir())
-        return sorted(Closed(name[1], int(name[2] or 0), path) for path, name in found if name)
+        """Return the closed files, the oldest first; raises OSError.
+
+        While a file is compressed, and after a kill in that time, its compressed copy lies beside
+        it: the two are one file, given uncompressed.
+        """
+        found: dict[tuple[str, int], Closed] = {}
+        for path in self.path.parent.iterdir():
+            if name := self._name.fullmatch(path.name):
+                file = Closed(name[1], int(name[2] or 0), path)
+                if not name[3] or file[:2] not in found:
+                    found[file[:2]] = file
+        return sorted(found.values())
 
     def remove_old(self, *, keep: int, retention: float) -> None:
         """Remove all but the last `keep`, and those older than a number of seconds; 0 keeps all."""
@@ -77,14 +85,18 @@ class Rotation:
         oldest = time.time() - retention if retention else float("-inf")
         for place, file in enumerate(closed):
             if place < excess or file.time < oldest:
-                with contextlib.suppress(FileNotFoundError):
-                    file.path.unlink()
+                for path in (file.path, _compressed(file.path)):
+                    path.unlink(missing_ok=True)
 
     def compress(self, stopped: threading.Event) -> None:
         """Compress closed files that are not compressed yet; abandon one if `stopped` is set."""
         for file in self.closed():
             if file.path.suffix != ".gz" and not stopped.is_set():
                 _compress(file.path, stopped)
+
+
+def _compressed(path: Path) -> Path:
+    return path.with_name(f"{path.name}.gz")
 
 
 def _compress(path: Path, stopped: threading.Event) -> None:
@@ -97,7 +109,7 @@ def _compress(path: Path, stopped: threading.Event) -> None:
             os.fsync(target.fileno())
         if not block:
             shutil.copystat(path, draft)
-            draft.rename(path.with_name(f"{path.name}.gz"))
+            draft.rename(_compressed(path))
             sync_folder(path.parent)
             path.unlink()
     finally:

@@ -93,6 +93,22 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
 
 
+def test_a_file_and_its_compressed_copy_count_once(tmp_path: Path) -> None:
+    """They lie side by side while it is compressed, and after a kill then; `keep` removes both."""
+    rotation = Rotation(tmp_path / "m.lp", size=0, every=0)
+    for day in (1, 2, 3):
+        (tmp_path / f"m-2025010{day}T000000Z.lp").write_text(f"m value={day}\n")
+    for name in closed(tmp_path)[1:]:
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+    assert closed(tmp_path) == [f"m-2025010{day}T000000Z.lp" for day in (1, 2, 3)]
+    rotation.remove_old(keep=2, retention=0)
+    assert closed(tmp_path) == [f"m-2025010{day}T000000Z.lp" for day in (2, 3)]
+    rotation.compress(threading.Event())
+    assert closed(tmp_path) == [f"m-2025010{day}T000000Z.lp.gz" for day in (2, 3)]
+    rotation.remove_old(keep=1, retention=0)
+    assert [file.name for file in tmp_path.iterdir()] == ["m-20250103T000000Z.lp.gz"]
+
+
 async def test_closed_files_are_compressed_and_kept(tmp_path: Path) -> None:
     """After a rotation, and at a start what a killed process left; `keep` bounds their number."""
     path, left = tmp_path / "m.lp", tmp_path / "m-20250101T000000Z.lp"

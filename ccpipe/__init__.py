@@ -12,6 +12,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ccpipe.bus.codecs import Codec, Packing, Received
+    from ccpipe.bus.subjects import Subjects
     from ccpipe.client import BusClient, connect
     from ccpipe.errors import (
         CcpipeError,
@@ -29,13 +31,14 @@ if TYPE_CHECKING:
         UsageError,
     )
     from ccpipe.formats import sonar
-    from ccpipe.formats.lineprotocol import Lines, decode, encode
-    from ccpipe.formats.lineprotocol.messages import Messages
+    from ccpipe.formats.lineprotocol import Lines, decode, encode, to_lines
     from ccpipe.job_files import JobFile, read_jobs
     from ccpipe.jobs import Job, Jobs
     from ccpipe.message import Message
     from ccpipe.node.sampling.metrics import Metric
     from ccpipe.pipeline import Batch, Sink, Source, Translator, run
+    from ccpipe.provenance import Provenance
+    from ccpipe.records import RecordList
 
 __version__ = "0.1.0"
 
@@ -45,7 +48,7 @@ __all__ = [  # noqa: RUF022
     "encode",
     "Lines",
     "Message",
-    "Messages",
+    "to_lines",
     "connect",
     "BusClient",
     "sonar",
@@ -59,6 +62,12 @@ __all__ = [  # noqa: RUF022
     "Batch",
     "Translator",
     "Sink",
+    "Codec",
+    "Received",
+    "Provenance",
+    "RecordList",
+    "Subjects",
+    "Packing",
     "CcpipeError",
     "UsageError",
     "ConfigError",
@@ -75,15 +84,18 @@ __all__ = [  # noqa: RUF022
 ]
 
 _MODULES = {
-    **dict.fromkeys(("decode", "encode", "Lines"), "ccpipe.formats.lineprotocol"),
+    **dict.fromkeys(("decode", "encode", "Lines", "to_lines"), "ccpipe.formats.lineprotocol"),
     "Message": "ccpipe.message",
-    "Messages": "ccpipe.formats.lineprotocol.messages",
     **dict.fromkeys(("connect", "BusClient"), "ccpipe.client"),
     "sonar": "ccpipe.formats.sonar",
     **dict.fromkeys(("read_jobs", "JobFile"), "ccpipe.job_files"),
     **dict.fromkeys(("Job", "Jobs"), "ccpipe.jobs"),
     **dict.fromkeys(("run", "Source", "Batch", "Translator", "Sink"), "ccpipe.pipeline"),
     "Metric": "ccpipe.node.sampling.metrics",
+    **dict.fromkeys(("Codec", "Received", "Packing"), "ccpipe.bus.codecs"),
+    "Provenance": "ccpipe.provenance",
+    "RecordList": "ccpipe.records",
+    "Subjects": "ccpipe.bus.subjects",
 }
 """The module that each name is imported from; ``ccpipe.errors`` for all others."""
 

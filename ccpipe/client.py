@@ -16,8 +16,7 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Site, find_config, load
 from ccpipe.errors import EncodeError
-from ccpipe.formats.lineprotocol import Lines
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.formats.sonar import Envelope, Envelopes
 from ccpipe.message import Message, event, log, metric
 from ccpipe.telemetry import Telemetry
@@ -70,7 +69,7 @@ class BusClient:
         """Sources of subscriptions, each with whether it is closed."""
         self._iterators = weakref.WeakSet[AsyncGeneratorType[Any, None]]()
 
-    def _sink(self, codec: Codec) -> NatsSink:
+    def _sink(self, codec: Codec[Any]) -> NatsSink:
         sink = NatsSink(site=self._site, telemetry=self._telemetry, codec=codec)
         return sink.using(self._connection)
 
@@ -149,7 +148,7 @@ class BusClient:
             )
         else:
             several = [records] if isinstance(records, Message) else records
-            await self._lines.write(Messages.of(several))
+            await self._lines.write(to_lines(several))
 
     @overload
     def subscribe(
@@ -201,9 +200,10 @@ class BusClient:
         closed = self._open[source] = asyncio.Event()
         try:
             async with source:
-                async for batch in source:
+                async for batch in source.batches():
                     yield batch.records
-                    await batch.ack()
+                    if batch.ack is not None:
+                        await batch.ack()
         finally:
             del self._open[source]
             closed.set()

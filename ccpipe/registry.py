@@ -18,7 +18,7 @@ import msgspec
 from ccpipe.bus.codecs import Codec
 from ccpipe.config import split_list, to_struct
 from ccpipe.errors import ConfigError, UsageError
-from ccpipe.pipeline import Sink, Source, Translator, fault_of
+from ccpipe.pipeline import Sink, Source, Translator, fault_of, translator_interface
 
 GROUPS = ("collectors", "sources", "codecs", "translators", "sinks")
 """Entry-point groups, without the prefix ``ccpipe.``."""
@@ -107,7 +107,8 @@ def require_conforming(group: str, part: Any, place: str) -> None:
     """
     if group == "translators" and callable(part) and not isinstance(part, type):
         return
-    if fault := fault_of(part, INTERFACES[group]):
+    interface = translator_interface(part) if group == "translators" else INTERFACES[group]
+    if fault := fault_of(part, interface):
         raise ConfigError(f"{place}: {fault}")
 
 

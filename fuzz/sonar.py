@@ -51,7 +51,7 @@ def translate(envelope: Envelope) -> None:
     """Translate twice, as a late sample and to lines and back."""
     there, back = SonarToCc(all_jobs=True), CcToSonar()
     for _ in range(2):
-        back.feed(there.feed([envelope]))
+        back.feed(there.feed(Envelopes([envelope])))
     back.feed(there.flush())
     back.flush()
 

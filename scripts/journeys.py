@@ -27,10 +27,11 @@ from nats.js.errors import NotFoundError
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Duration, Interval, Publish, Site, SonarOptions, SpoolOptions
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.sonar import Envelopes
 from ccpipe.node.agent.agent import Agent
-from ccpipe.pipeline import Batch, Limits, RecordType, Sink, Source, run
+from ccpipe.pipeline import Batch, Limits, Sink, Source, run
+from ccpipe.records import Records
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
 from tests.paths import ROOT, TEST_DATA
@@ -68,12 +69,12 @@ class Recorder:
         return {each.removeprefix(PACKAGE) for each in files if each.startswith(PACKAGE)}
 
 
-class Collected(Sink):
+class Collected(Sink[Any]):
     """The end of a journey to records: counts what it is given."""
 
     limits = Limits(age=0.0)
 
-    def __init__(self, takes: RecordType) -> None:
+    def __init__(self, takes: type[Records]) -> None:
         self.takes = takes
         self.count = 0
 
@@ -82,7 +83,7 @@ class Collected(Sink):
         self.count += len(records)
 
 
-class Payloads(Source):
+class Payloads(Source[Any]):
     """The start of a journey that begins with a payload: decodes what it is given."""
 
     def __init__(self, codec: SonarCodec) -> None:
@@ -91,12 +92,12 @@ class Payloads(Source):
         self.waiting = asyncio.Queue[bytes | None]()
         self.acknowledged = 0
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Any]]:
+        """Yield what each payload holds."""
         while (payload := await self.waiting.get()) is not None:
             message = _Received("fritz.sonar.job", payload, time.time_ns())
-            for batch, _ in self.codec.decode([message]):
-                batch.ack = self._acknowledge
-                yield batch
+            for records, _ in self.codec.decode([message]):
+                yield Batch(records, self._acknowledge)
 
     async def _acknowledge(self) -> None:
         self.acknowledged += 1
@@ -114,8 +115,8 @@ class _Received(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def _running(
-    source: Source | dict[str, Any],
-    sink: Sink | dict[str, Any],
+    source: Source[Any] | dict[str, Any],
+    sink: Sink[Any] | dict[str, Any],
     *translators: dict[str, Any],
     site: Site,
     limits: Limits | None = None,
@@ -225,7 +226,7 @@ async def proc_to_payload(folder: Path) -> AsyncIterator[Send]:
 @contextlib.asynccontextmanager
 async def sonar_to_event(folder: Path) -> AsyncIterator[Send]:
     """An envelope with a job that starts; done when its event is written and acknowledged."""
-    source, sink = Payloads(SonarCodec()), Collected(Messages)
+    source, sink = Payloads(SonarCodec()), Collected(Lines)
     translator = {"use": "sonar_to_cc", "state": str(folder / "state"), "envelopes": False}
     async with _running(source, sink, translator, site=_site()):
 
@@ -264,7 +265,7 @@ async def gridengine_to_event(folder: Path) -> AsyncIterator[Send]:
     }  # fmt: skip
     state = str(folder / "state")
     translator = {"use": "accounting_jobs", "state": state, "emit": ["events"]}
-    sink = Collected(Messages)
+    sink = Collected(Lines)
 
     def position() -> bytes:
         return checkpoint.read_bytes() if checkpoint.exists() else b""
@@ -289,7 +290,7 @@ async def sacct_to_envelope(folder: Path) -> AsyncIterator[Send]:
         "poll": "100ms",
     }  # fmt: skip
     sink = Collected(Envelopes)
-    async with _running(source, sink, site=_site()):
+    async with _running(source, sink, {"use": "slurm_to_sonar"}, site=_site()):
 
         async def send(number: int) -> None:
             before = sink.count
@@ -313,10 +314,10 @@ class Journey(NamedTuple):
 
 
 JOURNEYS = (
-    Journey("NATS message → Parquet row", nats_to_parquet, 34, 20),
-    Journey("/proc → published payload", proc_to_payload, 34, 15),
-    Journey("Sonar JSON → ClusterCockpit event", sonar_to_event, 35, 18),
-    Journey("Grid Engine line → job event", gridengine_to_event, 31, 15),
+    Journey("NATS message → Parquet row", nats_to_parquet, 31, 20),
+    Journey("/proc → published payload", proc_to_payload, 37, 15),
+    Journey("Sonar JSON → ClusterCockpit event", sonar_to_event, 34, 18),
+    Journey("Grid Engine line → job event", gridengine_to_event, 36, 15),
     Journey("sacct row → envelope", sacct_to_envelope, 30, 14),
 )
 

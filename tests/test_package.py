@@ -21,8 +21,8 @@ PARTS = [
     for value in entries.values()
 ]
 METHODS = {
-    "ccpipe.sources": ("__aiter__", "stop"),
-    "ccpipe.translators": ("feed", "flush"),
+    "ccpipe.sources": ("batches", "stop"),
+    "ccpipe.translators": ("feed",),
     "ccpipe.sinks": ("write",),
 }
 
@@ -30,9 +30,10 @@ HEAVY = ("nats", "pyarrow", "psutil", "aiohttp", "numpy", "duckdb", "prometheus_
 
 
 PUBLIC = """
-    decode encode Lines Message Messages connect BusClient sonar
+    decode encode Lines Message to_lines connect BusClient sonar
     read_jobs JobFile Job Jobs
     run Metric Source Batch Translator Sink
+    Codec Received Provenance RecordList Subjects Packing
     CcpipeError UsageError ConfigError MissingInputError CreateError OutputError MissingExtra
     DataError EncodeError RejectedError UnavailableError TimedOutError DeniedError
 """

@@ -194,9 +194,9 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     (tmp_path / "ccpipe_cool_parts.py").write_text(
         textwrap.dedent("""\
-            from ccpipe import Messages, Sink
+            from ccpipe import Lines, Sink
             class Cool(Sink):
-                takes = Messages
+                takes = Lines
                 async def write(self, records): ...
                 def __init__(self, *, level: int = 1, telemetry: object = None) -> None:
                     self.level, self.telemetry = level, telemetry

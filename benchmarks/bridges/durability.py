@@ -18,6 +18,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from statistics import median
+from typing import Any
 
 import msgspec
 import nats
@@ -34,7 +35,8 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.recipe.pipe import rare_garbage_collection
 from ccpipe.config import Bus, Site
 from ccpipe.formats.lineprotocol import Lines, decode
-from ccpipe.pipeline import Limits, Records, Sink, run
+from ccpipe.pipeline import Limits, Sink, run
+from ccpipe.records import Records
 from ccpipe.sinks.null import NullSink
 from ccpipe.telemetry import Telemetry
 
@@ -117,7 +119,7 @@ async def publishing(
             return messages * LINES / spent
 
 
-class _Counter(Sink):
+class _Counter(Sink[Any]):
     """Counts records."""
 
     takes = NullSink.takes

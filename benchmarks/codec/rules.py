@@ -1,5 +1,7 @@
 """Rules on payloads of eight lines: with few known field names, and with very many."""
 
+from typing import Any
+
 from benchmarks.payloads import payload, series
 from benchmarks.timing import Result, rate
 from ccpipe.formats.lineprotocol import SeriesTable
@@ -14,7 +16,7 @@ from ccpipe.translate.rules.tag import Tag
 KNOWN = (1, 900_000)
 """Field names that a table knows: what one publisher of random names does to a bridge."""
 
-RULES: dict[str, Translator] = {
+RULES: dict[str, Translator[Any, Any]] = {
     "select": Select(kinds=["metric"], nodes=["f*"]),
     "drop": Drop(kinds=["event"]),
     "rename": Rename(names={"flops_*": "*_flops"}),

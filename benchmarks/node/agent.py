@@ -163,7 +163,7 @@ def sampled(chosen: dict[str, Collector], samples: int, *, once: bool = False) -
             once=once,
         )
         before, count, messages = spent(), 0, 0
-        async for batch in sampler:
+        async for batch in sampler.batches():
             count += 1
             messages = len(batch.records)
             if count == samples:

@@ -22,6 +22,7 @@ from ccpipe.config import Interval, Site
 from ccpipe.formats.sonar import encode
 from ccpipe.sources.slurm.commands import END, SACCT_COLUMNS, SEPARATOR
 from ccpipe.sources.slurm.source import Slurm
+from ccpipe.translate.slurm.to_sonar import SlurmToSonar
 
 DATA = Path(__file__).parents[2] / "tests" / "data" / "slurm"
 POLLS = 5
@@ -114,7 +115,7 @@ async def measure(mode: Literal["delta", "full"], jobs: int, nodes: int) -> None
             site=SITE, mode=mode, state=f"{folder}/state", programs=folder,
             poll=Interval(0.001), nodes=Interval(0.001),
         )  # fmt: skip
-        batches = aiter(source)
+        batches, translator = source.batches(), SlurmToSonar(site=SITE)
         for poll in range(POLLS):
             process = spawn.Process(target=cluster.advance, args=(poll,))
             process.start()  # so that what it makes is not in our memory
@@ -122,10 +123,12 @@ async def measure(mode: Literal["delta", "full"], jobs: int, nodes: int) -> None
             before, begin, size, is_last = cpu(), time.perf_counter(), 0, False
             while not is_last:
                 batch = await anext(batches)
+                assert batch.ack
                 await batch.ack()
-                is_last = any(e.data and e.data.type == "cluster" for e in batch.records)
+                is_last = not batch.records
+                envelopes = translator.feed(batch.records)
                 after = cpu()
-                size += sum(len(encode(envelope)) for envelope in batch.records)
+                size += sum(map(len, map(encode, envelopes)))
                 skipped = cpu()[0] - after[0]  # the sink's work
                 before = before[0] + skipped, before[1]
             own, children = (b - a for a, b in zip(before, cpu(), strict=True))
@@ -146,9 +149,10 @@ async def measure_snapshots() -> None:
     """Print the bytes of the captured snapshots in either mode."""
     for mode in ("full", "delta"):
         source = Slurm(site=SITE, mode=mode, replay=str(DATA / "snapshots"), speed=0)
-        sizes = []
-        async for batch in source:
-            sizes.append(sum(len(encode(envelope)) for envelope in batch.records))
+        sizes, translator = [], SlurmToSonar(site=SITE)
+        async for batch in source.batches():
+            sizes.append(sum(map(len, map(encode, translator.feed(batch.records)))))
+            assert batch.ack
             await batch.ack()
         print(f"snapshots, {mode}: {sum(sizes)} bytes in 14 polls")
 

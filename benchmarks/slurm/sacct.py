@@ -18,8 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.records import SacctRow
+from ccpipe.formats.slurm.records import SacctRow, SlurmId
 from ccpipe.formats.slurm.text import sacct
 from ccpipe.formats.sonar import INFINITE, UNSET, ExtendedUint, SacctData, SlurmJob
 from ccpipe.translate.slurm.to_sonar import job_of_row

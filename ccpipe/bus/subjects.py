@@ -35,9 +35,6 @@ TEMPLATES = {
 }
 """``{name}`` is the event class, log component or Sonar type; ``{hostname}`` may be used too."""
 
-DEFAULT_SUBJECTS = {"lines": ["metrics", "events", "log"], "envelopes": ["sonar"]}
-"""Default subjects of a source, by type of records."""
-
 KEPT = ("metrics", "events", "log", "sonar")
 """What the stream of a cluster stores. Control is request and reply, and not stored."""
 
@@ -87,16 +84,6 @@ def _filled(
         method=escape(method.lower()),
         function=escape(function),
     )
-
-
-def default_subjects(records: str, key: str) -> list[str]:
-    """Return the default subjects of a type of records; raises ConfigError, beginning with `key`.
-
-    Types of records that ccpipe does not know have none.
-    """
-    if records not in DEFAULT_SUBJECTS:
-        raise ConfigError(f"{key}: missing; {records} have no default subjects")
-    return DEFAULT_SUBJECTS[records]
 
 
 def matches(pattern: str, subject: str) -> bool:

@@ -128,7 +128,7 @@ def _source(
     *,
     format: Format | Literal["auto"],  # noqa: A002 - as recipes call it
     **options: Any,
-) -> Source:
+) -> Source[Any]:
     """Return a reader for a store or for files; raises UsageError for an empty selection."""
     if selection.start >= selection.end:
         raise UsageError("there is nothing between --start and --end")

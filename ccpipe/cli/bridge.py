@@ -20,8 +20,9 @@ from ccpipe.config import Batching, Recipe, load, read_toml
 from ccpipe.config.dump import mask
 from ccpipe.errors import ConfigError
 from ccpipe.node.agent.parts import translators
-from ccpipe.pipeline import Limits, Records, RecordType, Sink, Source, Stages
+from ccpipe.pipeline import Limits, Sink, Source, Stages
 from ccpipe.pipeline.stages import AnyTranslator
+from ccpipe.records import Records
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
 
@@ -96,7 +97,7 @@ def load_recipe(path: Path, where: SiteOptions) -> Recipe:
 
 def recipe_parts(
     recipe: Recipe, path: Path, telemetry: Telemetry
-) -> tuple[Source, list[AnyTranslator], Sink]:
+) -> tuple[Source[Any], list[AnyTranslator], Sink[Any]]:
     """Construct the parts of a recipe; raises ConfigError naming the key path."""
     context = {"site": recipe, "telemetry": telemetry}
     place = str(path)
@@ -161,12 +162,12 @@ def _on_copies(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return copied
 
 
-class Printer(Sink):
+class Printer(Sink[Any]):
     """Prints records of any type, one per line, as in dead letters."""
 
     limits = Limits(age=0.1)
 
-    def __init__(self, takes: RecordType) -> None:
+    def __init__(self, takes: type[Records]) -> None:
         """Print records of one type."""
         self.takes = takes
 
@@ -181,7 +182,7 @@ class Printer(Sink):
         sys.stdout.buffer.flush()
 
 
-def batch_limits(sink: Sink, batch: Batching) -> Limits:
+def batch_limits(sink: Sink[Any], batch: Batching) -> Limits:
     """Return the sink's default limits, overridden by the recipe's."""
     given = {
         key: value for key, value in msgspec.structs.asdict(batch).items() if value is not None

@@ -1,8 +1,7 @@
 """``ccpipe publish``: this node's metrics onto the bus."""
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -12,10 +11,9 @@ from ccpipe.cli.console.table_sink import TableSink
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.config import Interval, Site
 from ccpipe.errors import OutputError, UnavailableError, UsageError
-from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.formats.sonar import Envelope, WriteProfile, encode
+from ccpipe.formats.lineprotocol import Lines
+from ccpipe.formats.sonar import WriteProfile, encode
 from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.message import Message
 from ccpipe.node.agent.agent import Agent
 from ccpipe.pipeline import Sink
 from ccpipe.sinks.dead_letter_file import DeadLetterFile
@@ -81,7 +79,7 @@ async def publish(
 async def _explain(agent: Agent, output: Output) -> None:
     if not agent.once or output == "sonar":
         raise UsageError("--explain is for metrics, with --once")
-    records = Messages.concat([Messages.of(batch.records) async for batch in agent.metrics])
+    records = Lines.concat([batch.records async for batch in agent.metrics.batches()])
     names = [table["use"] for table in agent.site.publish.translate]
     explain_translators(records, agent.parts.translators, names, output)
 
@@ -104,7 +102,7 @@ async def _print(agent: Agent, output: Output, after: float | None) -> None:
     )
 
 
-def _printer(output: Output, site: Site) -> Sink:
+def _printer(output: Output, site: Site) -> Sink[Any]:
     if output == "sonar":
         return EnvelopePrinter(site.publish.sonar.profile)
     return TableSink() if output == "table" else LinePrinter(format=output)
@@ -113,7 +111,7 @@ def _printer(output: Output, site: Site) -> Sink:
 class LinePrinter(StdoutSink):
     """Ends the command if the output fails, as the other printers do; a bridge waits."""
 
-    async def write(self, records: Sequence[Message]) -> None:
+    async def write(self, records: Lines) -> None:
         """Print the messages."""
         try:
             await super().write(records)
@@ -121,7 +119,7 @@ class LinePrinter(StdoutSink):
             raise OutputError(str(error)) from None
 
 
-class EnvelopePrinter(Sink):
+class EnvelopePrinter(Sink[Envelopes]):
     """Prints envelopes on stdout, one per line, as they would be published."""
 
     takes = Envelopes
@@ -129,7 +127,7 @@ class EnvelopePrinter(Sink):
     def __init__(self, profile: WriteProfile) -> None:
         self._profile = profile
 
-    async def write(self, records: Sequence[Envelope]) -> None:
+    async def write(self, records: Envelopes) -> None:
         """Print the envelopes."""
         sys.stdout.buffer.write(
             b"".join(encode(envelope, profile=self._profile) for envelope in records)

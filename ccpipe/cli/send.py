@@ -16,6 +16,7 @@ from ccpipe.cli.recipe.dead_letters import Discarded
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.errors import DataError, DeniedError, MissingInputError, UsageError
 from ccpipe.pipeline import DeadLetterSink, Limits
+from ccpipe.records import Records
 from ccpipe.sinks.dead_letter_file import DeadLetterFile
 from ccpipe.sources.file import FileSource
 from ccpipe.telemetry import Telemetry
@@ -99,7 +100,7 @@ class _Sending(NatsSink):
         self.forbidden: set[str] = set()
         self._progress = Progress()
 
-    async def write(self, records: Sequence[Any]) -> None:
+    async def write(self, records: Records) -> None:
         try:
             await super().write(records)
         except ForbiddenError as error:

@@ -1,34 +1,22 @@
 """Files of JSON lines and CSV, as the sink ``file`` writes them, read block by block."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from ccpipe.errors import DataError
 from ccpipe.formats import csvlines, jsonlines
 from ccpipe.formats.files import BLOCK, MAX_LINE_SIZE, ReadableStream, read_piece
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, RejectedLine, to_lines
 from ccpipe.message import Message
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # written by spreadsheets
 
 
-class RejectedRow(NamedTuple):
-    """A row that could not be read; other rows are not affected."""
-
-    line: int
-    """Number of its first line in the file, from 1."""
-    offset: int
-    """Byte offset in the file."""
-    reason: str
-    original: bytes
-
-
-def read_json(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Messages]:
+def read_json(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Lines]:
     """Read JSON lines; empty ones are none. Raises as ``read_csv``."""
     return _Rows(stream, jsonlines.decode, _end_of_line, block).read()
 
 
-def read_csv(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Messages]:
+def read_csv(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Lines]:
     """Read CSV with its header, which may come again where files were joined.
 
     A quotation mark that is missing makes the lines that follow part of its row. Where that has
@@ -104,11 +92,11 @@ class _Rows:
             raise DataError(f"does not begin with the header {csvlines.HEADER.decode().strip()}")
         self.drop(end or len(self.text))
 
-    def read(self) -> Iterator[Messages]:
-        """Yield the messages, and rejected rows between them."""
+    def read(self) -> Iterator[Lines]:
+        """Yield the rows; other rows are not affected by one that is rejected."""
         while not self.is_over:
             self.fill()
-            messages, rejected, size = Messages(), list[RejectedRow](), 0
+            messages, rejected, size = list[Message](), list[RejectedLine](), 0
             line = self.line
             while end := self._end(size):
                 row = self.text[size:end]
@@ -120,12 +108,11 @@ class _Rows:
                         end = self.text.find(b"\n", size) + 1 or len(self.text)
                         row = self.text[size:end]
                     place = self.offset + size
-                    rejected.append(RejectedRow(line, place, str(error), row.rstrip(b"\r\n")))
+                    original = row.rstrip(b"\r\n")
+                    rejected.append(RejectedLine(line, place, 0, str(error), original))
                 line += row.count(b"\n")
                 size = end
-            messages.rejected = rejected
-            messages.payload_size = size
-            yield messages
+            yield to_lines(messages, rejected)
             self.drop(size)
 
     def _end(self, start: int) -> int:

@@ -1,34 +1,25 @@
 """``Jobs``: the records of a scheduler, as they travel through a pipe."""
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING, ClassVar, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import msgspec
 
 from ccpipe.jobs.job import Job
-from ccpipe.pipeline.interfaces import Rejected
+from ccpipe.provenance import Provenance
+from ccpipe.records import RecordList, Rejected
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ccpipe.formats.slurm import Cluster  # its package reads all of Slurm's formats
 
 _JOB_SIZE = 2048
 """Approximate size of a job in memory, with its raw record."""
 
 
-class Jobs(list[Job]):
-    """Jobs, with what could not be read beside them.
-
-    Parameters
-    ----------
-    jobs
-        In the order of their records.
-    rejected
-        The pieces of their payload that could not be read.
-    payload_size
-        Its size in bytes.
-
-    """
+class Jobs(RecordList[Job]):
+    """Jobs in the order of their records, with what could not be read beside them."""
 
     name: ClassVar[str] = "jobs"
     subjects: ClassVar[Sequence[str]] = ("events",)
@@ -38,39 +29,41 @@ class Jobs(list[Job]):
         jobs: Iterable[Job] = (),
         *,
         rejected: Sequence[Rejected] = (),
-        payload_size: int = 0,
+        provenance: Provenance | None = None,
+        size: int | None = None,
+        time: int = 0,
+        cluster: "Cluster | None" = None,
+        errors: Sequence[str] = (),
     ) -> None:
-        super().__init__(jobs)
-        self.rejected = rejected
-        self.payload_size = payload_size
+        """Take the jobs, and what else a scheduler reported.
 
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Job: ...
-    @overload
-    def __getitem__(self, index: slice) -> "Jobs": ...
-    def __getitem__(self, index: SupportsIndex | slice) -> "Job | Jobs":
-        found = super().__getitem__(index)
-        return Jobs(found) if isinstance(found, list) else found
+        Parameters
+        ----------
+        rejected, provenance, size
+            See ``RecordList``.
+        time
+            When a scheduler was asked for them, in nanoseconds since the epoch; 0 if it was not.
+        cluster
+            What it reported of its nodes and partitions then.
+        errors
+            What it failed to report.
 
-    @classmethod
-    def of(cls, records: Iterable[Job]) -> Self:
-        """Return ``Jobs`` unchanged, any other jobs as ``Jobs``."""
-        return records if isinstance(records, cls) else cls(records)
+        """
+        super().__init__(jobs, rejected=rejected, provenance=provenance, size=size)
+        self.time = time
+        self.cluster = cluster
+        self.errors = errors
 
-    @classmethod
-    def concat(cls, parts: Sequence[Sequence[Job]]) -> Self:
-        """Concatenate jobs in order."""
-        jobs = [cls.of(part) for part in parts]
-        return cls(
-            chain.from_iterable(jobs),
-            rejected=[bad for part in jobs for bad in part.rejected],
-            payload_size=sum(part.payload_size for part in jobs),
-        )
+    @staticmethod
+    def size_of(record: Job) -> int:  # noqa: ARG004 - all count alike
+        """Return an estimate for any job."""
+        return _JOB_SIZE
 
-    @property
-    def size(self) -> int:
-        """Approximate size of the jobs in memory, in bytes."""
-        return self.payload_size + _JOB_SIZE * len(self)
+    def take(self, keep: Sequence[int]) -> Self:
+        """Return the jobs for which `keep` is true, with all else that was reported."""
+        taken = super().take(keep)
+        taken.time, taken.cluster, taken.errors = self.time, self.cluster, self.errors
+        return taken
 
     def to_arrow(self) -> "pa.Table":
         """Return an Arrow table with the fields of each job but its raw record.

@@ -15,7 +15,6 @@ from ccpipe.bus.nats.streams.stored import read_stored
 from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.config import Site
 from ccpipe.errors import DeniedError, UnavailableError
-from ccpipe.formats.lineprotocol import Lines
 from ccpipe.live.state import MAX_TEXTS, LiveState
 from ccpipe.node.sampling.metrics import Metric, declared
 from ccpipe.telemetry import Telemetry
@@ -149,9 +148,8 @@ class LiveFeed:
             if name == "dead":
                 self.state.feed_dead(delivery, now)
                 return
-            for batch, _ in self._codec.decode([delivery]):
-                if isinstance(batch.records, Lines):
-                    self.state.feed_texts(batch.records, now)
+            for lines, _ in self._codec.decode([delivery]):
+                self.state.feed_texts(lines, now)
 
         seconds, maximum = self._replay.kinds[name]
         since = None if seconds is None else int((began - seconds) * 1e9)
@@ -189,9 +187,7 @@ class LiveFeed:
             self.state.feed_dead(delivery, now)
         self._pending_dead.clear()
         texts = MAX_TEXTS
-        for batch, count in self._codec.decode(pending):
-            lines = batch.records
-            assert isinstance(lines, Lines)
+        for lines, count in self._codec.decode(pending):
             texts -= self.state.feed(lines, now, payloads=count, max_texts=texts)
 
     def update(self) -> None:

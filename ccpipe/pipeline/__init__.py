@@ -6,40 +6,42 @@ sink needs only about forty lines, and a publisher and a bridge are the same pro
 parts.
 """
 
+from ccpipe.pipeline.blocking import wait_for_event
+from ccpipe.pipeline.confirmation import UnsyncedSink
 from ccpipe.pipeline.conformance import fault_of
+from ccpipe.pipeline.dead_letters import DeadLetter
 from ccpipe.pipeline.interfaces import (
     Batch,
-    DeadLetter,
     DeadLetterSink,
-    Limits,
-    Records,
-    RecordType,
-    Rejected,
+    HoldingTranslator,
+    Scope,
+    SharedSource,
     Sink,
     Source,
     Translator,
-    wait_for_event,
 )
-from ccpipe.pipeline.message_ids import MessageIds, MessageRange
+from ccpipe.pipeline.limits import Limits
 from ccpipe.pipeline.pipe import run
-from ccpipe.pipeline.stages import Stages, check_fit
+from ccpipe.pipeline.stages import Stages, check_fit, translator_interface
+from ccpipe.pipeline.time_limit import TimedSink
 
 __all__ = [
     "Batch",
     "DeadLetter",
     "DeadLetterSink",
+    "HoldingTranslator",
     "Limits",
-    "MessageIds",
-    "MessageRange",
-    "RecordType",
-    "Records",
-    "Rejected",
+    "Scope",
+    "SharedSource",
     "Sink",
     "Source",
     "Stages",
+    "TimedSink",
     "Translator",
+    "UnsyncedSink",
     "check_fit",
     "fault_of",
     "run",
+    "translator_interface",
     "wait_for_event",
 ]

@@ -7,7 +7,8 @@ import random
 from collections.abc import Awaitable, Callable
 
 from ccpipe.errors import TimedOutError, UnavailableError
-from ccpipe.pipeline.interfaces import Limits, wait_for_event
+from ccpipe.pipeline.blocking import wait_for_event
+from ccpipe.pipeline.limits import Limits
 from ccpipe.pipeline.queue import now
 from ccpipe.pipeline.time_limit import TimeLimit
 from ccpipe.telemetry import Telemetry

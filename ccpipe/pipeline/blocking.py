@@ -1,4 +1,4 @@
-"""Calls that may block forever, such as reading a terminal or writing to a stopped reader."""
+"""Waiting: for calls that may block forever, and for events."""
 
 import asyncio
 import contextlib
@@ -39,3 +39,13 @@ async def call_blocking(function: Callable[[], T]) -> T:
 
     threading.Thread(target=work, name="ccpipe-blocking", daemon=True).start()
     return await result
+
+
+async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set, or for a time at most: an interruptible sleep.
+
+    ``asyncio.wait_for`` may swallow a cancellation on Python 3.11.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

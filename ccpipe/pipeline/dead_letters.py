@@ -1,8 +1,9 @@
-"""Dead letters for input that could not be read: a bounded number for each payload."""
+"""Dead letters: input or records that nothing downstream accepts, kept with the reason."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from ccpipe.pipeline.interfaces import Batch, DeadLetter, Rejected
+from ccpipe.records import Rejected
 
 MAX_DEAD_LETTERS = 100
 """Maximum number of dead letters of one payload; further rejected lines share one."""
@@ -10,15 +11,35 @@ AT_ONCE = 500
 """Maximum number of dead letters in one write."""
 
 
-def dead_letters_of(batch: Batch) -> list[DeadLetter]:
-    """Return dead letters for the parts of a batch that could not be read.
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Input or a record that nothing downstream accepts, with the reason."""
+
+    original: bytes
+    reason: str
+    origin: str = ""
+    """Where it came from: a subject, a file."""
+    line: int = 0
+    """Line number in the payload, from 1; 0 for a record rejected by a store."""
+    offset: int = 0
+    lines: int = 1
+    """Number of rejected lines or records in it."""
+
+    def __str__(self) -> str:
+        where = f" line {self.line}, offset {self.offset}" if self.line else ""
+        return (
+            f"dead letter from {self.origin or '?'}{where}: {self.reason}: {self.original!r:.120}"
+        )
+
+
+def dead_letters_of(rejected: Sequence[Rejected], origin: str) -> list[DeadLetter]:
+    """Return dead letters for what could not be read or was rejected.
 
     A payload of bad lines only would otherwise turn one megabyte into half a million dead letters.
     Nothing is lost: the last one contains all lines beyond the maximum.
     """
-    rejected: Sequence[Rejected] = batch.records.rejected
     letters = [
-        DeadLetter(bad.original, bad.reason, batch.origin, bad.line, bad.offset)
+        DeadLetter(bad.original, bad.reason, origin, bad.line, bad.offset)
         for bad in rejected[:MAX_DEAD_LETTERS]
     ]
     if rest := rejected[MAX_DEAD_LETTERS:]:
@@ -27,7 +48,7 @@ def dead_letters_of(batch: Batch) -> list[DeadLetter]:
         # The last may contain several.
         lines = len(rest) + rest[-1].original.rstrip(b"\n").count(b"\n")
         reason = f"{lines} more lines that could not be read, the first: {first.reason}"
-        where = (batch.origin, first.line, first.offset)
+        where = (origin, first.line, first.offset)
         letters.append(DeadLetter(together, reason, *where, lines=lines))
     return letters
 

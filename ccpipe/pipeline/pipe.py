@@ -5,8 +5,9 @@ import contextlib
 import functools
 import logging
 import math
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from itertools import chain
+from typing import Any, TypeVar, overload
 
 from ccpipe.errors import (
     CcpipeError,
@@ -19,28 +20,23 @@ from ccpipe.errors import (
 )
 from ccpipe.pipeline.attempts import LAST_SECONDS, Attempts
 from ccpipe.pipeline.confirmation import Confirmation
-from ccpipe.pipeline.dead_letters import chunks, dead_letters_of
-from ccpipe.pipeline.interfaces import (
-    Batch,
-    DeadLetter,
-    DeadLetterSink,
-    Limits,
-    Sink,
-    Source,
-)
-from ccpipe.pipeline.portion import Portion, Rows, ids_of
-from ccpipe.pipeline.queue import Item, Queue, now
+from ccpipe.pipeline.dead_letters import DeadLetter, chunks, dead_letters_of
+from ccpipe.pipeline.interfaces import Batch, DeadLetterSink, SharedSource, Sink, Source, Translator
+from ccpipe.pipeline.limits import Limits
+from ccpipe.pipeline.portion import Portion
+from ccpipe.pipeline.queue import Item, Queue, Receipt, now
 from ccpipe.pipeline.stages import (
     AnyTranslator,
     Stages,
     Translated,
-    acknowledge,
     check_fit,
     commit,
     require_conforming,
+    require_type,
 )
 from ccpipe.pipeline.time_limit import TimeLimit
 from ccpipe.process.background import background, failing
+from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -54,9 +50,46 @@ ACKNOWLEDGE_SECONDS = 60.0
 """Maximum time for acknowledging what was written."""
 
 
+R = TypeVar("R", bound=Records)
+A = TypeVar("A", bound=Records)
+B = TypeVar("B", bound=Records)
+
+
+@overload
 async def run(
-    source: Source,
-    sink: Sink,
+    source: Source[R],
+    sink: Sink[R],
+    *,
+    dead_letter_sink: DeadLetterSink | None = None,
+    limits: Limits | None = None,
+    telemetry: Telemetry | None = None,
+    stop: asyncio.Event | None = None,
+) -> None: ...
+@overload
+async def run(
+    source: Source[A],
+    sink: Sink[B],
+    *,
+    translators: tuple[Translator[A, B]],
+    dead_letter_sink: DeadLetterSink | None = None,
+    limits: Limits | None = None,
+    telemetry: Telemetry | None = None,
+    stop: asyncio.Event | None = None,
+) -> None: ...
+@overload
+async def run(
+    source: Source[Any],
+    sink: Sink[Any],
+    *,
+    translators: Sequence[AnyTranslator] | Stages,
+    dead_letter_sink: DeadLetterSink | None = None,
+    limits: Limits | None = None,
+    telemetry: Telemetry | None = None,
+    stop: asyncio.Event | None = None,
+) -> None: ...
+async def run(
+    source: Source[Any],
+    sink: Sink[Any],
     *,
     translators: Sequence[AnyTranslator] | Stages = (),
     dead_letter_sink: DeadLetterSink | None = None,
@@ -85,9 +118,6 @@ async def run(
     stages = check_fit(source, translators, sink)
     if dead_letter_sink is not None:
         require_conforming(dead_letter_sink, DeadLetterSink)
-    for each in filter(lambda each: each.is_stateful, stages.translators):
-        source.keeps_nodes = True
-        source.exclusive |= not (each.is_per_node and source.shares_by_node)
     dead_letter_sink = dead_letter_sink or source.dead_letter_sink
     limits, telemetry, stop = (
         limits or sink.limits,
@@ -118,6 +148,7 @@ async def run(
                 reader.result()
         finally:
             telemetry.ready = False
+            pipe.time_limit.reset()
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -148,8 +179,8 @@ class _Pipe:
 
     def __init__(
         self,
-        source: Source,
-        sink: Sink,
+        source: Source[Records],
+        sink: Sink[Any],
         stages: Stages,
         dead_letter_sink: DeadLetterSink | None,
         limits: Limits,
@@ -158,7 +189,7 @@ class _Pipe:
         self.source = source
         self.sink = sink
         self.stages = stages
-        self.latest = Batch(())  # the last batch read
+        self.latest: Batch[Records] | None = None  # the last batch read
         self.dead_letter_sink = dead_letter_sink
         self.limits = limits
         self.telemetry = telemetry
@@ -193,7 +224,7 @@ class _Pipe:
             self.attempts.begin_shutdown()
             self.source.stop()
             if self.confirmation.is_needed:
-                seconds = self.sink.safe_after
+                seconds = self.confirmation.safe_after
                 log.info("waiting %g s until the store has everything on its disk", seconds)
 
     async def read(self) -> None:
@@ -210,10 +241,14 @@ class _Pipe:
             self.queue.end()
 
     async def read_source(self) -> None:
-        batches = aiter(self.source)
+        source = self.source
+        if isinstance(source, SharedSource):
+            batches = source.batches(self.stages.scope)
+        else:
+            batches = source.batches()
         try:
             async for batch in batches:
-                batch.records = self.source.gives.of(batch.records)
+                require_type(batch.records, source.gives, source)
                 self.telemetry.count(self.telemetry.read, self.source, len(batch.records))
                 async with self.translating:
                     await self.translate(batch)
@@ -231,14 +266,14 @@ class _Pipe:
                 if self.stages.is_holding:
                     await self.put(self.stages.feed(None))
 
-    async def translate(self, batch: Batch) -> None:
+    async def translate(self, batch: Batch[Records]) -> None:
         """Queue a batch, or what the translators return for it."""
         self.latest = batch
-        letters = dead_letters_of(batch)
-        if not len(self.stages) and not self.stages.is_holding:
-            await self.queue.put(Item(batch, letters))
-            return
-        results = self.stages.feed(batch)
+        letters = dead_letters_of(batch.records.rejected, _origin(batch))
+        if len(self.stages) or self.stages.is_holding:
+            results = self.stages.feed(batch)
+        else:
+            results = [Translated(batch.records, [Receipt(batch.ack)])]
         results[-1].letters[:0] = letters
         await self.put(results)
 
@@ -249,16 +284,12 @@ class _Pipe:
 
     async def put(self, results: Sequence[Translated]) -> None:
         """Queue the records that translators returned, with the batches that they complete."""
-        for result in results:
-            if not (len(result.records) or result.complete or result.letters):
-                continue
-            batch = Batch(result.records, origin=self.latest.origin)
-            batch.commits = [commit for each in result.complete for commit in each.commits]
-            if self.latest.has_upstream:
-                batch.ack = functools.partial(acknowledge, result.complete)
-            if len(result.complete) == 1 and not self.stages.is_stateful:
-                batch.ids_of = result.complete[0].ids_of
-            await self.queue.put(Item(batch, result.letters))
+        origin = _origin(self.latest) if self.latest else ""
+        is_redelivered = self.latest is not None and self.latest.ack is not None
+        for each in results:
+            if len(each.records) or each.complete or each.letters:
+                item = Item(each.records, origin, each.letters, each.complete, is_redelivered)
+                await self.queue.put(item)
 
     async def write(self) -> None:
         """Write until the queue ends; if writing fails, keep what could not be written."""
@@ -318,19 +349,14 @@ class _Pipe:
 
     def portions(self, items: Sequence[Item]) -> list[Portion]:
         """Join items for one write; empty if they contain no records."""
-        filled = [item for item in items if len(item.batch.records)]
-        if not filled:
-            return []
-        takes = self.sink.takes
-        ids = ids_of(filled) if self.sink.stores_once else None
-        records = takes.concat([item.batch.records for item in filled])
-        return [Portion(records, takes, Rows(filled), ids)]
+        filled = [item for item in items if len(item.records)]
+        return [Portion.of(filled)] if filled else []
 
     async def deliver(self) -> None:
         """Write the next portion; halve rejected ones until the bad records are found.
 
-        A portion that times out is halved as well, unless the sink resumes it or it is one message,
-        and later writes are limited to that size for a while.
+        A portion that times out is halved as well, unless it is one message, and later writes are
+        limited to that size for a while.
         """
         if not self.unwritten:
             return
@@ -342,7 +368,7 @@ class _Pipe:
             if total > self.max_records and not self.stays_whole(portion):
                 smaller = portion.halves()
             else:
-                if portion.ids and self.rejected:
+                if self.rejected and portion.has_ids:
                     # Once the store has the message of a rejected record, nobody asks for it again.
                     await self.write_letters_of(list(self.rejected.values()))
                 write = functools.partial(self.attempt, portion)
@@ -367,7 +393,7 @@ class _Pipe:
     async def after_timeout(self, portion: Portion, error: TimedOutError) -> list[Portion]:
         """Return what to write instead of a portion that timed out."""
         total = len(portion.records)
-        if total == 1 or self.sink.resumes or self.stays_whole(portion):
+        if total == 1 or self.stays_whole(portion):
             log.warning("%s: %s; retrying", type(self.sink).__name__, error)
             await self.attempts.pause(min(1.0, self.limits.backoff))
             return [portion]
@@ -376,7 +402,13 @@ class _Pipe:
         return portion.halves()
 
     def stays_whole(self, portion: Portion) -> bool:
-        """Return whether a slow sink gets a message whole: until the time limit cannot grow."""
+        """Return whether a slow sink gets the same records again, instead of half of them.
+
+        One does that limits its own steps and goes on where it was; others get a message whole
+        until the time limit cannot grow.
+        """
+        if self.sink.limits.timeout == math.inf:
+            return True
         return portion.is_one_message and not self.time_limit.is_largest
 
     def after_rejection(
@@ -385,7 +417,7 @@ class _Pipe:
         """Make dead letters of bad records, if they are known; return what is left to write."""
         bad = _bad_records(error, len(portion.records))
         for i in bad:
-            item = portion.rows[i][0]
+            item = portion.item(i)
             item.letters.append(portion.letter(i, str(error)))
             self.rejected[id(item)] = item
         return portion.without(bad) if bad else portion.halves()
@@ -401,23 +433,21 @@ class _Pipe:
         """Return how many of the first items are written completely."""
         if not self.unwritten:
             return len(items)
-        next_item = self.unwritten[-1].rows[0][0]
+        next_item = self.unwritten[-1].item(0)
         return next(place for place, item in enumerate(items) if item is next_item)
 
     async def attempt(self, portion: Portion) -> None:
         self.began = now()
-        if portion.ids is None:
-            await self.sink.write(portion.records)
-        else:
-            await self.sink.write_once(portion.records, portion.ids)
+        await self.sink.write(portion.records)
 
     async def acknowledge(self, items: Sequence[Item]) -> None:
         """Acknowledge completed batches; at the end, do not wait for an unresponsive upstream."""
+        complete = [receipt for item in items for receipt in item.complete]
         try:
-            commit([item.batch for item in items])
-            if heard := [item for item in items if item.batch.has_upstream]:
+            commit(complete)
+            if acks := [receipt.ack for receipt in complete if receipt.ack is not None]:
                 await self.attempts.bounded(
-                    functools.partial(self.acknowledge_each, heard),
+                    functools.partial(_call_each, acks),
                     ACKNOWLEDGE_SECONDS,
                     last=0.0 if self.is_upstream_silent else LAST_SECONDS,
                 )
@@ -427,24 +457,17 @@ class _Pipe:
         except UnavailableError as error:
             log.warning("%s; written records will be redelivered", error)
 
-    async def acknowledge_each(self, items: Sequence[Item]) -> None:
-        for item in items:
-            try:
-                await item.batch.ack()
-            except UnavailableError as error:
-                log.warning("%s: %s; it will be redelivered", item.batch.origin, error)
-
     async def keep(self, items: Sequence[Item], reason: str) -> None:
         """Make dead letters of records without an upstream, until the source has ended too."""
         self.queue.flush_now = True
         deadline = now() + self.limits.grace
         while items:
-            letters = [bad for item in items if not item.batch.has_upstream for bad in item.letters]
+            letters = [bad for item in items if not item.is_redelivered for bad in item.letters]
             letters += [
                 portion.letter(i, reason)
                 for portion in reversed(self.unwritten)
                 for i in range(len(portion.records))
-                if not portion.rows[i][0].batch.has_upstream
+                if not portion.item(i).is_redelivered
             ]
             try:
                 await self.write_dead_letters(letters)
@@ -484,6 +507,20 @@ class _Pipe:
 
 
 _LOGGED = 10
+
+
+def _origin(batch: Batch[Records]) -> str:
+    known = batch.records.provenance
+    return known.origins[0] if known and known.origins else batch.origin
+
+
+async def _call_each(acks: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Acknowledge batches in order; one that cannot be is delivered again."""
+    for ack in acks:
+        try:
+            await ack()
+        except UnavailableError as error:
+            log.warning("%s; it will be redelivered", error)
 
 
 def _bad_records(error: RejectedError | EncodeError, total: int) -> list[int]:

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from ccpipe.pipeline.interfaces import Batch, DeadLetter, Limits
+from ccpipe.pipeline.dead_letters import DeadLetter
+from ccpipe.pipeline.limits import Limits
+from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
 
 
@@ -17,19 +19,33 @@ def now() -> float:
 
 
 @dataclass(slots=True)
-class Item:
-    """A batch in the queue."""
+class Receipt:
+    """What is left of a batch while its records are under way: its acknowledgement."""
 
-    batch: Batch
+    ack: Callable[[], Awaitable[None]] | None = None
+    commits: list[tuple[Callable[[int], None], int]] = field(default_factory=list)
+    """Called before `ack`: ``HoldingTranslator.commit`` of each translator, with its feed."""
+
+
+@dataclass(slots=True)
+class Item:
+    """Records in the queue, and the batches that are complete once they are written."""
+
+    records: Records
+    origin: str = ""
+    """Where records come from whose provenance is unknown."""
     letters: list[DeadLetter] = field(default_factory=list)
-    """Dead letters to write before the batch is acknowledged."""
+    """Dead letters to write before the batches are acknowledged."""
+    complete: list[Receipt] = field(default_factory=list)
+    is_redelivered: bool = False
+    """Whether what is not acknowledged is delivered again."""
     size: int = field(init=False)
     """Approximate size in memory, in bytes."""
     born: float = field(default_factory=now)
 
     def __post_init__(self) -> None:
         letters = sum(len(letter.original) for letter in self.letters)
-        self.size = _OVERHEAD + self.batch.records.size + letters
+        self.size = _OVERHEAD + self.records.size + letters
 
 
 class Queue:
@@ -58,7 +74,7 @@ class Queue:
             self._room.clear()
             await self._room.wait()
         self.items.append(item)
-        self.lines += len(item.batch.records)
+        self.lines += len(item.records)
         self.size += item.size
         self._hold(item.size)
         if len(self.items) == 1 or self._is_full():
@@ -118,12 +134,12 @@ class Queue:
         lines = size = 0
         while self.items:
             item = self.items[0]
-            lines += len(item.batch.records)
+            lines += len(item.records)
             size += item.size
             if taken and (lines > self.limits.lines or size > self.limits.bytes):
                 break
             taken.append(self.items.popleft())
-            self.lines -= len(item.batch.records)
+            self.lines -= len(item.records)
             self.size -= item.size
         return taken
 

@@ -15,18 +15,21 @@ from typing import Any
 
 from ccpipe.errors import ConfigError
 from ccpipe.pipeline.conformance import fault_of
+from ccpipe.pipeline.dead_letters import DeadLetter, dead_letters_of
 from ccpipe.pipeline.interfaces import (
     Batch,
-    DeadLetter,
     DeadLetterSink,
-    Records,
-    RecordType,
+    HoldingTranslator,
+    Scope,
     Sink,
     Source,
     Translator,
 )
+from ccpipe.pipeline.queue import Receipt
+from ccpipe.records import Records
 
-AnyTranslator = Translator | Callable[[Any], Any]
+AnyTranslator = Translator[Any, Any] | Callable[[Any], Any]
+"""A translator, or a function from records to records of the same type."""
 
 
 @dataclass(slots=True)
@@ -34,7 +37,7 @@ class Translated:
     """The result of one feed after all stages."""
 
     records: Records
-    complete: list[Batch] = field(default_factory=list)
+    complete: list[Receipt] = field(default_factory=list)
     """Batches of which nothing is held back."""
     letters: list[DeadLetter] = field(default_factory=list)
     """Dead letters of what translators rejected."""
@@ -43,7 +46,7 @@ class Translated:
 class Stages:
     """The translators of a pipe, in order; they can be replaced while the pipe runs."""
 
-    def __init__(self, translators: Sequence[AnyTranslator], takes: RecordType) -> None:
+    def __init__(self, translators: Sequence[AnyTranslator], takes: type[Records]) -> None:
         """Start with these translators; `takes` is the type of incoming records."""
         self.takes = takes
         self._stages = [_Stage(each) for each in _typed(translators, takes)]
@@ -56,24 +59,24 @@ class Stages:
         return len(self._stages)
 
     @property
-    def translators(self) -> list[Translator]:
+    def translators(self) -> list[Translator[Any, Records]]:
         """The translators in their order."""
         return [stage.translator for stage in self._stages]
 
     @property
-    def gives(self) -> RecordType:
+    def gives(self) -> type[Records]:
         """The type of records that come out."""
         return self._stages[-1].translator.gives if self._stages else self.takes
 
     @property
-    def is_holding(self) -> bool:
-        """Whether an empty feed may return something."""
-        return bool(self._left) or any(stage.is_holding for stage in self._stages)
+    def scope(self) -> Scope:
+        """The largest scope of the translators."""
+        return max((stage.translator.scope for stage in self._stages), default=Scope.RECORD)
 
     @property
-    def is_stateful(self) -> bool:
-        """Whether output depends on earlier batches."""
-        return any(stage.translator.is_stateful for stage in self._stages)
+    def is_holding(self) -> bool:
+        """Whether an empty feed may return something."""
+        return bool(self._left) or any(stage.oldest_held is not None for stage in self._stages)
 
     def replace(self, translators: Sequence[AnyTranslator]) -> None:
         """Replace the translators; what the former ones held back comes with the next feed.
@@ -92,85 +95,83 @@ class Stages:
         self._replaced.clear()
         await self._replaced.wait()
 
-    def feed(self, batch: Batch | None) -> list[Translated]:
+    def feed(self, batch: Batch[Records] | None) -> list[Translated]:
         """Translate a batch; None if none arrived within the interval."""
         left, self._left = self._left, []
         if batch is None:
-            records, batches = self.takes.of(()), list[Batch]()
-        else:
-            self._origin = batch.origin
-            records, batches = batch.records, [batch]
-            batch.records = ()
-        return [*left, self._through(self._stages, records, batches)]
+            return [*left, self._through(self._stages, self.takes(), [])]
+        self._origin = batch.origin
+        return [*left, self._through(self._stages, batch.records, [Receipt(batch.ack)])]
 
     def flush(self) -> list[Translated]:
         """Return what is still held back, stage by stage."""
         left, self._left = self._left, []
         for position, stage in enumerate(self._stages, 1):
             records, complete = stage.flush()
-            letters = stage.take_dead_letters(self._origin)
+            letters = dead_letters_of(records.rejected, self._origin)
             result = self._through(self._stages[position:], records, complete)
             result.letters[:0] = letters
             left.append(result)
         return left
 
     def _through(
-        self, stages: "Sequence[_Stage]", records: Records, complete: list[Batch]
+        self, stages: "Sequence[_Stage]", records: Records, complete: list[Receipt]
     ) -> Translated:
         letters: list[DeadLetter] = []
         for stage in stages:
+            known = set(map(id, records.rejected))
+            origin = records.provenance.origins[0] if records.provenance else self._origin
             records, complete = stage.feed(records, complete)
-            letters += stage.take_dead_letters(self._origin)
+            rejected = [each for each in records.rejected if id(each) not in known]
+            letters += dead_letters_of(rejected, origin)
         return Translated(records, complete, letters)
 
 
 class _Stage:
     """One translator."""
 
-    def __init__(self, translator: Translator) -> None:
+    def __init__(self, translator: Translator[Any, Records]) -> None:
         self.translator = translator
         self._number = 0  # of the latest feed
-        self._feeds: deque[list[Batch]] = deque()  # batches of the latest feeds, oldest first
+        self._feeds: deque[list[Receipt]] = deque()  # batches of the latest feeds, oldest first
 
     @property
-    def is_holding(self) -> bool:
-        return self.translator.oldest_held is not None
+    def oldest_held(self) -> int | None:
+        translator = self.translator
+        return translator.oldest_held() if isinstance(translator, HoldingTranslator) else None
 
-    def feed(self, records: Records, batches: list[Batch]) -> tuple[Records, list[Batch]]:
+    def feed(self, records: Records, batches: list[Receipt]) -> tuple[Records, list[Receipt]]:
         """Feed records that complete `batches`; return what is ready, and the completed batches.
 
         A batch is complete with the last record made from it.
         """
         self._number += 1
         ready = self.translator.feed(records)
-        for batch in batches:
-            batch.commits.append((self.translator, self._number))
+        require_type(ready, self.translator.gives, self.translator)
+        if isinstance(self.translator, HoldingTranslator):
+            for batch in batches:
+                batch.commits.append((self.translator.commit, self._number))
         self._feeds.append(batches)
-        return self.translator.gives.of(ready), self._release(self.translator.oldest_held)
+        return ready, self._release(self.oldest_held)
 
-    def flush(self) -> tuple[Records, list[Batch]]:
-        return self.translator.gives.of(self.translator.flush()), self._release(None)
+    def flush(self) -> tuple[Records, list[Receipt]]:
+        translator = self.translator
+        if isinstance(translator, HoldingTranslator):
+            return translator.flush(), self._release(None)
+        return translator.gives(), self._release(None)
 
-    def take_dead_letters(self, origin: str) -> list[DeadLetter]:
-        """Return dead letters of what the translator rejected since the last call."""
-        takes = self.translator.takes
-        return [
-            DeadLetter(takes.of([record]).original(0), reason, origin)
-            for record, reason in self.translator.take_rejected()
-        ]
-
-    def _release(self, oldest: int | None) -> list[Batch]:
+    def _release(self, oldest: int | None) -> list[Receipt]:
         held = 0 if oldest is None else self._number - oldest + 1
-        complete: list[Batch] = []
+        complete: list[Receipt] = []
         while len(self._feeds) > held:
             complete += self._feeds.popleft()
         return complete
 
 
-class FunctionTranslator(Translator):
+class FunctionTranslator(Translator[Any, Records]):
     """A plain function as a translator."""
 
-    def __init__(self, function: Callable[[Any], Any], type_: RecordType) -> None:
+    def __init__(self, function: Callable[[Any], Any], type_: type[Records]) -> None:
         """Call `function` with each feed; the type of records stays the same.
 
         Raises
@@ -184,21 +185,24 @@ class FunctionTranslator(Translator):
         self.function = function
         self.takes = self.gives = type_
 
-    def feed(self, records: Any) -> Any:
+    def feed(self, records: Records) -> Records:
         """Return what the function makes of the records."""
-        return self.function(records)
+        made: Records = self.function(records)
+        return made
 
 
 def _name(function: Callable[[Any], Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _typed(translators: Sequence[AnyTranslator], takes: RecordType) -> list[Translator]:
+def _typed(
+    translators: Sequence[AnyTranslator], takes: type[Records]
+) -> list[Translator[Any, Records]]:
     """Wrap plain functions; they take the type of records given by the part before."""
-    typed: list[Translator] = []
+    typed: list[Translator[Any, Records]] = []
     for each in translators:
         if isinstance(each, Translator):
-            require_conforming(each, Translator)
+            require_conforming(each, translator_interface(each))
             typed.append(each)
         elif callable(each):
             typed.append(FunctionTranslator(each, takes))
@@ -208,14 +212,32 @@ def _typed(translators: Sequence[AnyTranslator], takes: RecordType) -> list[Tran
     return typed
 
 
-def require_conforming(part: object, interface: type[Any]) -> None:
+def translator_interface(part: object) -> type[object]:
+    """Return what a translator, or its class, must implement: more if it holds records back."""
+    holds = any(hasattr(part, name) for name in HOLDING)
+    return HoldingTranslator if holds else Translator
+
+
+HOLDING = ("oldest_held", "flush", "commit")
+
+
+def require_conforming(part: object, interface: type[object]) -> None:
     """Raise ConfigError if a part does not implement its interface."""
     if fault := fault_of(part, interface):
         raise ConfigError(f"{type(part).__name__}: {fault}")
 
 
+def require_type(records: object, type_: type[Records], part: object) -> None:
+    """Raise TypeError if a part returned something else than it says."""
+    if not isinstance(records, type_):
+        name = _name(part.function) if isinstance(part, FunctionTranslator) else type(part).__name__
+        raise TypeError(f"{name} returned {type(records).__name__}; expected {type_.__name__}")
+
+
 def check_fit(
-    source: Source, translators: "Sequence[AnyTranslator] | Stages", sink: Sink
+    source: Source[Records],
+    translators: "Sequence[AnyTranslator] | Stages",
+    sink: Sink[Any],
 ) -> Stages:
     """Return the translators as stages, where each part takes what the one before it gives.
 
@@ -231,11 +253,13 @@ def check_fit(
         require_conforming(letters, DeadLetterSink)
     if not isinstance(translators, Stages):
         translators = Stages(translators, source.gives)
-    parts: list[tuple[object, RecordType, RecordType]] = [(source, source.gives, source.gives)]
+    parts: list[tuple[object, type[Records], type[Records]]] = [
+        (source, source.gives, source.gives)
+    ]
     parts += [(each, each.takes, each.gives) for each in translators.translators]
     parts.append((sink, sink.takes, sink.takes))
     for (before, _, gives), (after, takes, _) in itertools.pairwise(parts):
-        if gives.name != takes.name:
+        if not issubclass(gives, takes):
             raise ConfigError(
                 f"{type(before).__name__} gives {gives.name}, but {type(after).__name__} takes "
                 f"{takes.name}: a translator is missing between them"
@@ -243,14 +267,8 @@ def check_fit(
     return translators
 
 
-def commit(batches: Sequence[Batch]) -> None:
+def commit(receipts: Sequence[Receipt]) -> None:
     """Call ``commit`` of each translator once, with its latest feed that is stored."""
-    latest = {id(translator): (translator, feed) for b in batches for translator, feed in b.commits}
-    for translator, feed in latest.values():
-        translator.commit(feed)
-
-
-async def acknowledge(batches: Sequence[Batch]) -> None:
-    """Acknowledge batches in order."""
-    for batch in batches:
-        await batch.ack()
+    latest = {commit: feed for receipt in receipts for commit, feed in receipt.commits}
+    for commit, feed in latest.items():
+        commit(feed)

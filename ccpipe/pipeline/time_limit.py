@@ -1,11 +1,16 @@
 """The time limit of a write, which grows while the store takes longer even for small writes."""
 
 import logging
+from typing import Any, TypeVar
 
 from ccpipe.errors import TimedOutError
-from ccpipe.pipeline.interfaces import Limits, Sink
+from ccpipe.pipeline.interfaces import Sink
+from ccpipe.pipeline.limits import Limits
+from ccpipe.records import Records
 
 log = logging.getLogger(__name__)
+
+A_contra = TypeVar("A_contra", bound=Records, contravariant=True)
 
 MAX_SECONDS = 240.0
 """Maximum that a limit grows to, unless it is configured larger."""
@@ -13,6 +18,16 @@ SPARE = 4
 """A raised limit is this many times what the latest write took."""
 ROOM = 3
 """Writes may grow if the limit is at least this many times what the latest one took."""
+
+
+class TimedSink(Sink[A_contra]):
+    """A sink whose store must give up too: it might store later what is sent again."""
+
+    time_limit: float
+    """Seconds after which a write raises TimedOutError.
+
+    ``run()`` raises it while even small writes take longer, and resets it at the end.
+    """
 
 
 class TimeLimit:
@@ -23,12 +38,12 @@ class TimeLimit:
     in a row on, both limits double with each.
     """
 
-    def __init__(self, limits: Limits, sink: Sink) -> None:
+    def __init__(self, limits: Limits, sink: Sink[Any]) -> None:
         """Start with the configured limits."""
         self.seconds = limits.timeout
         """The current limit set by ``run()``; 0 for none."""
-        self._sink = sink
-        self._configured = limits.timeout, sink.time_limit
+        self._sink = sink if isinstance(sink, TimedSink) else None
+        self._configured = limits.timeout, self._sink.time_limit if self._sink else 0.0
         self._effective = min(filter(None, self._configured), default=0.0)
         self._largest = max(1.0, MAX_SECONDS / self._effective) if self._effective else 1.0
         self._factor = 1.0
@@ -44,7 +59,7 @@ class TimeLimit:
         self._timeouts += 1
         if self._timeouts > 1 and self._factor < self._largest:
             self._set(2 * self._factor)
-            key = "sink.timeout" if self._sink.time_limit else "batch.timeout"
+            key = "sink.timeout" if self._sink else "batch.timeout"
             seconds = self._effective * self._factor
             log.warning("%s; the time limit is now %g s: raise %s", error, seconds, key)
 
@@ -59,4 +74,9 @@ class TimeLimit:
         self._factor = max(1.0, min(factor, self._largest))
         configured, own = self._configured
         self.seconds = configured * self._factor
-        self._sink.time_limit = own * self._factor
+        if self._sink:
+            self._sink.time_limit = own * self._factor
+
+    def reset(self) -> None:
+        """Return to the configured limits."""
+        self._set(1.0)

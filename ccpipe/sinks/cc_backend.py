@@ -18,7 +18,7 @@ import msgspec
 
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError, DataError, RejectedError, UnavailableError
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.jobs import JobReport, ReportedJobs, RunKey
 from ccpipe.message import Kind, Message, event
 from ccpipe.pipeline import Limits, Sink
@@ -73,10 +73,10 @@ class _NodeStates(msgspec.Struct):
     nodes: list[dict[str, Any]]
 
 
-class CcBackendSink(HttpSink):
+class CcBackendSink(HttpSink[Lines]):
     """Reports jobs to cc-backend in the order in which they arrive, and the states of nodes."""
 
-    takes = Messages
+    takes = Lines
 
     stored = frozenset({200, 201})
 
@@ -86,7 +86,7 @@ class CcBackendSink(HttpSink):
         self,
         *,
         url: str = "http://127.0.0.1:8080",
-        publish: Sink | None = None,
+        publish: Sink[Any] | None = None,
         state: str = "",
         compare: Duration = Duration(3600),
         **http: Any,
@@ -133,7 +133,7 @@ class CcBackendSink(HttpSink):
         await super().__aexit__(*exit_)
         self._reported.state.close()
 
-    async def write(self, records: Sequence[Message]) -> None:
+    async def write(self, records: Lines) -> None:
         """Report starts and stops of jobs, and the latest state of each node.
 
         Raises
@@ -216,7 +216,7 @@ class CcBackendSink(HttpSink):
 
     # over NATS
 
-    async def _publish_jobs(self, sink: Sink, jobs: dict[int, JobReport]) -> None:
+    async def _publish_jobs(self, sink: Sink[Any], jobs: dict[int, JobReport]) -> None:
         """Publish starts, then stops, and wait for each until cc-backend shows it.
 
         Raises
@@ -231,7 +231,7 @@ class CcBackendSink(HttpSink):
             missing = await self._missing(asked)
             if not missing:
                 continue
-            await sink.write(Messages(_event(each) for each in missing.values()))
+            await sink.write(to_lines(_event(each) for each in missing.values()))
             left = await self._until_shown(missing)
             self._tries = self._tries + 1 if len(left) == len(missing) else 0
             if left and not 0 < self._tries < MAX_TRIES:

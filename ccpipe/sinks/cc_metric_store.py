@@ -7,23 +7,20 @@ line.
 """
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from ccpipe.errors import RejectedError
-from ccpipe.formats.lineprotocol import Lines, SeriesTable, ValueType, encode, to_lines
-from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.message import Message
+from ccpipe.formats.lineprotocol import Lines, SeriesTable, ValueType, encode
 from ccpipe.pipeline import Limits
 from ccpipe.sinks.http import HttpSink, Response
 
 NUMBERS = frozenset({ValueType.FLOAT, ValueType.INT, ValueType.UINT})
 
 
-class CcMetricStoreSink(HttpSink):
+class CcMetricStoreSink(HttpSink[Lines]):
     """Writes metrics; writing one twice has no effect."""
 
-    takes = Messages
+    takes = Lines
 
     stored = frozenset({200})
 
@@ -43,7 +40,7 @@ class CcMetricStoreSink(HttpSink):
         self._table: SeriesTable | None = None
         self._known: set[int] = set()
 
-    async def write(self, records: Sequence[Message]) -> None:
+    async def write(self, records: Lines) -> None:
         """Write records.
 
         Raises
@@ -57,7 +54,7 @@ class CcMetricStoreSink(HttpSink):
             if the token is invalid or has expired.
 
         """
-        lines = to_lines(records).fill_missing_times(time.time_ns())
+        lines = records.fill_missing_times(time.time_ns())
         self._require_fileable(lines)
         if len(lines):
             passed = lines.passthrough() if lines.precision == "s" else None

@@ -12,14 +12,13 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
 from ccpipe.config import Duration, Interval
 from ccpipe.errors import DataError, DeniedError, RejectedError, UnavailableError
-from ccpipe.formats.lineprotocol import decode, encode
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, decode, encode
 from ccpipe.formats.slurm_metrics import Value, from_metric
 from ccpipe.formats.slurm_profile import (
     NodeStep,
@@ -52,14 +51,14 @@ _Key = tuple[str, int | None]
 _Row = dict[str, float]
 
 
-class Hdf5Sink(Sink):
+class Hdf5Sink(Sink[Lines]):
     """Writes the profile of each step on each node as a file that sh5util reads.
 
     It takes the metrics of ``ccpipe step --publish`` and its event ``step``, which marks the end
     of a step. A step also counts as ended after `idle` without a sample.
     """
 
-    takes = Messages
+    takes = Lines
 
     limits = Limits(lines=50_000, age=5.0, timeout=0.0)
 
@@ -114,7 +113,7 @@ class Hdf5Sink(Sink):
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def write(self, records: Sequence[Message]) -> None:
+    async def write(self, records: Lines) -> None:
         """Store samples on disk.
 
         Raises

@@ -3,13 +3,13 @@
 A sink of its own says where it POSTs, which statuses mean that the records are stored, and how it
 finds out that the address is right::
 
-    class FooSink(HttpSink):
+    class FooSink(HttpSink[Lines]):
         stored = frozenset({202})
 
         def __init__(self, *, url: str = "http://127.0.0.1:1234", **http: Any) -> None:
             super().__init__(url=url, **http)
 
-        async def write(self, records: Sequence[Message]) -> None:
+        async def write(self, records: Lines) -> None:
             await self.post(encode(records), path="/write")
 
         async def ask(self) -> None:
@@ -22,8 +22,8 @@ import gzip
 import ssl
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple, NoReturn, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ccpipe.config import Duration, read_secret
@@ -37,15 +37,17 @@ from ccpipe.errors import (
     UnavailableError,
     system_reason,
 )
-from ccpipe.formats.lineprotocol import Lines, ValueType, to_lines
-from ccpipe.message import Message
-from ccpipe.pipeline import Sink
+from ccpipe.formats.lineprotocol import Lines, ValueType
+from ccpipe.pipeline import TimedSink
+from ccpipe.records import Records
 from ccpipe.tls import tls_context
 
 try:
     import aiohttp
 except ImportError:
     raise MissingExtra("aiohttp", "http") from None
+
+A_contra = TypeVar("A_contra", bound=Records, contravariant=True)
 
 ABOUT_THE_BODY = frozenset({400, 413, 422})
 """Bad request, too large, unprocessable."""
@@ -71,7 +73,7 @@ class Response(NamedTuple):
         return f"{self.status} {self.reason}: {self.text[:EXCERPT]}"
 
 
-class HttpSink(Sink):
+class HttpSink(TimedSink[A_contra]):
     """A store written to by POST requests, one at a time."""
 
     stored: ClassVar[frozenset[int]] = frozenset({204})
@@ -304,9 +306,8 @@ def _payload(body: bytes) -> Any:
         return aiohttp.BytesPayload(body)
 
 
-def numbers(store: str, records: Iterable[Message]) -> Lines:
-    """Return records as columns, for a numeric store; raises RejectedError naming the texts."""
-    lines = to_lines(records)
+def numbers(store: str, lines: Lines) -> Lines:
+    """Return the lines of a numeric store; raises RejectedError naming the texts."""
     if ValueType.TEXT in lines.used_types:
         texts = [row for row, kind in enumerate(lines.types) if kind == ValueType.TEXT]
         raise RejectedError(f"{store} stores numbers, not text", texts)

@@ -1,19 +1,18 @@
 """Lines or Sonar's envelopes to any address, by POST."""
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from ccpipe.errors import ConfigError, RejectedError
-from ccpipe.formats.lineprotocol import encode
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, encode
 from ccpipe.formats.sonar import WriteProfile
 from ccpipe.formats.sonar import encode as encode_envelope
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.pipeline import Limits
+from ccpipe.records import Records
 from ccpipe.sinks.http import HttpSink, Response
 
 
-class HttpPostSink(HttpSink):
+class HttpPostSink(HttpSink[Any]):
     """Sends each batch of lines as one request, or each envelope as one."""
 
     stored = frozenset({200, 201, 202, 204})
@@ -56,10 +55,10 @@ class HttpPostSink(HttpSink):
         if format == "line" and profile != "spec":
             raise ConfigError("profile: goes with format = 'sonar'")
         self.format, self.precision, self.profile, self.html = format, precision, profile, html
-        self.takes = Messages if format == "line" else Envelopes
+        self.takes = Lines if format == "line" else Envelopes
         self.limits = Limits(lines=10_000 if format == "line" else 1)
 
-    async def write(self, records: Sequence[Any]) -> None:
+    async def write(self, records: Records) -> None:
         """Send the records; a response of 200, 201, 202 or 204 means that they are stored.
 
         Raises

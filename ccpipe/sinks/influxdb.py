@@ -6,15 +6,13 @@ are encoded anew, because ClusterCockpit's strings have escapes that InfluxDB la
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from ccpipe.errors import ConfigError, RejectedError
-from ccpipe.formats.lineprotocol import Lines, Precision, ValueType, encode, to_lines
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, Precision, ValueType, encode
 from ccpipe.formats.lineprotocol.precision import NANOSECONDS, NO_TIME
 from ccpipe.formats.lineprotocol.series import escape
-from ccpipe.message import Message
 from ccpipe.pipeline import Limits
 from ccpipe.sinks.http import HttpSink
 
@@ -26,10 +24,10 @@ _NOTHING_TO_WRITE = ("writing requires points", "incoming write was empty")
 """Error texts of InfluxDB 2 and 3 for a valid request without lines."""
 
 
-class InfluxdbSink(HttpSink):
+class InfluxdbSink(HttpSink[Lines]):
     """Writes everything that line protocol can express; a duplicate point is stored once."""
 
-    takes = Messages
+    takes = Lines
 
     limits = Limits(lines=10_000, bytes=4 * 2**20, age=1.0)
 
@@ -85,7 +83,7 @@ class InfluxdbSink(HttpSink):
         self.precision: Precision | None = None if precision == "auto" else precision
         self.as_floats = as_floats
 
-    async def write(self, records: Sequence[Message]) -> None:
+    async def write(self, records: Lines) -> None:
         """Write records; if the store rejects some, it stores the others.
 
         Raises
@@ -100,7 +98,7 @@ class InfluxdbSink(HttpSink):
             if a message cannot be written as a line.
 
         """
-        lines = to_lines(records)
+        lines = records
         if len(lines):
             body, precision = payload(lines, self.precision, as_floats=self.as_floats)
             await self._post(body, precision)

@@ -4,17 +4,14 @@ A new store is three files. Copy and change these: this one, ``bridges/null.toml
 ``tests/sinks/test_null.py``. ``bridges/README.md`` explains how to register its name.
 """
 
-from collections.abc import Sequence
-
-from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.message import Message
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.pipeline import Limits, Sink
 
 
-class NullSink(Sink):
+class NullSink(Sink[Lines]):
     """Discards everything."""
 
-    takes = Messages
+    takes = Lines
 
     limits = Limits()
     """Size of the batches for ``write()``, unless the recipe's ``[batch]`` sets it.
@@ -29,10 +26,10 @@ class NullSink(Sink):
     #
     # Open a connection in __aenter__ and close it in __aexit__.
 
-    async def write(self, records: Sequence[Message]) -> None:
+    async def write(self, records: Lines) -> None:
         """Store `records`, or raise: once this returns, they are acknowledged upstream.
 
-        ``to_lines(records)`` returns columns, iterating yields messages: use what suits the store.
+        ``records`` returns columns, iterating yields messages: use what suits the store.
         Raise UnavailableError if the same write may succeed later, and RejectedError if it never
         will, with the indices of the bad records if the store names them. ``run()`` retries,
         splits, counts and logs; a sink does not.

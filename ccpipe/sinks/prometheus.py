@@ -6,22 +6,19 @@ Run Prometheus with ``--web.enable-remote-write-receiver``, and with an
 
 import time
 from array import array
-from collections.abc import Sequence
 from typing import Any
 
 from ccpipe.config import Duration
 from ccpipe.formats.lineprotocol import Lines, SeriesTable
-from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.prometheus import HEADERS, STALE, RemoteWrite
-from ccpipe.message import Message
 from ccpipe.pipeline import Limits
 from ccpipe.sinks.http import HttpSink, Response, numbers
 
 
-class PrometheusSink(HttpSink):
+class PrometheusSink(HttpSink[Lines]):
     """Sends numbers by remote write."""
 
-    takes = Messages
+    takes = Lines
 
     stored = frozenset({200, 204})
 
@@ -59,7 +56,7 @@ class PrometheusSink(HttpSink):
         self.encoder = RemoteWrite()
         self.live = LiveSeries(int(stale_after * 10**9)) if stale_after else None
 
-    async def write(self, records: Sequence[Message]) -> None:
+    async def write(self, records: Lines) -> None:
         """Send the records.
 
         Raises

@@ -7,16 +7,14 @@ sees only the last one, and late samples appear as current. Where every sample c
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ccpipe.config import Duration, listen_address
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import SeriesTable
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, SeriesTable
 from ccpipe.formats.prometheus import TEXT_TYPE, text_labels
 from ccpipe.listening import ConnectionLimits, listen
-from ccpipe.message import Message
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.sinks.http import numbers
 
@@ -32,10 +30,10 @@ class Latest(NamedTuple):
     time: int
 
 
-class PrometheusScrapeSink(Sink):
+class PrometheusScrapeSink(Sink[Lines]):
     """Holds the latest number of each series and exposes them on ``/metrics``."""
 
-    takes = Messages
+    takes = Lines
 
     limits = Limits(lines=50_000, bytes=4 * 2**20, age=1.0)
 
@@ -102,7 +100,7 @@ class PrometheusScrapeSink(Sink):
         """Stop listening."""
         await self._runner.cleanup()
 
-    async def write(self, records: Sequence[Message]) -> None:
+    async def write(self, records: Lines) -> None:
         """Expose the records.
 
         Raises

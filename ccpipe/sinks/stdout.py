@@ -4,23 +4,20 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Sequence
 from typing import Literal
 
 from ccpipe.errors import OutputError, UnavailableError
 from ccpipe.formats import jsonlines, lineprotocol
-from ccpipe.formats.lineprotocol import Precision
-from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.message import Message
+from ccpipe.formats.lineprotocol import Lines, Precision
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.pipeline.blocking import call_blocking
 from ccpipe.terminal import data_for_stdout
 
 
-class StdoutSink(Sink):
+class StdoutSink(Sink[Lines]):
     """Writes records as lines to standard output."""
 
-    takes = Messages
+    takes = Lines
 
     limits = Limits(age=0.1, timeout=math.inf)  # a user may have suspended the reader
 
@@ -43,7 +40,7 @@ class StdoutSink(Sink):
         self.format = format
         self.precision = precision
 
-    async def write(self, records: Sequence[Message]) -> None:
+    async def write(self, records: Lines) -> None:
         """Write and flush.
 
         Raises

@@ -24,7 +24,7 @@ MAX_TORN = 64 * 2**20
 """Bytes at the end of a file that are searched for the start of a torn line."""
 
 
-class TreeSink(Sink):
+class TreeSink(Sink[Envelopes]):
     """Appends each envelope to the file of its cluster, day, type and node, synced to disk.
 
     Several processes may write to one tree.

@@ -18,7 +18,6 @@ It answers before its disk has the rows. With `durable` they are acknowledged wh
 """
 
 import re
-from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -27,9 +26,8 @@ import msgspec
 from ccpipe.config import Interval
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines, Precision, encode
-from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
-from ccpipe.pipeline import Limits
+from ccpipe.pipeline import Limits, UnsyncedSink
 from ccpipe.sinks.http import ABOUT_US, HttpSink, numbers
 
 FLUSHES, PENDING_SECONDS = 2, 3.0
@@ -45,10 +43,10 @@ _UPTIME = re.compile(r"^vm_app_uptime_seconds (\S+)$", re.MULTILINE)
 _STORES = re.compile(r"^vm_rows\{", re.MULTILINE)  # neither vmagent nor vminsert
 
 
-class VictoriaMetricsSink(HttpSink):
+class VictoriaMetricsSink(HttpSink[Lines], UnsyncedSink[Lines]):
     """Sends numbers to a store that speaks VictoriaMetrics' ``/write``."""
 
-    takes = Messages
+    takes = Lines
 
     limits = Limits(lines=50_000, bytes=4 * 2**20, age=1.0)
 
@@ -75,10 +73,10 @@ class VictoriaMetricsSink(HttpSink):
 
         """
         super().__init__(url=url, **http)
-        if durable:
-            self.safe_after = FLUSHES * float(flush_interval) + PENDING_SECONDS
+        wait = FLUSHES * float(flush_interval) + PENDING_SECONDS
+        self.safe_after = wait if durable else 0.0
 
-    async def write(self, records: Sequence[Message]) -> None:
+    async def write(self, records: Lines) -> None:
         """Send the records, as the original bytes where possible.
 
         Raises

@@ -12,14 +12,11 @@ from typing import Literal, cast
 from ccpipe.errors import ConfigError, DataError, MissingInputError
 from ccpipe.formats.files import COMPRESSED, UNREADABLE, ReadableStream, open_file, read_blocks
 from ccpipe.formats.lineprotocol import Lines, Precision, decode
-from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.row_files import read_csv, read_json
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.pipeline.blocking import call_blocking
 
 STDIN = "-"
-
-Records = Lines | Messages
 
 Format = Literal["line", "json", "csv"]
 """Formats that the sink ``file`` writes."""
@@ -34,13 +31,13 @@ def format_of(path: str) -> Format:
     return _FORMATS.get(suffixes[-1], "line") if suffixes else "line"
 
 
-class FileSource(Source):
+class FileSource(Source[Lines]):
     """Reads files in bounded memory, compressed ones by their suffix.
 
     Each is read up to its size at the start, so that one that is being written has an end.
     """
 
-    gives = Messages
+    gives = Lines
 
     def __init__(
         self,
@@ -97,7 +94,7 @@ class FileSource(Source):
         """End after the current block."""
         self._stopped.set()
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Lines]]:
         """Yield the lines of all files; a line without a timestamp keeps none.
 
         Raises
@@ -118,7 +115,7 @@ class FileSource(Source):
             if self._stopped.is_set():
                 return
 
-    async def _next(self, blocks: Iterator[Records]) -> Records | None:
+    async def _next(self, blocks: Iterator[Lines]) -> Lines | None:
         """Return the next block; None at the end, or after a stop."""
         reading = asyncio.create_task(call_blocking(lambda: next(blocks, None)))
         stopping = asyncio.create_task(self._stopped.wait())
@@ -133,7 +130,7 @@ class FileSource(Source):
         if self.rate:
             await wait_for_event(self._stopped, lines / self.rate)
 
-    def _blocks(self, path: str) -> Iterator[Records]:
+    def _blocks(self, path: str) -> Iterator[Lines]:
         size = min(_BLOCK, max(1024, self.rate * 16)) if self.rate else _BLOCK
         try:
             with _open(path) as file:

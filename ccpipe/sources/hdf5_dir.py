@@ -15,7 +15,7 @@ import msgspec
 
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError, DataError
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.formats.slurm_profile import Records, Table, open_profile, parse_file_name
 from ccpipe.formats.slurm_profile.errors import LiveProfileError
 from ccpipe.formats.slurm_profile.metrics import samples
@@ -50,10 +50,10 @@ class _Rest:
         return self._source.read(self._start + start, self._start + stop)
 
 
-class Hdf5Dir(Source):
+class Hdf5Dir(Source[Lines]):
     """Publishes the samples of node-step files, each once, like ``ccpipe step --publish``."""
 
-    gives = Messages
+    gives = Lines
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Hdf5Dir(Source):
         """End after the current batch."""
         self._stopped.set()
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Lines]]:
         """Yield new samples, file by file."""
         await self.check()
         self._state.open()
@@ -155,7 +155,7 @@ class Hdf5Dir(Source):
             self._given.pop(key, None)
             self._reported.pop(key, None)
 
-    def _batches(self, key: str, path: Path) -> Iterator[Batch]:
+    def _batches(self, key: str, path: Path) -> Iterator[Batch[Lines]]:
         """Yield the new samples of a file."""
         if key not in self._given:
             sent = self._sent.get(key)
@@ -171,7 +171,7 @@ class Hdf5Dir(Source):
         except (DataError, OSError) as error:
             self._report(key, str(error))
 
-    def _rest(self, key: str, path: Path, table: Table) -> Iterator[Batch]:
+    def _rest(self, key: str, path: Path, table: Table) -> Iterator[Batch[Lines]]:
         done = self._given[key].get(table.path, 0)
         rest = Table(table.node_step, table.series, _Rest(table, done), task=table.task)
         for rows in rest.blocks(self.batch_size):
@@ -180,7 +180,7 @@ class Hdf5Dir(Source):
             part = Table(table.node_step, table.series, RowsInMemory(rows), task=table.task)
             metrics = [one for sample in samples([part], self.site.cluster) for one in sample]
             ack = functools.partial(self._acknowledge, key, table.path, done)
-            yield Batch(Messages(metrics), ack, f"{path}{table.path}")
+            yield Batch(to_lines(metrics), ack, f"{path}{table.path}")
 
     def _report(self, key: str, text: str) -> None:
         if self._reported.get(key) != text:

@@ -19,13 +19,12 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from ccpipe.config import Duration, Site, Size, listen_address
 from ccpipe.errors import ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol import Lines, Precision, decode
 from ccpipe.formats.lineprotocol.lines import RejectedLine
-from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.formats.sonar.envelopes import Envelopes, RejectedEnvelope
 from ccpipe.listening import MAX_CONNECTIONS, REQUEST_SECONDS, ConnectionLimits, listen, peer_of
@@ -63,11 +62,11 @@ _REASONS = 10
 class _Waiting:
     """A request that waits until its records are stored."""
 
-    batch: Batch | None
+    batch: Batch[Any] | None
     """None once answered, so that nothing is kept for a client that disconnected."""
 
 
-class HttpSource(Source):
+class HttpSource(Source[Any]):
     """Receives line protocol or Sonar's envelopes by POST."""
 
     def __init__(
@@ -127,7 +126,7 @@ class HttpSource(Source):
         if key_file and not cert_file:
             raise ConfigError("key_file: cert_file is missing")
         self.format = format
-        self.gives = Messages if format == "line" else Envelopes
+        self.gives = Lines if format == "line" else Envelopes
         if connections < 1:
             raise ConfigError("connections: must be at least 1")
         self.cluster = site.cluster
@@ -197,7 +196,7 @@ class HttpSource(Source):
             self._stopping = True
             self._waiting.put_nowait(None)
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Any]]:
         """Yield a batch for each request."""
         while one := await self._waiting.get():
             if one.batch is not None:  # otherwise it was answered with 503 and will be repeated

@@ -9,12 +9,12 @@ import time
 from collections.abc import AsyncIterator
 
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import metric
 from ccpipe.pipeline import Batch, Source
 
 
-class NullSource(Source):
+class NullSource(Source[Lines]):
     """Yields metrics that mean nothing: ``null`` of the node ``null``, counting up.
 
     Parameters
@@ -26,7 +26,7 @@ class NullSource(Source):
 
     """
 
-    gives = Messages
+    gives = Lines
 
     # A recipe's table becomes these keyword arguments; its values are checked against their
     # annotations. Objects of the pipe are supplied by name: `site: Site`, `telemetry: Telemetry`.
@@ -43,7 +43,7 @@ class NullSource(Source):
     # which the pipe calls if they exist. It raises UnavailableError if retrying may help
     # and DeniedError if not.
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Lines]]:
         """Yield batches; the pipe ends when this ends."""
         for batch in range(self._batches):
             # A source that waits for data must also wake up when it is stopped: see
@@ -53,10 +53,10 @@ class NullSource(Source):
                 return
             now = time.time_ns()
             yield Batch(
-                [
+                to_lines(
                     metric("null", batch * self._lines + line, time=now, tags=_TAGS)
                     for line in range(self._lines)
-                ],
+                ),
                 # Origin of the records, for dead letters. If they can be redelivered,
                 # `ack` says when they need not be.
                 origin=f"null batch {batch}",

@@ -30,7 +30,7 @@ MAX_FILES = 100_000
 _FLOOR = "floor"
 
 
-class TreeSource(Source):
+class TreeSource(Source[Envelopes]):
     """Reads the envelopes of a tree, day by day, and those appended later."""
 
     gives = Envelopes
@@ -113,7 +113,7 @@ class TreeSource(Source):
         """End after the current batch."""
         self._stopped.set()
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Envelopes]]:
         """Yield new envelopes, file by file, earlier days first.
 
         Raises
@@ -150,7 +150,7 @@ class TreeSource(Source):
     def _files(self, day: date) -> list[TreeFile]:
         return list_files(self.root, day, cluster_folders=self.cluster_folders)
 
-    def _batches(self, file: TreeFile) -> Iterator[Batch]:
+    def _batches(self, file: TreeFile) -> Iterator[Batch[Envelopes]]:
         """Yield the new envelopes of a file."""
         try:
             with file.path.open("rb") as stream:
@@ -163,7 +163,7 @@ class TreeSource(Source):
         else:
             self._failed.pop(file, None)
 
-    def _rest(self, file: TreeFile, stream: BinaryIO) -> Iterator[Batch]:
+    def _rest(self, file: TreeFile, stream: BinaryIO) -> Iterator[Batch[Envelopes]]:
         begin = self._position(file, stream)
         stream.seek(begin)
         decoder = Decoder(strict=self.strict, profile=self.profile)
@@ -185,7 +185,7 @@ class TreeSource(Source):
 
     def _batch(
         self, file: TreeFile, found: Envelopes, end: int, *, size: int, origin: str
-    ) -> Batch:
+    ) -> Batch[Envelopes]:
         found.size = size
         return Batch(found, functools.partial(self._acknowledge, file, end), origin)
 

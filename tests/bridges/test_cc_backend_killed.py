@@ -21,6 +21,7 @@ from ccpipe.formats.sonar import (
     MetadataObject,
     SlurmJob,
 )
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
 from tests.bridges.clustercockpit import CLUSTER, peer
@@ -222,7 +223,9 @@ async def publish(sink: NatsSink, records: list[SlurmJob], seconds: int) -> None
     time = _time(BASE + 2000 + seconds)
     for first in range(0, len(records), 50):
         part = tuple(records[first : first + 50])
-        await sink.write([JobsEnvelope(META, JobsData(JobsAttributes(time, CLUSTER, part)))])
+        await sink.write(
+            Envelopes([JobsEnvelope(META, JobsData(JobsAttributes(time, CLUSTER, part)))])
+        )
 
 
 @pytest.mark.timeout(900)

@@ -159,7 +159,7 @@ async def events(site: Site) -> list[tuple[str, dict[str, Any]]]:
     source = NatsSource(site=site, telemetry=Telemetry(), subjects=["events"], durable="test")
     read = 0
     async with source:
-        async for batch in source:
+        async for batch in source.batches():
             read += 1
             found += [
                 (message.tags["function"], json.loads(str(message.value)))

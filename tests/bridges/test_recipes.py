@@ -12,7 +12,7 @@ from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Recipe, Site, load
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import event
 from ccpipe.pipeline import Limits, Sink, Source, Translator, run
 from ccpipe.registry import build
@@ -24,7 +24,9 @@ BRIDGES = ROOT / "bridges"
 RECIPES = sorted(BRIDGES.glob("*.toml"))
 
 
-def parts(path: Path, cluster: str = "") -> tuple[Source, list[Translator], Sink]:
+def parts(
+    path: Path, cluster: str = ""
+) -> tuple[Source[Any], list[Translator[Any, Any]], Sink[Any]]:
     """Make what a recipe names."""
     environ = {"CCPIPE_CLUSTER": cluster} if cluster else {}
     recipe = load(path, Recipe, environ=environ)
@@ -98,7 +100,7 @@ def test_recipe_sends_events_in_nanoseconds(path: Path) -> None:
     if isinstance(codec, LineCodec):
         at = event("job", "stop_job", "{}", time=1795170834 * 10**9, tags={"type": "node"})
         subjects, packing = Subjects.of(Site(cluster="fox")), Packing(1000, 2**16, 2**20)
-        [(_, payload)] = codec.encode(Messages([at]), subjects, packing)
+        [(_, payload)] = codec.encode(to_lines([at]), subjects, packing)
         assert payload.endswith(b" 1795170834000000000\n")
         assert codec.event_precision == "ns"
     elif isinstance(sink, HttpPostSink):

@@ -44,9 +44,10 @@ async def collect(source: NatsSource, count: int) -> list[Any]:
     """Return the first records on the bus."""
     found: list[Any] = []
     async with source, asyncio.timeout(60):
-        async for batch in source:
+        async for batch in source.batches():
             assert not batch.records.rejected
             found += batch.records
+            assert batch.ack
             await batch.ack()
             if len(found) >= count:
                 break

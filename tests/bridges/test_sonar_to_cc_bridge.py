@@ -36,6 +36,7 @@ from ccpipe.formats.sonar import (
     SampleSystem,
     SlurmJob,
 )
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
@@ -122,7 +123,7 @@ async def publish(site: Site, kills: list[int]) -> None:
         for index, envelope in enumerate(every):
             while len(kills) < KILLS * index // len(every):
                 await asyncio.sleep(0.01)
-            await sink.write([envelope])
+            await sink.write(Envelopes([envelope]))
             await asyncio.sleep(0.02)
 
 
@@ -130,11 +131,12 @@ async def collect(site: Site, found: list[tuple[str, int, int]]) -> None:
     """Gather function, job and start of every job event in the stream."""
     source = NatsSource(site=site, telemetry=Telemetry(), subjects=["events"], durable="test")
     async with source:
-        async for batch in source:
+        async for batch in source.batches():
             for message in batch.records:
                 payload = json.loads(str(message.value))
                 function = message.tags["function"]
                 found.append((function, payload["jobId"], payload["startTime"] - BASE))
+            assert batch.ack
             await batch.ack()
 
 
@@ -229,13 +231,14 @@ async def collect_gains(site: Site, found: dict[tuple[str, str, int], Any]) -> N
     """Gather gains by metric, node and time: what is sent again must be the same."""
     source = NatsSource(site=site, telemetry=Telemetry(), subjects=["metrics"], durable="test")
     async with source:
-        async for batch in source:
+        async for batch in source.batches():
             for message in batch.records:
                 if message.name in ("io_reads", "job_cpu_used", "cpu_used"):
                     if message.tags["type"] == "hwthread":
                         continue
                     key = message.name, message.hostname, message.time
                     assert found.setdefault(key, message.value) == message.value
+            assert batch.ack
             await batch.ack()
 
 
@@ -263,13 +266,13 @@ async def test_gains_add_up_however_the_bridge_is_killed(
                 *arguments, env=env, preexec_fn=die_with_parent
             )
             for number in itertools.islice(numbers, SAMPLES // KILLS):
-                await sink.write([sample(number, node) for node in nodes])
+                await sink.write(Envelopes([sample(number, node) for node in nodes]))
                 if number % 5 == 0:  # some are translated before the next kill, some are not
                     await eventually(functools.partial(has, found, number))
             bridge.send_signal(signal.SIGKILL)
             await bridge.wait()
         for number in numbers:
-            await sink.write([sample(number, node) for node in nodes])
+            await sink.write(Envelopes([sample(number, node) for node in nodes]))
         bridge = await asyncio.create_subprocess_exec(
             *arguments, env=env, preexec_fn=die_with_parent
         )

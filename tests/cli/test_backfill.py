@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.formats.lineprotocol import decode, encode, to_lines
 from ccpipe.message import Message, Uint
 from ccpipe.sinks.file import FileSink
 from ccpipe.sinks.parquet import ParquetSink
@@ -46,7 +46,7 @@ def written(folder: Path) -> Counter[str]:
 async def lake(folder: Path) -> Path:
     """Write the messages into Parquet files."""
     async with ParquetSink(dir=str(folder / "lake")) as sink:
-        await sink.write(MESSAGES)
+        await sink.write(to_lines(MESSAGES))
     return folder / "lake"
 
 
@@ -72,7 +72,7 @@ async def test_postgres(server: Server, tmp_path: Path) -> None:  # noqa: F811
     """A database gives the same."""
     database = await server.database()
     async with server.sink(database) as sink:
-        await sink.write(MESSAGES)
+        await sink.write(to_lines(MESSAGES))
     secret = tmp_path / "password"
     secret.write_text(server.secret.read_text())
     done = ccpipe(
@@ -116,7 +116,7 @@ async def test_it_goes_on_while_a_bridge_writes(tmp_path: Path) -> None:
     assert ccpipe("backfill", folder, *arguments).code == 0
     later = metric(9.0, time=NOON + 60 * MINUTE)
     async with ParquetSink(dir=str(folder)) as sink:
-        await sink.write([later])
+        await sink.write(to_lines([later]))
     again = ccpipe("backfill", folder, *arguments)
     assert again.code == 0, again.err
     assert written(tmp_path) == Counter(map(repr, [*MESSAGES, later]))
@@ -149,7 +149,7 @@ async def test_what_the_sink_file_writes(tmp_path: Path, form: Format) -> None:
     messages = [*MESSAGES, Message("log", {"a": "x y"}, 'two\nlines, "quoted"', None, "log")]
     name = "a.csv" if form == "csv" else "a.jsonl"
     async with FileSink(path=str(tmp_path / name), format=form) as sink:
-        await sink.write(messages)
+        await sink.write(to_lines(messages))
     content = (tmp_path / name).read_bytes()
     (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content))
     (tmp_path / "a.txt").write_bytes(content + b"2025-02-30,no row\n")

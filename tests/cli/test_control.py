@@ -148,7 +148,7 @@ async def test_a_change_is_a_log_line_on_the_bus(nats_server: NatsServer, machin
     reader = NatsSource(site=site, telemetry=telemetry, subjects=["log"], durable="test")
 
     async def read() -> None:
-        async for batch in reader:
+        async for batch in reader.batches():
             reported.extend(str(record.value) for record in batch.records)
 
     async with reader:

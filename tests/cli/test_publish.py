@@ -224,8 +224,9 @@ async def test_what_was_sampled_before_the_server_came_is_published(tmp_path: Pa
 
             async def read() -> None:
                 async with source:
-                    async for batch in source:
+                    async for batch in source.batches():
                         slots.update(r.time for r in batch.records if r.time is not None)
+                        assert batch.ack
                         await batch.ack()
 
             reading = asyncio.create_task(read())

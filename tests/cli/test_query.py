@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.jobs import Job, JobNode, message
 from ccpipe.message import event, log
 from ccpipe.sinks.parquet import ParquetSink, housekeeping
@@ -22,15 +23,19 @@ async def lake(tmp_path: Path) -> Path:
     running = Job(cluster="fox", id=8, user="ann", start=NOON, nodes=nodes)
     done = msgspec.structs.replace(running, id=7, end=NOON + 60 * SECOND, state="failed")
     async with ParquetSink(dir=str(tmp_path)) as sink:
-        await sink.write([metric(float(n), time=NOON + n * SECOND, unit="GB") for n in range(4)])
         await sink.write(
-            [
-                message("start_job", done),
-                message("stop_job", done),
-                message("start_job", running),
-                log("slurmd", "warn", "odd \x1b[31m text", time=NOON, tags={}),
-                event("job", "start_job", "no JSON", time=NOON, tags={}),
-            ]
+            to_lines([metric(float(n), time=NOON + n * SECOND, unit="GB") for n in range(4)])
+        )
+        await sink.write(
+            to_lines(
+                [
+                    message("start_job", done),
+                    message("stop_job", done),
+                    message("start_job", running),
+                    log("slurmd", "warn", "odd \x1b[31m text", time=NOON, tags={}),
+                    event("job", "start_job", "no JSON", time=NOON, tags={}),
+                ]
+            )
         )
     return tmp_path
 
@@ -77,7 +82,7 @@ async def test_files_that_were_replaced(lake: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(housekeeping, "remove", lambda *_: None)
     async with ParquetSink(dir=str(lake), compact=False) as sink:
         for number in range(housekeeping.JOINED):
-            await sink.write([metric(float(number), cluster="joined")])
+            await sink.write(to_lines([metric(float(number), cluster="joined")]))
     (folder,) = lake.glob("cluster=joined/*")
     assert housekeeping.join_files(lake, folder, "zstd")
     sql = "select count(*) from metrics where cluster = 'joined'"

@@ -67,6 +67,7 @@ async def test_who_reads_which_partition_is_shown(nats_server: NatsServer) -> No
         await apply(opened, site, await survey(opened, site), drop=False)
         reader = NatsSource(site=site, telemetry=Telemetry(), durable="d", subjects=["metrics"])
         async with reader:
+            await reader.start()
             owners: dict[str, str] = {}
             async with asyncio.timeout(60):
                 while len(owners) < 2:

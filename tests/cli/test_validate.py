@@ -225,10 +225,10 @@ def test_a_file_that_is_not_there_is_missing_whatever_its_name() -> None:
 
 
 PART = """
-from ccpipe import Messages, Sink, UnavailableError
+from ccpipe import Lines, Sink, UnavailableError
 
 class Opened(Sink):
-    takes = Messages
+    takes = Lines
 
     async def __aenter__(self):
         raise UnavailableError("the vault is locked")

@@ -16,6 +16,7 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Duration, Site
 from ccpipe.errors import DeniedError, UnavailableError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import metric
 from ccpipe.node.agent.responder import Responder
 from ccpipe.node.controls.control import Control
@@ -83,11 +84,12 @@ async def test_node_bridge_and_viewer_work_together(site_of: SiteOf) -> None:
     ):
         await viewer.subscribe("fritz.metrics", seen.append)
         await viewer.flush()
-        await eventually(lambda: bool(source._stream))
-        await sink.write(RECORDS)
+        await source.start()
+        await eventually(lambda: bool(source.stream))
+        await sink.write(to_lines(RECORDS))
         await NatsDeadLetterSink(source.bus, site_of("bridge")).write([DeadLetter(b"x", "why")])
         source.stop()
-        values = [record.value async for batch in source for record in batch.records]
+        values = [record.value async for batch in source.batches() for record in batch.records]
         await viewer.flush()
     assert values == [1.0]
     assert [delivery.subject for delivery in seen] == ["fritz.metrics"]
@@ -121,7 +123,7 @@ async def test_a_node_cannot_make_streams(site_of: SiteOf) -> None:
     telemetry = Telemetry()
     async with NatsSink(site=site_of("node"), telemetry=telemetry) as sink:
         with pytest.raises(UnavailableError, match="stream"):
-            await sink.write(RECORDS)
+            await sink.write(to_lines(RECORDS))
     assert denials(telemetry) >= 1
 
 

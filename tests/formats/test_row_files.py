@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
 from ccpipe.formats import csvlines, jsonlines, row_files
-from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.formats.row_files import RejectedRow, read_csv, read_json
+from ccpipe.formats.lineprotocol import Lines, RejectedLine
+from ccpipe.formats.row_files import read_csv, read_json
 from ccpipe.message import Message
 
-Reader = Callable[..., Iterator[Messages]]
+Reader = Callable[..., Iterator[Lines]]
 
 MESSAGES = [
     Message("m", {"hostname": "n1"}, 1.5, 1),
@@ -28,7 +28,7 @@ FORMATS = pytest.mark.parametrize(
 
 def everything(
     read: Reader, payload: bytes, block: int = 2**18
-) -> tuple[list[Message], list[RejectedRow]]:
+) -> tuple[list[Message], list[RejectedLine]]:
     """Return what is read of a file, and what is rejected."""
     parts = list(read(io.BytesIO(payload), block=block))
     return (

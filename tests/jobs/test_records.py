@@ -3,22 +3,28 @@
 import json
 
 from ccpipe.formats.gridengine import RejectedAccountingLine
+from ccpipe.formats.slurm import Cluster
 from ccpipe.jobs import Job, Jobs, JobUsage
 
 BAD = RejectedAccountingLine(3, 40, "not a record", b"x")
 
 
 def test_jobs_are_taken_and_concatenated_with_what_was_rejected() -> None:
-    """The size is that of the payloads, and of the jobs."""
-    one = Jobs(
-        [Job(cluster="fox", id=7), Job(cluster="fox", id=8)], rejected=[BAD], payload_size=100
-    )
-    other = Jobs.of(iter([Job(cluster="fox", id=9)]))
+    """The size is that of the jobs."""
+    one = Jobs([Job(cluster="fox", id=7), Job(cluster="fox", id=8)], rejected=[BAD])
+    other = Jobs(iter([Job(cluster="fox", id=9)]))
     both = Jobs.concat([one, other])
     assert [job.id for job in both] == [7, 8, 9]
-    assert (both.rejected, both.size) == ([BAD], 100 + 3 * other.size)
-    assert Jobs.of(one) is one
+    assert (both.rejected, both.size) == ([BAD], 3 * other.size)
     assert isinstance(both[1:], Jobs)
+
+
+def test_jobs_keep_the_rest_of_a_poll_when_some_are_taken() -> None:
+    """Otherwise their events would have no time, and the states of nodes would be lost."""
+    poll = Jobs([Job(cluster="fox", id=7)], time=5, cluster=Cluster(), errors=["sinfo: failed"])
+    rest = poll.take(b"\0")
+    assert (len(rest), rest.time, rest.errors) == (0, 5, ["sinfo: failed"])
+    assert rest.cluster is poll.cluster
 
 
 def test_original_of_a_job_is_its_raw_record() -> None:

@@ -13,6 +13,7 @@ from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.live.feed import LiveFeed, Replay
 from ccpipe.message import Message, event, log
 from ccpipe.pipeline import DeadLetter
@@ -65,15 +66,15 @@ async def test_what_streams_held_is_read_first(site: Site) -> None:
     telemetry = Telemetry()
     async with NatsSink(site=site, telemetry=telemetry) as sink:
         for number in (1, 2):
-            await sink.write(job("start_job", number))
-        await sink.write(job("stop_job", 2))
-        await sink.write(message("before"))
+            await sink.write(to_lines(job("start_job", number)))
+        await sink.write(to_lines(job("stop_job", 2)))
+        await sink.write(to_lines(message("before")))
         async with LiveFeed(site, telemetry, name="dashboard") as feed:
             jobs = feed.state.jobs
             states = {1: "running", 2: "failed"}
             await eventually(lambda: {j.id: j.state for j in jobs.latest()} == states, 60)
-            await sink.write(job("stop_job", 1))
-            await sink.write(message("after"))
+            await sink.write(to_lines(job("stop_job", 1)))
+            await sink.write(to_lines(message("after")))
             await eventually(lambda: feed.state.jobs.running == [], 60)
             await eventually(lambda: feed.state.journal.count == 6, 60)
             texts = [entry.text for entry in feed.state.journal.after(0) if entry.kind == "log"]
@@ -88,10 +89,10 @@ async def test_nothing_is_shown_twice(site: Site) -> None:
         Connection(site.bus, name="letters", telemetry=telemetry) as bus,
     ):
         letters = NatsDeadLetterSink(bus, site)
-        await sink.write(message("first"))
+        await sink.write(to_lines(message("first")))
         async with LiveFeed(site, telemetry, name="dashboard") as feed:
             for number in range(20):
-                await sink.write(message(f"text {number}"))
+                await sink.write(to_lines(message(f"text {number}")))
                 await letters.write([DeadLetter(b"bytes %d" % number, "why", "origin")])
             await eventually(lambda: feed.state.journal.count >= 21, 60)
             await eventually(lambda: feed.state.health.dead_count >= 20, 60)
@@ -108,10 +109,11 @@ async def test_the_lag_of_bridges_is_seen(site: Site, feed: LiveFeed) -> None:
         NatsSource(site=site, telemetry=telemetry, durable="slow") as source,
         NatsSink(site=site, telemetry=telemetry) as sink,
     ):
-        await eventually(lambda: bool(source._stream), 60)
+        await source.start()
+        await eventually(lambda: bool(source.stream), 60)
         source.stop()
         for number in range(7):
-            await sink.write(message(f"text {number}"))
+            await sink.write(to_lines(message(f"text {number}")))
         await eventually(lambda: bool(feed.state.health.consumers), 60)
         found = feed.state.health.consumers
         assert [(each.name, each.stream_name) for each in found] == [("slow", "ccpipe-fox%2Etest")]
@@ -145,7 +147,7 @@ async def test_starts_of_jobs_are_read_from_the_streams_of_all_clusters(site: Si
     telemetry = Telemetry()
     for sent in ([], job("start_job", 1)):
         async with NatsSink(site=site, telemetry=telemetry) as sink:
-            await sink.write(sent)
+            await sink.write(to_lines(sent))
         elsewhere = Site(cluster="other", bus=site.bus)
         feed = LiveFeed(
             elsewhere, telemetry, name="top", replay=Replay({"events": (None, None)}, "*"),

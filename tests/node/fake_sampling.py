@@ -58,18 +58,18 @@ def waiting_sampler(collectors: dict[str, Collector], interval: float = INTERVAL
     return Sampler(SamplerSettings(collectors, interval=interval, tags=SITE, timeout=DEADLINE))
 
 
-async def take(sampler: Sampler, count: int) -> list[Batch]:
+async def take(sampler: Sampler, count: int) -> list[Batch[Any]]:
     """Return the next batches, and stop the sampler."""
-    batches: list[Batch] = []
+    batches: list[Batch[Any]] = []
     async with asyncio.timeout(DEADLINE):
-        async for batch in sampler:
+        async for batch in sampler.batches():
             batches.append(batch)
             if len(batches) == count:
                 sampler.stop()
     return batches
 
 
-def slot_of(batch: Batch) -> int:
+def slot_of(batch: Batch[Any]) -> int:
     """Return the one time that all messages of a batch carry."""
     [slot] = {message.time for message in batch.records}
     assert isinstance(slot, int)
@@ -156,16 +156,16 @@ class OnTheseClocks(Sampler):
             await asyncio.wait(prompt, timeout=seconds)
         return await super()._answers(asked, 0)
 
-    async def batches(self, count: int) -> AsyncGenerator[Batch]:
+    async def some(self, count: int) -> AsyncGenerator[Batch[Any]]:
         """Yield so many batches."""
-        async for batch in self:
+        async for batch in self.batches():
             yield batch
             if (count := count - 1) == 0:
                 self.stop()
 
     async def samples(self, count: int) -> AsyncIterator[tuple[int, int]]:
         """Yield each batch's slot and the wall clock when it came."""
-        async for batch in self.batches(count):
+        async for batch in self.some(count):
             yield slot_of(batch), self.clocks.wall
 
 

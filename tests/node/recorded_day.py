@@ -194,7 +194,7 @@ def live(
     sampler = Simulated(Trees(folder), clocks, jitter)
 
     async def run() -> None:
-        async for batch in sampler:
+        async for batch in sampler.batches():
             time = batch.records[0].time
             day.slots.append(time // (INTERVAL * SECOND))
             day.lateness.append((clocks.time_ns() - time) / SECOND)

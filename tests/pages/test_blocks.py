@@ -20,7 +20,7 @@ import pytest
 from ccpipe.bus.nats.accounts import SUBJECTS
 from ccpipe.config import Site, to_struct
 from ccpipe.config.site import Recipe
-from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.message import Message, metric
 from ccpipe.node.agent.parts import AgentParts
 from ccpipe.registry import build
@@ -164,7 +164,7 @@ def load(node: str) -> list[Message]:
 async def test_queries_of_parquet_files_have_an_answer(tmp_path: Path) -> None:
     """As ``ccpipe query`` asks them."""
     async with ParquetSink(dir=str(tmp_path)) as sink:
-        await sink.write(load("n1"))
+        await sink.write(to_lines(load("n1")))
     asked = [block for block in SQL if block.page == "docs/guide/query.md"]
     assert asked
     for block in asked:
@@ -180,7 +180,7 @@ async def test_sql_of_postgresql_is_accepted(server: Server) -> None:  # noqa: F
     """Queries have an answer; what is granted is enough for a bridge to write."""
     database = await server.database()
     async with server.sink(database) as sink:
-        await sink.write(load("n1"))
+        await sink.write(to_lines(load("n1")))
     await server.ask(database, "CREATE ROLE writer")
     for block in SQL:
         if block.page == "docs/stores/postgres.md":

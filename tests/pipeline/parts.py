@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from typing import Any, Self, TypeVar
 
 from ccpipe.errors import CcpipeError
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message, metric
-from ccpipe.pipeline import Batch, DeadLetter, DeadLetterSink, RecordType, Sink, Source
+from ccpipe.pipeline import Batch, DeadLetter, DeadLetterSink, Sink, Source
+from ccpipe.records import Records
 
 T = TypeVar("T")
 Diary = list[tuple[str, Any]]
@@ -56,10 +57,10 @@ def clock() -> float:
     return asyncio.get_running_loop().time()
 
 
-def made(*numbers: int) -> Messages:
+def made(*numbers: int) -> Lines:
     """Make one metric for each number, which is its value."""
     tags = {"hostname": "n1", "type": "node"}
-    return Messages(metric("m", number, time=number * 10**9, tags=tags) for number in numbers)
+    return to_lines(metric("m", number, time=number * 10**9, tags=tags) for number in numbers)
 
 
 def values(records: Iterable[Message]) -> list[Any]:
@@ -81,7 +82,7 @@ class Part:
         self.diary.append(("leave", type(self).__name__))
 
 
-class ListSource(Part, Source):
+class ListSource(Part, Source[Any]):
     """Hands over the records it was given, one batch each.
 
     With `upstream` its batches can be acknowledged: ``acked`` has their numbers. With `stay` it
@@ -89,7 +90,7 @@ class ListSource(Part, Source):
     batch of that position.
     """
 
-    gives: RecordType = Messages
+    gives: type[Records] = Lines
 
     def __init__(
         self,
@@ -116,7 +117,8 @@ class ListSource(Part, Source):
         self.diary.append(("stop", clock()))
         self.stopped.set()
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Any]]:
+        """Yield the batches."""
         try:
             for number, records in enumerate(self.records):
                 if number < len(self.delays):
@@ -132,7 +134,7 @@ class ListSource(Part, Source):
         finally:
             self.diary.append(("closed", type(self).__name__))
 
-    def batch(self, number: int, records: Sequence[Message]) -> Batch:
+    def batch(self, number: int, records: Sequence[Message]) -> Batch[Any]:
         """Make the batch of a number."""
 
         async def ack() -> None:
@@ -141,14 +143,14 @@ class ListSource(Part, Source):
             self.acked.append(number)
 
         origin = f"batch {number}"
-        records = Messages.of(records)
+        records = to_lines(records)
         return Batch(records, ack, origin) if self.upstream else Batch(records, origin=origin)
 
 
-class ListSink(Part, Sink):
+class ListSink(Part, Sink[Any]):
     """Keeps what is written; `answer` is asked first and may raise. A write takes `seconds`."""
 
-    takes = Messages
+    takes = Lines
 
     def __init__(
         self,

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccpipe.errors import RejectedError, UnavailableError
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message
-from ccpipe.pipeline import Limits, run
+from ccpipe.pipeline import Limits, UnsyncedSink, run
 from tests.pipeline.parts import (
     Diary,
     ListDeadLetterSink,
@@ -28,7 +29,7 @@ from tests.pipeline.test_pipe_holding import Notebook
 AFTER = 13.0
 
 
-class Forgetful(ListSink):
+class Forgetful(ListSink, UnsyncedSink[Lines]):
     """Has on its disk what is older than ``safe_after``; a crash loses the rest."""
 
     safe_after = AFTER

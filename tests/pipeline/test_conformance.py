@@ -9,28 +9,28 @@ import pytest
 
 from ccpipe.config import Publish, Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.node.agent.parts import collectors
 from ccpipe.pipeline import Sink, Source, Stages, check_fit, run
 from ccpipe.registry import build
 from tests.pipeline.parts import ListSink, ListSource, made, play, values
 
 PARTS = '''
-from ccpipe import Batch, Messages, Sink, Source, Translator
+from ccpipe import Batch, Lines, Sink, Source, Translator
 from ccpipe.bus.codecs import Codec
 from ccpipe.message import Message
-from ccpipe.pipeline import DeadLetterSink
+from ccpipe.pipeline import DeadLetterSink, HoldingTranslator
 
 class Misspelt(Sink):
-    takes = Messages
+    takes = Lines
     async def wirte(self, records): ...
 
 class Synchronous(Sink):
-    takes = Messages
+    takes = Lines
     def write(self, records): ...
 
 class Generating(Sink):
-    takes = Messages
+    takes = Lines
     async def write(self, records): yield
 
 class Untyped(Sink):
@@ -40,19 +40,19 @@ class OfMessage(Untyped):
     takes = Message
 
 class Unchecked(Untyped):
-    takes = Messages
+    takes = Lines
     def check(self): ...
 
 class Underived:
-    takes = Messages
+    takes = Lines
     async def write(self, records): ...
 
 def function_sink(records): ...
 
 class Good(Source):
-    gives = Messages
-    async def __aiter__(self):
-        yield Batch([])
+    gives = Lines
+    async def batches(self):
+        yield Batch(Lines())
     def stop(self): ...
 
 class Endless(Good):
@@ -62,11 +62,11 @@ class StopsLater(Good):
     async def stop(self): ...
 
 class YieldsNothing(Good):
-    async def __aiter__(self):
+    async def batches(self):
         return
 
 class Ungiving(Source):
-    __aiter__, stop = Good.__aiter__, Good.stop
+    batches, stop = Good.batches, Good.stop
 
 class Burying(DeadLetterSink):
     def write(self, letters): ...
@@ -77,31 +77,37 @@ class WithFaultyLetters(Good):
         return Burying()
 
 class Unfed(Translator):
-    takes = gives = Messages
+    takes = gives = Lines
     def fed(self, records): return records
 
 class FedLater(Translator):
-    takes = gives = Messages
+    takes = gives = Lines
     async def feed(self, records): return records
 
 class Ungiven(Translator):
-    takes = Messages
+    takes = Lines
     def feed(self, records): return records
 
-class FlushedLater(FedLater):
+class Flushing(FedLater):
     def feed(self, records): return records
+    def flush(self): ...
+
+class FlushedLater(HoldingTranslator):
+    takes = gives = Lines
+    def feed(self, records): return records
+    def oldest_held(self): ...
     async def flush(self): ...
 
 class WriteOnly:
-    records = Messages
+    records = Lines
     def encode(self, records, subjects, packing): ...
 
 class DerivedWriteOnly(Codec):
-    records = Messages
+    records = Lines
     def encode(self, records, subjects, packing): ...
 
 class DecodesLater:
-    records = Messages
+    records = Lines
     async def decode(self, messages): yield
     def encode(self, records, subjects, packing): ...
 
@@ -115,9 +121,9 @@ class Collects:
 class CollectsLater:
     async def collect(self, time): ...
 
-def even(records: Messages, *, divisor: int = 2) -> Messages:
+def even(records: Lines, *, divisor: int = 2) -> Lines:
     """Keeps even numbers."""
-    return Messages(each for each in records if each.value % divisor == 0)
+    return records.take([each.value % divisor == 0 for each in records])
 
 async def even_later(records): ...
 '''
@@ -125,7 +131,7 @@ async def even_later(records): ...
 GROUPS = {
     "sinks": "Misspelt Synchronous Generating Untyped OfMessage Unchecked Underived function_sink",
     "sources": "Good Endless StopsLater YieldsNothing Ungiving WithFaultyLetters",
-    "translators": "Unfed FedLater Ungiven FlushedLater even even_later",
+    "translators": "Unfed FedLater Ungiven Flushing FlushedLater even even_later",
     "codecs": "WriteOnly DerivedWriteOnly DecodesLater Recordless",
     "collectors": "Collects CollectsLater",
 }
@@ -167,11 +173,12 @@ def built(group: str, name: str, **options: Any) -> Any:
         ("sinks", "function_sink", "it must be derived from Sink"),
         ("sources", "Endless", "it has no method stop, which every Source needs"),
         ("sources", "StopsLater", "its method stop must be a def, not an async def"),
-        ("sources", "YieldsNothing", "its method __aiter__ must be an async def that yields"),
+        ("sources", "YieldsNothing", "its method batches must be an async def that yields"),
         ("sources", "Ungiving", "its attribute gives is missing; expected a type of records"),
         ("translators", "Unfed", "it has no method feed, which every Translator needs"),
         ("translators", "FedLater", "its method feed must be a def, not an async def"),
         ("translators", "Ungiven", "its attribute gives is missing; expected a type of records"),
+        ("translators", "Flushing", "it must be derived from HoldingTranslator"),
         ("translators", "FlushedLater", "its method flush must be a def, not an async def"),
         ("codecs", "WriteOnly", "it has no method decode, which every Codec needs"),
         ("codecs", "DerivedWriteOnly", "it has no method decode, which every Codec needs"),
@@ -214,14 +221,14 @@ def test_faulty_dead_letter_sink_fails_before_the_first_batch() -> None:
 def test_pipe_refuses_faulty_parts_that_were_built_by_hand() -> None:
     """A program without recipes gets the same errors; an abstract class is refused by Python."""
 
-    class Hasty(Sink):
-        takes = Messages
+    class Hasty(Sink[Any]):
+        takes = Lines
 
-        def write(self, records: Messages) -> None:  # type: ignore[override]
+        def write(self, records: Lines) -> None:  # type: ignore[override]
             """Store nothing."""
 
-    class Deaf(Source):
-        gives = Messages
+    class Deaf(Source[Any]):
+        gives = Lines
 
     with pytest.raises(ConfigError, match="Hasty: its method write must be an async def"):
         check_fit(ListSource([]), (), Hasty())
@@ -234,7 +241,7 @@ def test_function_translates_when_it_is_an_entry_point() -> None:
     source, sink = ListSource([made(1, 2, 3, 4, 5, 6)]), ListSink()
     play(run(source, sink, translators=[built("translators", "even")]))
     assert values(sink.written) == [2, 4, 6]
-    [thirds] = Stages([built("translators", "even", divisor=3)], Messages).translators
+    [thirds] = Stages([built("translators", "even", divisor=3)], Lines).translators
     assert values(thirds.feed(made(1, 2, 3, 4, 5, 6))) == [3, 6]
     with pytest.raises(ConfigError, match="part: unknown key 'devisor'; did you mean 'divisor'"):
         built("translators", "even", devisor=3)
@@ -243,4 +250,4 @@ def test_function_translates_when_it_is_an_entry_point() -> None:
 def test_asynchronous_function_is_refused_as_a_translator() -> None:
     """It would return a coroutine instead of records."""
     with pytest.raises(ConfigError, match="even_later: a translator must be a def"):
-        Stages([built("translators", "even_later")], Messages)
+        Stages([built("translators", "even_later")], Lines)

@@ -1,19 +1,37 @@
 """What passes between the parts."""
 
-from ccpipe.pipeline import Batch, DeadLetter
-from tests.pipeline.parts import play
+import dataclasses
+import inspect
+
+import pytest
+
+from ccpipe.formats.lineprotocol import Lines
+from ccpipe.pipeline import Batch, DeadLetter, interfaces
 
 
-def test_a_batch_has_an_upstream_where_it_can_be_acknowledged() -> None:
-    """Without an ``ack`` nobody would hand the batch over again; calling it does no harm."""
+def test_batch_cannot_be_changed() -> None:
+    """Whoever has it sees what the source yielded."""
+    batch = Batch(Lines())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        batch.records = Lines()  # type: ignore[misc]
 
-    async def ack() -> None:
-        pass
 
-    alone = Batch([])
-    assert not alone.has_upstream
-    assert Batch([], ack).has_upstream
-    play(alone.ack())
+def test_interfaces_have_few_optional_members() -> None:
+    """A reader takes them in at one sitting: what a part must have, and little that it may."""
+    classes = [each for _, each in inspect.getmembers(interfaces, inspect.isclass)]
+    own = [each for each in classes if each.__module__ == interfaces.__name__]
+    parts = [each for each in own if each.__name__ not in ("Batch", "Scope")]
+    optional = {
+        name
+        for part in parts
+        for name, member in vars(part).items()
+        if not name.startswith("_abc")
+        and name not in ("__init__", "__new__")
+        and (not name.startswith("__") or name in ("__aenter__", "__aexit__"))
+        and not getattr(member, "__isabstractmethod__", False)
+        and not name.startswith("_")
+    } | {"__aenter__", "__aexit__"}
+    assert len(optional) <= 8, sorted(optional)
 
 
 def test_a_dead_letter_in_a_log_says_where_why_and_what() -> None:

@@ -11,13 +11,14 @@ import pytest
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.kafka.source import KafkaSource
 from ccpipe.bus.mqtt.source import MqttSource
+from ccpipe.bus.nats.consumer import ConsumerReader
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.nats.streams import unread
 from ccpipe.config import Duration, Interval, Site
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import event
-from ccpipe.pipeline import Batch, Sink, Source, Translator, run
+from ccpipe.pipeline import Batch, HoldingTranslator, Scope, Sink, Source, run
 from ccpipe.sinks.file import FileSink
 from ccpipe.sinks.hdf5 import Hdf5Sink
 from ccpipe.sinks.parquet import ParquetSink, housekeeping
@@ -40,27 +41,26 @@ async def fail_later(*_: object) -> None:
     raise UnexpectedError("unexpected")
 
 
-class Holding(Translator):
+class Holding(HoldingTranslator[Lines, Lines]):
     """Holds back what it gets, and fails when it is fed without records."""
 
-    takes = gives = Messages
+    takes = gives = Lines
 
     def __init__(self) -> None:
         self.held: list[Any] = []
 
-    def feed(self, records: Any) -> Any:
+    def feed(self, records: Lines) -> Lines:
         """Hold back."""
         if not records and self.held:
             fail()
         self.held += records
-        return ()
+        return Lines()
 
-    def flush(self) -> Any:
+    def flush(self) -> Lines:
         """Return what is held."""
         held, self.held = self.held, []
-        return held
+        return to_lines(held)
 
-    @property
     def oldest_held(self) -> int | None:
         """Feed of the oldest record held back."""
         return 1 if self.held else None
@@ -96,7 +96,7 @@ def test_pipe_ends_although_its_source_cannot_be_stopped() -> None:
     assert values(sink.written) == [1]
 
 
-def file_sink(folder: Path) -> Sink:
+def file_sink(folder: Path) -> Sink[Any]:
     """Make one that syncs in the background."""
     return FileSink(path=str(folder / "a.lp"), fsync="interval", fsync_interval=Interval(0.01))
 
@@ -104,7 +104,7 @@ def file_sink(folder: Path) -> Sink:
 @pytest.mark.parametrize(("make", "method"), [(file_sink, "_sync")])
 async def test_pipe_ends_when_a_task_of_its_sink_fails(
     tmp_path: Path,
-    make: Callable[[Path], Sink],
+    make: Callable[[Path], Sink[Any]],
     method: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -117,15 +117,15 @@ async def test_pipe_ends_when_a_task_of_its_sink_fails(
     assert "ccpipe-fsync failed: UnexpectedError: unexpected" in caplog.text
 
 
-def nats_source(site: Site, monkeypatch: pytest.MonkeyPatch, name: str) -> Source:
+def nats_source(site: Site, monkeypatch: pytest.MonkeyPatch, name: str) -> Source[Any]:
     """Make one of which a task fails."""
     if name == "unread":
         monkeypatch.setattr(unread, "POLL_SECONDS", 0.01)
         monkeypatch.setattr(unread.UnreadWatch, "poll", fail_later)
     elif name == "alive":
-        monkeypatch.setattr(NatsSource, "_held", fail)
+        monkeypatch.setattr(ConsumerReader, "_held", fail)
     else:
-        monkeypatch.setattr(NatsSource, "_ask", fail_later)
+        monkeypatch.setattr(ConsumerReader, "_ask", fail_later)
     return NatsSource(site=site, telemetry=Telemetry(), durable="d", ack_wait=Duration(0.3))
 
 
@@ -169,7 +169,7 @@ async def test_pipe_ends_when_the_task_of_its_kafka_source_fails(
     reading: dict[str, Any] = {"codec": LineCodec(), "topics": ["fox.metrics"], "group": "g"}
     source = KafkaSource(site=site, telemetry=Telemetry(), **reading)
 
-    async def started() -> Consumer:
+    async def started(_: Scope) -> Consumer:
         return Consumer()
 
     monkeypatch.setattr(source, "_started", started)
@@ -200,10 +200,10 @@ async def test_server_that_cannot_be_restarted_ends_the_pipe(
     assert errors == []
 
 
-class Repeating(Source):
+class Repeating(Source[Any]):
     """Hands over one batch after the other until it is stopped."""
 
-    gives = Messages
+    gives = Lines
 
     def __init__(self) -> None:
         self.handed, self.stopped = 0, False
@@ -218,7 +218,8 @@ class Repeating(Source):
         """End."""
         self.stopped = True
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Any]]:
+        """Yield the batches."""
         while not self.stopped:
             self.handed += 1
             yield Batch(made(self.handed))
@@ -236,7 +237,7 @@ async def test_pipe_goes_on_while_housekeeping_of_its_sink_fails(
         calls.append(_)
         fail()
 
-    sink: Sink = ParquetSink(dir=str(tmp_path))
+    sink: Sink[Any] = ParquetSink(dir=str(tmp_path))
     monkeypatch.setattr(housekeeping.Housekeeping, "_work_in_thread", fail_again)
     if name == "closed files":
         sink = FileSink(path=str(tmp_path / "a.lp"), keep=1)
@@ -265,7 +266,7 @@ async def test_step_whose_file_cannot_be_written_is_tried_again(
     sink = Hdf5Sink(dir=str(tmp_path), idle=Interval(0.02), settle=Duration(0))
     monkeypatch.setattr(sink, "_finish", fail_again)
     tags = {"hostname": "n1", "type": "node", "jobid": "1", "stepid": "0"}
-    ends = Messages([event("step", "stop_step", "{}", time=10**18, tags=tags)])
+    ends = to_lines([event("step", "stop_step", "{}", time=10**18, tags=tags)])
     stop = asyncio.Event()
     running = asyncio.create_task(run(ListSource([ends], stay=True), sink, stop=stop))
     await eventually(lambda: len(calls) > 2)

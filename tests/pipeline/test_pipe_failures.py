@@ -4,15 +4,14 @@ import asyncio
 import itertools
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from ccpipe.errors import DataError, DeniedError, RejectedError, TimedOutError, UnavailableError
-from ccpipe.formats.lineprotocol import decode
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, decode
 from ccpipe.message import Message
-from ccpipe.pipeline import Batch, Limits, Translator, run
+from ccpipe.pipeline import Batch, HoldingTranslator, Limits, run
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
     Diary,
@@ -204,16 +203,19 @@ def test_the_stop_and_a_failure_at_the_same_moment_leave_the_grace() -> None:
 def test_what_nobody_would_hand_over_again_is_a_dead_letter() -> None:
     """Wherever it is: in the sink's hands, in the queue, before it, in a translator's window."""
 
-    class Window(Translator):
-        takes = gives = Messages
+    class Window(HoldingTranslator[Lines, Lines]):
+        takes = gives = Lines
 
-        held: Sequence[Message] = ()
+        held = Lines()
 
-        def feed(self, records: Sequence[Message]) -> Sequence[Message]:
-            ready, self.held = self.held, list(records)
+        def feed(self, records: Lines) -> Lines:
+            ready, self.held = self.held, records
             return ready
 
-        def flush(self) -> Sequence[Message]:
+        def oldest_held(self) -> int | None:
+            return None
+
+        def flush(self) -> Lines:
             return self.held
 
     payloads: list[Sequence[Message]] = [made(n) for n in range(20)]
@@ -357,23 +359,27 @@ def test_a_source_and_a_sink_that_both_fail_end_the_pipe_in_the_grace() -> None:
     assert dead_letter_sink.numbers == [1]
 
 
-class Broken(Translator):
+class Broken(HoldingTranslator[Lines, Lines]):
     """A translator with a bug, in ``feed`` or in ``flush``."""
 
-    takes = gives = Messages
+    takes = gives = Lines
 
     def __init__(self, where: str) -> None:
         self.where = where
 
-    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
+    def feed(self, records: Lines) -> Lines:
         """See ``Translator.feed``."""
         return records if self.where == "flush" else self.fail()
 
-    def flush(self) -> Sequence[Message]:
-        """See ``Translator.flush``."""
-        return [] if self.where == "feed" else self.fail()
+    def oldest_held(self) -> int | None:
+        """Hold nothing."""
+        return None
 
-    def fail(self) -> Sequence[Message]:
+    def flush(self) -> Lines:
+        """See ``Translator.flush``."""
+        return Lines() if self.where == "feed" else self.fail()
+
+    def fail(self) -> NoReturn:
         """Show the bug."""
         raise ZeroDivisionError(self.where)
 
@@ -391,12 +397,13 @@ def test_an_acknowledgement_that_does_not_get_through_costs_nothing_but_a_repeti
     """The records are safe; upstream will hand them over again. The pipe goes on."""
 
     class Forgetful(ListSource):
-        def batch(self, number: int, records: Sequence[Message]) -> Batch:
+        def batch(self, number: int, records: Sequence[Message]) -> Batch[Any]:
             whole = super().batch(number, records)
 
             async def ack() -> None:
                 if number == 0:
                     raise UnavailableError("the bus is away")
+                assert whole.ack
                 await whole.ack()
 
             return Batch(records, ack)
@@ -480,7 +487,7 @@ async def test_it_is_the_same_on_a_real_clock() -> None:
     """Nothing of the above depends on the clock of these tests."""
 
     class Counting(ListSource):
-        async def __aiter__(self) -> AsyncIterator[Batch]:
+        async def batches(self) -> AsyncIterator[Batch[Any]]:
             number = 0
             while not self.stopped.is_set():
                 await asyncio.sleep(0.001)

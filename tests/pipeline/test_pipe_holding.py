@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import ConfigError, UnavailableError
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, RejectedLine, to_lines
+from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Message
-from ccpipe.pipeline import Batch, DeadLetter, Limits, Translator, run
+from ccpipe.pipeline import Batch, HoldingTranslator, Limits, Translator, run
+from ccpipe.records import Records
 from tests.pipeline.parts import (
     Diary,
     Failing,
@@ -29,46 +31,41 @@ from tests.pipeline.parts import (
 NOW = Limits(age=0)
 
 
-class Delay(Translator):
+class Delay(HoldingTranslator[Lines, Lines]):
     """Keeps the records of so many feeds, or for so many seconds where that is less."""
 
-    takes = gives = Messages
+    takes = gives = Lines
 
     def __init__(self, feeds: int, seconds: float = math.inf) -> None:
         self.feeds = feeds
         self.seconds = seconds
         self.feeds_seen = 0
         self.held: list[tuple[float, list[Message]]] = []
-        self.rejected: list[tuple[Message, str]] = []
 
-    @property
     def oldest_held(self) -> int | None:
         """See ``Translator``."""
         return self.feeds_seen - len(self.held) + 1 if self.held else None
 
-    def feed(self, records: Sequence[Message]) -> list[Message]:
+    def feed(self, records: Lines) -> Lines:
         """Keep what comes; return what was kept long enough. Numbers below 0 are rejected."""
         self.feeds_seen += 1
         good = [r for r in records if not (isinstance(r.value, int) and r.value < 0)]
-        self.rejected += [(r, "below zero") for r in records if r not in good]
+        rejected = [
+            RejectedLine(0, 0, 0, "below zero", original(r)) for r in records if r not in good
+        ]
         self.held.append((clock(), good))
         ready: list[Message] = []
         while self.held and (
             len(self.held) > self.feeds or clock() - self.held[0][0] >= self.seconds
         ):
             ready += self.held.pop(0)[1]
-        return ready
+        return to_lines(ready, rejected)
 
-    def flush(self) -> list[Message]:
+    def flush(self) -> Lines:
         """Return all."""
         ready = [message for _, held in self.held for message in held]
         self.held.clear()
-        return ready
-
-    def take_rejected(self) -> list[tuple[Message, str]]:
-        """See ``Translator``."""
-        rejected, self.rejected = self.rejected, []
-        return rejected
+        return to_lines(ready)
 
 
 def written_before_acknowledged(diary: Diary) -> bool:
@@ -103,7 +100,9 @@ def test_what_is_held_is_not_acknowledged_when_the_pipe_dies() -> None:
     assert source.acked == []
 
 
-async def _stopped(source: ListSource, sink: ListSink, translators: Sequence[Translator]) -> None:
+async def _stopped(
+    source: ListSource, sink: ListSink, translators: Sequence[Translator[Any, Any]]
+) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(5, stop.set)
     await run(source, sink, translators=translators, limits=NOW, stop=stop)
@@ -119,17 +118,25 @@ def test_a_quiet_source_does_not_keep_records_held() -> None:
     assert diary.index(("ack", 0)) < diary.index(("stop", 5.0))
 
 
-class Notebook(Translator):
+class Notebook(HoldingTranslator[Lines, Lines]):
     """Passes everything on, and writes down which feeds are committed, and when."""
 
-    takes = gives = Messages
+    takes = gives = Lines
 
     def __init__(self, diary: Diary) -> None:
         self.diary = diary
 
-    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
+    def feed(self, records: Lines) -> Lines:
         """Return the records."""
         return records
+
+    def oldest_held(self) -> int | None:
+        """Hold nothing."""
+        return None
+
+    def flush(self) -> Lines:
+        """Return nothing."""
+        return Lines()
 
     def commit(self, feed: int) -> None:
         """See ``Translator``."""
@@ -209,9 +216,9 @@ def test_what_a_source_could_not_read_is_a_dead_letter() -> None:
     """Whatever the format is: a batch may bring letters along."""
 
     class Broken(ListSource):
-        def batch(self, number: int, records: Any) -> Batch:
-            rejected = [DeadLetter(b"{", "JSON ends too early", line=1)]
-            return super().batch(number, Messages(records, rejected))
+        def batch(self, number: int, records: Any) -> Batch[Any]:
+            rejected = [RejectedLine(1, 0, 0, "JSON ends too early", b"{")]
+            return super().batch(number, to_lines(list(records), rejected))
 
     dead_letter_sink = ListDeadLetterSink()
     source = Broken([made(1)])
@@ -224,7 +231,7 @@ def test_parts_that_do_not_fit_are_refused_before_the_start() -> None:
     """A sink of lines gets no envelopes: the error names both parts."""
 
     class EnvelopeSource(ListSource):
-        gives = Envelopes
+        gives: type[Records] = Envelopes
 
     with pytest.raises(ConfigError, match="EnvelopeSource gives envelopes, but ListSink takes"):
         play(run(EnvelopeSource([]), ListSink()))
@@ -232,7 +239,11 @@ def test_parts_that_do_not_fit_are_refused_before_the_start() -> None:
 
 def test_a_plain_function_is_a_translator() -> None:
     """Its records are of the type that comes to it."""
+
+    def twice(records: Lines) -> Lines:
+        return Lines.concat([records, records])
+
     source, sink = ListSource([made(1), made(2)]), ListSink()
-    play(run(source, sink, translators=[lambda records: [*records, *records]], limits=NOW))
+    play(run(source, sink, translators=[twice], limits=NOW))
     assert values(sink.written) == [1, 1, 2, 2]
     assert source.acked == [0, 1]

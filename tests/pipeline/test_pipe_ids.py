@@ -7,24 +7,26 @@ from typing import Any
 import pytest
 
 from ccpipe.errors import RejectedError, TimedOutError
-from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.message import Message
-from ccpipe.pipeline import Batch, DeadLetter, DeadLetterSink, Limits, MessageIds, Sink, Source, run
+from ccpipe.formats.lineprotocol import Lines, to_lines
+from ccpipe.pipeline import Batch, DeadLetter, DeadLetterSink, Limits, Sink, Source, TimedSink, run
+from ccpipe.provenance import Provenance
+from tests.deliveries import delivered, provenance_of
 from tests.pipeline.parts import play
 from tests.sinks.conftest import metric
 
 
-class Numbered(Source):
+class Numbered(Source[Lines]):
     """Hands over messages of two records each; the number of the message is their value."""
 
-    gives = Messages
+    gives = Lines
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self.numbers = numbers
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Lines]]:
+        """Yield one message after the other."""
         for number in self.numbers:
-            yield Batch(Messages([metric(float(number))] * 2), self.ack, ids_of=ids_of(number))
+            yield Batch(of_message(number, [float(number)] * 2), self.ack)
 
     async def ack(self) -> None:
         """Do nothing."""
@@ -33,10 +35,11 @@ class Numbered(Source):
         """Do nothing: the end comes by itself."""
 
 
-def ids_of(number: int) -> Any:
-    """Return what tells the id of one message."""
+def of_message(number: int, values: Sequence[float]) -> Lines:
+    """Return the records of one message."""
+    lines = to_lines([metric(value) for value in values])
     column = array("q", [number])
-    return lambda records: MessageIds(["c"], column, column, array("q", [len(records)]))
+    return delivered(lines, provenance_of(["c"], column, column, array("q", [len(lines)])))
 
 
 class Kept(DeadLetterSink):
@@ -50,26 +53,21 @@ class Kept(DeadLetterSink):
         self.letters += letters
 
 
-class Picky(Sink):
+class Picky(Sink[Lines]):
     """Rejects writes that hold a bad record; notes what it was told of the others."""
 
-    takes = Messages
-    stores_once = True
+    takes = Lines
 
     def __init__(self, *, names_bad: bool) -> None:
         self.names_bad = names_bad
         self.stored: list[tuple[int, str]] = []
 
-    async def write(self, records: Sequence[Message]) -> None:
-        """Take records whose message is not known."""
-        self.take(records, MessageIds.unknown(len(records)))
-
-    async def write_once(self, records: Sequence[Message], ids: MessageIds) -> None:
+    async def write(self, records: Lines) -> None:
         """Take records with their messages, of which some are known."""
-        assert ids.are_known
-        self.take(records, ids)
+        assert records.provenance is not None
+        self.take(records, records.provenance)
 
-    def take(self, records: Sequence[Message], ids: MessageIds) -> None:
+    def take(self, records: Lines, ids: Provenance) -> None:
         """Note records and their messages."""
         bad = [row for row, record in enumerate(records) if record.value == 3.0]
         if bad:
@@ -108,45 +106,41 @@ async def test_dead_letters_are_written_before_the_store_knows_their_message() -
     letters = Kept()
     rejected = 0
 
-    class Remembers(Sink):
+    class Remembers(Sink[Any]):
         """Rejects a record without naming it."""
 
-        takes = Messages
-        stores_once = True
+        takes = Lines
 
-        async def write(self, records: Sequence[Message]) -> None:
-            """Take a part of the message."""
+        async def write(self, records: Lines) -> None:
+            """Take the message, or a part of it."""
             nonlocal rejected
             if any(record.value == 3.0 for record in records):
                 rejected += len(records) == 1
                 raise RejectedError("three")
-
-        async def write_once(self, records: Sequence[Message], ids: MessageIds) -> None:
-            """Take the message, or the rest of it."""
-            await self.write(records)
-            assert len(letters.letters) == rejected
+            if records.provenance and records.provenance.has_ids:
+                assert len(letters.letters) == rejected
 
     class OneMessage(Numbered):
         """Hands over messages of several records."""
 
-        async def __aiter__(self) -> AsyncIterator[Batch]:
+        async def batches(self) -> AsyncIterator[Batch[Any]]:
             for number in self.numbers:
-                records = Messages(metric(value) for value in (1.0, 3.0, 2.0, 3.0, 4.0, 5.0, 6.0))
-                yield Batch(records, self.ack, ids_of=ids_of(number))
+                values = (1.0, 3.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+                yield Batch(of_message(number, values), self.ack)
 
     limits = Limits(age=0.05)
     await run(OneMessage([1, 2, 3]), Remembers(), dead_letter_sink=letters, limits=limits)
     assert rejected == len(letters.letters) == 6
 
 
-class Slow(Picky):
+class Slow(Picky, TimedSink[Lines]):
     """Times out on each write as long as its time limit is short."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(names_bad=True)
         self.seconds, self.time_limit = seconds, 10.0
 
-    def take(self, records: Sequence[Message], ids: MessageIds) -> None:
+    def take(self, records: Lines, ids: Provenance) -> None:
         """Store a part of a message as well if it must."""
         if self.time_limit < self.seconds * len(records):
             raise TimedOutError("no answer in time")

@@ -3,9 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.pipeline import Batch
-from ccpipe.pipeline.portion import Portion, Rows, ids_of
+from ccpipe.pipeline.portion import Portion
 from ccpipe.pipeline.queue import Item
 from tests.pipeline.parts import made, play, values
 
@@ -16,12 +14,12 @@ def portion(sizes: list[int]) -> Portion:
     async def items() -> list[Item]:
         numbers = iter(range(sum(sizes)))
         return [
-            Item(Batch(made(*(next(numbers) for _ in range(size))), origin=f"item {place}"))
+            Item(made(*(next(numbers) for _ in range(size))), f"item {place}")
             for place, size in enumerate(sizes)
         ]
 
     found = play(items())
-    return Portion(Messages.concat([i.batch.records for i in found]), Messages, Rows(found))
+    return Portion.of(found)
 
 
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=6)
@@ -46,10 +44,3 @@ def test_each_record_knows_its_item_after_any_split(sizes: list[int], data: st.D
         for part in (each, *kept):
             for index, value in enumerate(values(part.records)):
                 assert part.letter(index, "bad").origin == origins[int(value)]
-
-
-def test_items_without_known_messages_have_no_ids() -> None:
-    """A sink that stores each message once then writes them as any other would."""
-    found = portion([2, 3])
-    assert found.ids is None
-    assert ids_of([item for item, _ in found.rows]) is None

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.lineprotocol import decode
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, decode, to_lines
+from ccpipe.formats.lineprotocol.lines import COLUMNS
 from ccpipe.message import event
-from ccpipe.pipeline import Batch, Limits
+from ccpipe.pipeline import Limits
 from ccpipe.pipeline.queue import Item, Queue
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import clock, made, play, values
 
-ONE = 1024
+ONE = Item(made(1), born=0).size
 """What an item with one metric is said to hold."""
 
 
@@ -29,12 +29,12 @@ def queue(**limits: float) -> Queue:
 async def put(queue: Queue, *numbers: int) -> None:
     """Put items that hold one metric each."""
     for number in numbers:
-        await queue.put(Item(Batch(made(number))))
+        await queue.put(Item(made(number)))
 
 
 def taken(items: Sequence[Item]) -> list[float]:
     """Return the numbers in what was taken."""
-    return [value for item in items for value in values(item.batch.records)]
+    return [value for item in items for value in values(item.records)]
 
 
 async def settle() -> None:
@@ -138,7 +138,7 @@ def test_a_batch_larger_than_every_limit_goes_alone() -> None:
 
     async def main() -> None:
         waiting = queue(lines=2, bytes=ONE, memory=0)
-        await waiting.put(Item(Batch(made(1, 2, 3))))
+        await waiting.put(Item(made(1, 2, 3)))
         putting = asyncio.create_task(put(waiting, 4))
         items = await waiting.take()
         assert taken(items) == [1, 2, 3]
@@ -154,7 +154,7 @@ def test_the_reader_waits_while_memory_is_full() -> None:
 
     async def main() -> None:
         waiting = queue(memory=4 * ONE)
-        putting = asyncio.create_task(put(waiting, *range(10)))
+        putting = asyncio.create_task(put(waiting, *range(1, 10)))
         await settle()
         assert waiting.held == 4 * ONE
         first = await waiting.take()
@@ -168,7 +168,7 @@ def test_the_reader_waits_while_memory_is_full() -> None:
         rest = await waiting.take()
         waiting.release(rest)
         await putting
-        assert taken([*first, *rest, *waiting.items]) == list(range(10))
+        assert taken([*first, *rest, *waiting.items]) == list(range(1, 10))
 
     play(main())
 
@@ -179,7 +179,7 @@ def test_the_reader_goes_on_waiting_until_there_is_room() -> None:
     async def main() -> None:
         waiting = queue(bytes=ONE, memory=2 * ONE)
         await put(waiting, 1)
-        await waiting.put(Item(Batch(made(2, 3, 4))))
+        await waiting.put(Item(made(*range(2, 10))))  # larger than two
         putting = asyncio.create_task(put(waiting, 5))
         waiting.release(await waiting.take())
         await settle()
@@ -219,7 +219,7 @@ def test_every_batch_weighs_something() -> None:
 
     async def put_empty(waiting: Queue) -> None:
         for _ in range(1000):
-            await waiting.put(Item(Batch(Messages())))
+            await waiting.put(Item(Lines()))
 
     play(main())
 
@@ -230,12 +230,12 @@ def test_long_texts_count() -> None:
     async def main() -> None:
         text = "x" * 2**20
         message = event("job", "start_job", text, time=1, tags={})
-        assert Item(Batch(Messages([message]))).size > 2**20
+        assert Item(to_lines([message])).size > 2**20
         lines = decode(b'job event="' + text.encode() + b'" 1\n')
-        assert Item(Batch(lines)).size > 2**20
+        assert Item(lines).size > 2**20
         unreadable = decode(b"x" * 2**20)
         assert not len(unreadable)
-        assert Item(Batch(unreadable)).size > 2**20
+        assert Item(unreadable).size > 2**20
 
     play(main())
 
@@ -272,7 +272,7 @@ def test_no_schedule_loses_a_wake_up(
         async def read() -> None:
             for delay, payload in zip(puts, payloads, strict=True):
                 await asyncio.sleep(delay)
-                await waiting.put(Item(Batch(payload)))
+                await waiting.put(Item(payload))
                 assert waiting.held < memory * ONE + 512 * 4
             waiting.end()
 
@@ -320,7 +320,7 @@ def test_a_cancelled_writer_is_cancelled(when: float, age: float, late: bool) ->
 def test_many_small_batches_cost_no_more_each_than_few() -> None:
     """Counted, not timed: a batch's length is looked at a bounded number of times."""
 
-    class Counted(Messages):
+    class Counted(Lines):
         looks = 0
 
         def __len__(self) -> int:
@@ -331,7 +331,9 @@ def test_many_small_batches_cost_no_more_each_than_few() -> None:
         Counted.looks = 0
         waiting = queue(lines=total)
         for _ in range(total):
-            await waiting.put(Item(Batch(Counted(made(1)))))
+            counted = Counted()
+            counted.extend(dict(zip(COLUMNS, made(1).columns, strict=True)))
+            await waiting.put(Item(counted))  # type: ignore[arg-type] # of slices and joins
         assert len(await waiting.take()) == total
         return Counted.looks / total
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from ccpipe.errors import TimedOutError
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message
-from ccpipe.pipeline import Limits, run
+from ccpipe.pipeline import Limits, TimedSink, run
 from ccpipe.pipeline.time_limit import MAX_SECONDS, TimeLimit
 from tests.pipeline.parts import ListSink, ListSource, clock, made, play, values
 
@@ -16,7 +17,7 @@ BATCHES = 40
 LINES = 500
 
 
-class Slow(ListSink):
+class Slow(ListSink, TimedSink[Lines]):
     """Stores whatever it is sent, but later than its own time limit allows."""
 
     def __init__(self, needs: Callable[[int], float], time_limit: float = 10.0) -> None:

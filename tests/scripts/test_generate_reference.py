@@ -98,7 +98,7 @@ def test_every_public_name_is_there() -> None:
     assert sorted(re.findall(r"^### (\w+)$", text, re.MULTILINE)) == sorted(ccpipe_library.__all__)
     assert re.search(r"^#### Lines.take\n\n```python\ndef take\(keep: ", text, re.MULTILINE)
     assert "-> Lines\n" in text
-    assert "| `origin` | `str` | Origin for dead letters" in text
+    assert "| `origin` | `str` | Where records come from" in text
     for block in re.findall(
         r"^```python\n((?:async )?def .*?)^```", text, re.MULTILINE | re.DOTALL
     ):

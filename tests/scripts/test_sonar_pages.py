@@ -17,6 +17,7 @@ from ccpipe.formats.sonar import (
     SampleProcessGpu,
     encode,
 )
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from scripts import sonar_pages
 from tests.formats.sonar import examples
@@ -104,7 +105,7 @@ def test_the_page_names_every_metric_that_is_sent() -> None:
             used_memory=1, runnable_entities=1, existing_entities=1,
         )  # fmt: skip
 
-    lines = SonarToCc(envelopes=False).feed([full(0), full(60)])
+    lines = SonarToCc(envelopes=False).feed(Envelopes([full(0), full(60)]))
     assert {m.name for m in lines} == {
         row.name for _, _, rows, _ in sonar_pages.SECTIONS for row in rows
     }

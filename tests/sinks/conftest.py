@@ -6,12 +6,13 @@ import resource
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 from hypothesis import strategies as st
 
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message, Uint, Value
 from ccpipe.pipeline import Batch, DeadLetter, DeadLetterSink, Limits, Sink, Source, run
 from ccpipe.telemetry import Telemetry
@@ -54,21 +55,24 @@ def metric(value: Value, *, time: int = NOON, **tags: str) -> Message:
     )
 
 
-class Given(Source):
+class Given(Source[Any]):
     """A source in memory; notes what was acknowledged, and acts when it is first asked."""
 
-    gives = Messages
+    gives = Lines
 
     def __init__(
-        self, *batches: Sequence[Message], first: Callable[[], object] = lambda: None
+        self, *given: Sequence[Message], first: Callable[[], object] = lambda: None
     ) -> None:
-        self.batches = batches
+        self.given = [
+            to_lines(records) if isinstance(records, list) else records for records in given
+        ]
         self.first = first
         self.acknowledged: list[int] = []
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Any]]:
+        """Yield the batches."""
         self.first()
-        for number, records in enumerate(self.batches):
+        for number, records in enumerate(self.given):
 
             async def ack(number: int = number) -> None:
                 self.acknowledged.append(number)
@@ -90,12 +94,14 @@ class KeptLetters(DeadLetterSink):
         self.letters += letters
 
 
-async def carry(source: Given, sink: Sink, telemetry: Telemetry | None = None) -> list[DeadLetter]:
+async def carry(
+    source: Given, sink: Sink[Any], telemetry: Telemetry | None = None
+) -> list[DeadLetter]:
     """Run a pipe to its end; return the dead letters. All batches must be acknowledged."""
     kept_letters = KeptLetters()
     limits = Limits(age=0, backoff=0.05)
     await run(source, sink, dead_letter_sink=kept_letters, limits=limits, telemetry=telemetry)
-    assert source.acknowledged == list(range(len(source.batches)))
+    assert source.acknowledged == list(range(len(source.given)))
     return kept_letters.letters
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message
 from ccpipe.pipeline import Sink
 
@@ -112,10 +112,10 @@ def _broken(request: web.Request) -> web.Response:
     return web.Response()
 
 
-class StandInNats(Sink):
+class StandInNats(Sink[Any]):
     """Its NATS API: nothing is answered, and what arrives while it is down is lost."""
 
-    takes = Messages
+    takes = Lines
 
     def __init__(self, backend: StandIn) -> None:
         self.backend = backend

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.errors import ConfigError, DeniedError, RejectedError, UnavailableError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message, event
 from ccpipe.sinks.cc_backend import CcBackendSink
 from ccpipe.telemetry import Telemetry
@@ -108,13 +109,13 @@ async def test_what_an_answer_means(
     async with CcBackendSink(url=answers.url) as sink:
         answers.status, answers.text = status, text
         if error is None:
-            await sink.write([start(1), stop(1)])
+            await sink.write(to_lines([start(1), stop(1)]))
             paths = [request.path for request in answers.requests[-2:]]
             assert paths == ["/api/jobs/start_job/", "/api/jobs/stop_job/"]
             assert json.loads(answers.bodies[-1])["jobId"] == 1
         else:
             with pytest.raises(error) as caught:
-                await sink.write([start(1)])
+                await sink.write(to_lines([start(1)]))
             assert getattr(caught.value, "indices", [0]) == [0]
 
 
@@ -125,7 +126,7 @@ async def test_what_is_no_job(answers: Answers) -> None:
     async with CcBackendSink(url=answers.url) as sink:
         for record in (metric(1.0), other, event("node", "start_job", "{}", time=NOON, tags={})):
             with pytest.raises(RejectedError, match="expected") as caught:
-                await sink.write([start(1), record])
+                await sink.write(to_lines([start(1), record]))
             assert caught.value.indices == [1]
 
 

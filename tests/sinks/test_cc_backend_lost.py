@@ -10,6 +10,7 @@ from aiohttp import web
 
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError, RejectedError, UnavailableError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.jobs import Job, JobNode, message
 from ccpipe.message import Message, event
 from ccpipe.pipeline import Limits, run
@@ -115,15 +116,15 @@ async def test_differences_are_sent_again_after_it_was_down(
     """Without a state file too, and before the records that were waiting."""
     there, _ = backend
     async with sink_of(backend, way) as sink:
-        await sink.write(started(1, 2))
+        await sink.write(to_lines(started(1, 2)))
         del there.jobs[key(1)]
-        await sink.write(started(3))
+        await sink.write(to_lines(started(3)))
         assert key(1) not in there.jobs  # not compared yet
         there.is_down = True
         with pytest.raises(UnavailableError):
-            await sink.write(stopped(3))
+            await sink.write(to_lines(stopped(3)))
         there.is_down = False
-        await sink.write(stopped(3))
+        await sink.write(to_lines(stopped(3)))
     assert there.running() == {key(1), key(2)}
 
 
@@ -136,10 +137,10 @@ async def test_differences_are_sent_again_at_intervals(
     there.nats_api = way == "nats"
     publish = StandInNats(there) if way == "nats" else None
     async with CcBackendSink(url=url, publish=publish, compare=Duration(0.01)) as sink:
-        await sink.write(started(1))
+        await sink.write(to_lines(started(1)))
         there.jobs.clear()
         await asyncio.sleep(0.02)
-        await sink.write([])
+        await sink.write(to_lines([]))
     assert there.running() == {key(1)}
 
 
@@ -159,12 +160,12 @@ async def test_a_stop_finds_the_start_that_was_lost(backend: tuple[StandIn, str]
     """The start is sent again, and then the stop; an unknown job's stop is a dead letter."""
     there, _ = backend
     async with sink_of(backend, "rest") as sink:
-        await sink.write(started(1))
+        await sink.write(to_lines(started(1)))
         there.jobs.clear()
-        await sink.write(stopped(1))
+        await sink.write(to_lines(stopped(1)))
         assert there.jobs == {key(1): "completed"}
         with pytest.raises(RejectedError, match="finding job failed") as caught:
-            await sink.write([*stopped(1), *stopped(7)])
+            await sink.write(to_lines([*stopped(1), *stopped(7)]))
         assert caught.value.indices == [1]
 
 
@@ -189,7 +190,7 @@ async def test_a_disabled_route_is_a_configuration_error(backend: tuple[StandIn,
     async with sink_of(backend, "rest") as sink:
         there.nats_api = True
         with pytest.raises(ConfigError, match="api-subjects"):
-            await sink.write(started(1))
+            await sink.write(to_lines(started(1)))
     with pytest.raises(ConfigError, match="api-subjects"):
         await sink.check()
 
@@ -213,7 +214,7 @@ async def test_the_latest_state_of_each_node_is_posted(
         return event("nodestate", "nodestate", payload, time=0, tags={})
 
     async with sink_of(backend, way) as sink:
-        await sink.write([states(n1=1, n2=2), *started(1), states(n1=3)])
+        await sink.write(to_lines([states(n1=1, n2=2), *started(1), states(n1=3)]))
     assert {name: node["cpusAllocated"] for name, node in there.nodes.items()} == {"n1": 3, "n2": 2}
     assert there.nodes["n1"]["states"] == ["mixed"]
     await eventually(lambda: there.running() == {key(1)})

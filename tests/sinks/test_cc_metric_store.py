@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ccpipe.errors import DeniedError, RejectedError, UnavailableError
-from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.formats.lineprotocol import decode, encode, to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.cc_metric_store import CcMetricStoreSink
 from tests.bridges.clustercockpit import peer
@@ -109,7 +109,7 @@ async def test_what_would_be_misfiled(answers: Answers, record: Message, reason:
     async with CcMetricStoreSink(url=answers.url) as sink:
         for _ in range(2):
             with pytest.raises(RejectedError, match=reason) as caught:
-                await sink.write([metric(1.0), record, metric(2.0)])
+                await sink.write(to_lines([metric(1.0), record, metric(2.0)]))
             assert caught.value.indices == [1]
         assert len(answers.requests) == 1
 
@@ -124,7 +124,7 @@ async def test_bytes(answers: Answers) -> None:
         await sink.write(decode(line % b""))
         answers.text = "<html>"
         with pytest.raises(UnavailableError):
-            await sink.write([metric(1.0)])
+            await sink.write(to_lines([metric(1.0)]))
     assert answers.bodies[1:3] == [line % b"1740052800"] * 2
     (sent,) = decode(answers.bodies[3])
     assert sent.time

@@ -8,6 +8,7 @@ import pytest
 
 from ccpipe.config import Duration, Interval
 from ccpipe.errors import RejectedError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.slurm_metrics import to_metrics
 from ccpipe.formats.slurm_profile import Profile, open_profile
 from ccpipe.formats.slurm_profile.output.writer import keep_aside
@@ -66,10 +67,10 @@ async def test_a_step_becomes_a_file_when_it_has_ended(tmp_path: Path) -> None:
     first, second = sample(0), sample(10, RSS=2048, CPUTime=1.5)
     final = tmp_path / "17_0_n1.h5"
     async with sink_in(tmp_path) as sink:
-        await sink.write([*first[:2], *sample(0, "Energy", Power=200)])
-        await sink.write([*first[2:], *second])
+        await sink.write(to_lines([*first[:2], *sample(0, "Energy", Power=200)]))
+        await sink.write(to_lines([*first[2:], *second]))
         assert not final.exists()
-        await sink.write([end()])
+        await sink.write(to_lines([end()]))
         await eventually(lambda: final.exists() and not [*(tmp_path / SPOOL).iterdir()], 60)
     assert rows(final) == {"Tasks": [(0, 1024), (10, 2048)], "Energy": [(0, 200)]}
     with open_profile(final) as profile:
@@ -85,7 +86,7 @@ async def test_sh5util_merges_the_file(
 ) -> None:
     """Slurm's own program finds every row that was published."""
     async with sink_in(tmp_path / USER) as sink:
-        await sink.write([*sample(0), *sample(5, "Energy", Power=210), end()])
+        await sink.write(to_lines([*sample(0), *sample(5, "Energy", Power=210), end()]))
         await eventually((tmp_path / USER / "17_0_n1.h5").exists, 60)
     done = await asyncio.to_thread(sh5util, "-j", 17, "-S", "-o", tmp_path / "job_17.h5")
     assert done.returncode == 0, done.stderr
@@ -95,12 +96,12 @@ async def test_sh5util_merges_the_file(
 async def test_a_killed_bridge_loses_nothing(tmp_path: Path) -> None:
     """What was gathered is taken up by the next one; samples that come again stand there once."""
     async with sink_in(tmp_path) as first:
-        await first.write(sample(0) + sample(10))
+        await first.write(to_lines(sample(0) + sample(10)))
     spool = tmp_path / SPOOL / "17_0_n1.lp"
     with spool.open("ab") as file:
         file.write(b"task_mem_rss,cluster=fox,hostname=n1,jobid=17,stepid=0 value=1")  # cut off
     async with sink_in(tmp_path) as sink:
-        await sink.write([*sample(10), *sample(20, RSS=7), end()])
+        await sink.write(to_lines([*sample(10), *sample(20, RSS=7), end()]))
         await eventually(lambda: not spool.exists(), 60)
     assert rows(tmp_path / "17_0_n1.h5") == {"Tasks": [(0, 1024), (10, 1024), (20, 7)]}
 
@@ -110,7 +111,7 @@ async def test_a_process_killed_between_file_and_cleaning_makes_no_second_run(
 ) -> None:
     """The file is newer than what it was made of: the next process only cleans up."""
     async with sink_in(tmp_path) as sink:
-        await sink.write(sample(0))
+        await sink.write(to_lines(sample(0)))
     spool, final = tmp_path / SPOOL / "17_0_n1.lp", tmp_path / "17_0_n1.h5"
     from ccpipe.formats.slurm_profile import NodeStepName
 
@@ -125,7 +126,7 @@ async def test_an_idle_step_has_ended_and_a_requeued_one_is_another_run(tmp_path
     final = tmp_path / "17_0_n1.h5"
     for second in (0, 100):
         async with sink_in(tmp_path, idle=0.05) as sink:
-            await sink.write(sample(second))
+            await sink.write(to_lines(sample(second)))
             await eventually(lambda: not [*(tmp_path / SPOOL).glob("*.lp")], 60)
     assert rows(final) == {"Tasks": [(100, 1024)]}
     assert rows(tmp_path / ".17_0_n1.0.h5") == {"Tasks": [(0, 1024)]}
@@ -135,7 +136,9 @@ async def test_late_samples_stand_in_their_order(tmp_path: Path) -> None:
     """Within a window of rows; memory does not grow with the step."""
     seconds = [*range(0, 300, 2), *range(299 - WINDOW // 2, 300, 2)]
     async with sink_in(tmp_path) as sink:
-        await sink.write([m for s in seconds for m in sample(s, "Energy", Power=s)] + [end()])
+        await sink.write(
+            to_lines([m for s in seconds for m in sample(s, "Energy", Power=s)] + [end()])
+        )
         await eventually((tmp_path / "17_0_n1.h5").exists, 60)
     found = rows(tmp_path / "17_0_n1.h5")["Energy"]
     assert found == [(s, s) for s in sorted(seconds)]
@@ -145,11 +148,11 @@ async def test_samples_that_come_again_replace_no_file(tmp_path: Path) -> None:
     """Delivered again when the step has its file, they are kept beside it and told of."""
     final, late = tmp_path / "17_0_n1.h5", tmp_path / SPOOL / "17_0_n1.late"
     async with sink_in(tmp_path, idle=0.05) as sink:
-        await sink.write([*sample(0), *sample(10), end()])
+        await sink.write(to_lines([*sample(0), *sample(10), end()]))
         await eventually(lambda: final.exists() and not [*(tmp_path / SPOOL).iterdir()], 60)
-        await sink.write(sample(0))
+        await sink.write(to_lines(sample(0)))
         await eventually(late.exists, 60)
-        await sink.write(sample(10))
+        await sink.write(to_lines(sample(10)))
         await eventually(lambda: late.read_bytes().count(b"\n") == 2 * len(TASK), 60)
     assert rows(final) == {"Tasks": [(0, 1024), (10, 1024)]}
     assert [*tmp_path.glob(".*.h5")] == []
@@ -169,7 +172,7 @@ async def test_a_sample_that_comes_while_the_file_is_made_is_not_lost(
                 started = threading.Event()
 
                 def start() -> None:
-                    writing.append(loop.create_task(sink.write(later)))
+                    writing.append(loop.create_task(sink.write(to_lines(later))))
                     loop.call_later(0.2, started.set)  # so long it may try
 
                 loop.call_soon_threadsafe(start)
@@ -177,7 +180,7 @@ async def test_a_sample_that_comes_while_the_file_is_made_is_not_lost(
             return keep_aside(path)
 
         monkeypatch.setattr("ccpipe.sinks.hdf5.keep_aside", write_meanwhile)
-        await sink.write([*sample(0), end()])
+        await sink.write(to_lines([*sample(0), end()]))
         await eventually(lambda: final.exists() and bool(writing), 60)
         await writing[0]
         gathered = (tmp_path / SPOOL / "17_0_n1.lp").read_bytes()
@@ -188,7 +191,7 @@ async def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
     """Whoever tidies up does not stop the bridge."""
     async with sink_in(tmp_path) as sink:
         (tmp_path / SPOOL).rmdir()
-        await sink.write([*sample(0), end()])
+        await sink.write(to_lines([*sample(0), end()]))
         await eventually((tmp_path / "17_0_n1.h5").exists, 60)
 
 
@@ -205,7 +208,7 @@ async def test_what_is_no_sample_is_a_dead_letter(tmp_path: Path) -> None:
     ]
     async with sink_in(tmp_path) as sink:
         with pytest.raises(RejectedError, match="cpu_load: not a metric of a profile") as caught:
-            await sink.write([*bad, *sample(0)])
+            await sink.write(to_lines([*bad, *sample(0)]))
     assert caught.value.indices == [0, 1, 2, 3, 4, 5]
     letters = await carry(Given([*bad, *sample(0)]), sink_in(tmp_path))
     assert len(letters) == 6

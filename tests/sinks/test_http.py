@@ -20,8 +20,7 @@ from ccpipe.errors import (
     TimedOutError,
     UnavailableError,
 )
-from ccpipe.formats.lineprotocol import decode, encode
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, decode, encode
 from ccpipe.message import Message
 from ccpipe.sinks.http import HttpSink
 from tests.certificates import certificates
@@ -30,10 +29,10 @@ from tests.sinks.answers import Answers
 from tests.sinks.conftest import NOON, SECOND, Given, carry, metric, serving
 
 
-class Lines(HttpSink):
+class LinesSink(HttpSink[Lines]):
     """POSTs lines to ``/lines``."""
 
-    takes = Messages
+    takes = Lines
 
     def __init__(self, *, url: str = "http://127.0.0.1:1", **http: Any) -> None:
         super().__init__(url=url, **http)
@@ -69,7 +68,7 @@ class Lines(HttpSink):
 )
 async def test_what_an_answer_means(answers: Answers, status: int, error: type[Exception]) -> None:
     """Only what speaks of the records condemns them; the error holds the store's own words."""
-    async with Lines(url=answers.url) as sink:
+    async with LinesSink(url=answers.url) as sink:
         answers.status, answers.text = status, "in its own words"
         with pytest.raises(error, match=rf"/lines: {status} .*in its own words"):
             await sink.write([metric(1.0)])
@@ -80,7 +79,7 @@ async def test_what_an_answer_means(answers: Answers, status: int, error: type[E
 
 async def test_a_connection_that_breaks(answers: Answers) -> None:
     """Where no answer comes nobody knows what became of the records: they are sent again."""
-    async with Lines(url=answers.url) as sink:
+    async with LinesSink(url=answers.url) as sink:
         answers.silent = True
         with pytest.raises(UnavailableError):
             await sink.write([metric(1.0)])
@@ -90,7 +89,7 @@ async def test_a_server_that_is_too_slow() -> None:
     """After `timeout` a write is given up, to be tried again."""
     with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, says nothing
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        async with Lines(url=url, timeout=Duration(0.1)) as sink:
+        async with LinesSink(url=url, timeout=Duration(0.1)) as sink:
             with pytest.raises(TimedOutError, match="no answer in time"):
                 await sink.write([metric(1.0)])
 
@@ -101,7 +100,7 @@ async def test_server_slower_than_the_timeout_gets_everything(
     """The timeout grows instead of failing for ever, and few records are sent again and again."""
     answers.seconds = 1.0
     records = [metric(float(i), time=NOON + i * SECOND) for i in range(1000)]
-    sink = Lines(url=answers.url, timeout=Duration(0.2))
+    sink = LinesSink(url=answers.url, timeout=Duration(0.2))
     assert await carry(Given(records[:500], records[500:]), sink) == []
     copies = Counter(each.time for body in answers.bodies for each in decode(body))
     assert len(copies) == len(records)
@@ -113,7 +112,7 @@ async def test_a_token(answers: Answers, tmp_path: Path) -> None:
     """A token is read from its file and sent as HTTP Bearer."""
     secret = tmp_path / "token"
     secret.write_text("t0k3n\n")
-    async with Lines(url=answers.url, token_file=str(secret)):
+    async with LinesSink(url=answers.url, token_file=str(secret)):
         pass
     assert [r.headers["Authorization"] for r in answers.requests] == ["Bearer t0k3n"]
 
@@ -133,12 +132,12 @@ async def test_a_token(answers: Answers, tmp_path: Path) -> None:
 def test_options_that_cannot_be(options: dict[str, str], reason: str) -> None:
     """A wrong option is named before anything starts."""
     with pytest.raises(ConfigError, match=reason):
-        Lines(**options)
+        LinesSink(**options)
 
 
 async def test_a_parameter_that_may_be_a_secret_is_not_shown() -> None:
     """Neither in errors nor, therefore, with dead letters."""
-    async with Lines(url=f"http://127.0.0.1:{free_port()}/?token=hunter2") as sink:
+    async with LinesSink(url=f"http://127.0.0.1:{free_port()}/?token=hunter2") as sink:
         with pytest.raises(UnavailableError, match=r"token=\*\*\*") as caught:
             await sink.write([metric(1.0)])
     assert "hunter2" not in str(caught.value)
@@ -151,7 +150,7 @@ async def test_a_secret_that_cannot_be_read(tmp_path: Path, content: bytes | Non
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=f"token_file: {path}"):
-        async with Lines(token_file=str(path)):
+        async with LinesSink(token_file=str(path)):
             pass
 
 
@@ -161,7 +160,7 @@ async def test_a_certificate_that_cannot_be_read(tmp_path: Path, option: str) ->
     path = tmp_path / "ca.pem"
     for reason in ("No such file", ".+"):
         with pytest.raises(ConfigError, match=f"{option}: {path}: .*{reason}"):
-            async with Lines(url="https://host", **{option: str(path)}):
+            async with LinesSink(url="https://host", **{option: str(path)}):
                 pass
         path.write_text("not a certificate")
 
@@ -174,14 +173,14 @@ async def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
     context.load_cert_chain(made.cert, made.key)
     async with serving(context) as answers:
         mine = {"cert_file": str(made.cert), "key_file": str(made.key)}
-        await Lines(url=answers.url, ca_file=str(made.ca), **mine).check()
+        await LinesSink(url=answers.url, ca_file=str(made.ca), **mine).check()
         with pytest.raises(UnavailableError):
-            await Lines(url=answers.url, ca_file=str(made.ca)).check()
+            await LinesSink(url=answers.url, ca_file=str(made.ca)).check()
 
 
 async def test_gzip(answers: Answers) -> None:
     """The body is compressed and says so; an empty one is not."""
-    async with Lines(url=answers.url, gzip=True) as sink:
+    async with LinesSink(url=answers.url, gzip=True) as sink:
         await sink.write([metric(float(n)) for n in range(1000)])
     assert [r.headers.get("Content-Encoding") for r in answers.requests] == [None, "gzip"]
     assert answers.bodies[1] == encode([metric(float(n)) for n in range(1000)])
@@ -190,7 +189,7 @@ async def test_gzip(answers: Answers) -> None:
 
 async def test_a_large_body_is_sent_without_a_warning(answers: Answers) -> None:
     """The client library would warn of bodies of more than a mebibyte."""
-    async with Lines(url=answers.url) as sink:
+    async with LinesSink(url=answers.url) as sink:
         await sink.write([metric(float(n)) for n in range(20_000)])
     assert len(answers.bodies[1]) > 2**20
 

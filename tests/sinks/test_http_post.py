@@ -6,7 +6,7 @@ import pytest
 
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError, RejectedError, UnavailableError
-from ccpipe.formats.lineprotocol import encode
+from ccpipe.formats.lineprotocol import encode, to_lines
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.pipeline import run
@@ -26,7 +26,7 @@ async def test_lines(answers: Answers) -> None:
     """A batch is one request."""
     records = [metric(1.0), metric("text")]
     async with HttpPostSink(url=f"{answers.url}/lines", precision="ms") as sink:
-        await sink.write(records)
+        await sink.write(to_lines(records))
     assert [(r.method, r.path) for r in answers.requests] == [
         ("HEAD", "/lines"),
         ("POST", "/lines"),
@@ -54,15 +54,15 @@ async def test_receipts(answers: Answers, status: int) -> None:
         HttpPostSink(url=answers.url, html=True) as all_,
     ):
         answers.status = status
-        await sink.write([metric(1.0)])
+        await sink.write(to_lines([metric(1.0)]))
         answers.text = "<!doctype html><HTML>Please log in"
         if status != 204:  # which has no text
             with pytest.raises(UnavailableError, match="log in"):
-                await sink.write([metric(1.0)])
-            await all_.write([metric(1.0)])
+                await sink.write(to_lines([metric(1.0)]))
+            await all_.write(to_lines([metric(1.0)]))
         answers.status, answers.text = 422, "no"
         with pytest.raises(RejectedError):
-            await sink.write([metric(1.0)])
+            await sink.write(to_lines([metric(1.0)]))
 
 
 async def test_to_ccpipe_itself() -> None:

@@ -79,7 +79,7 @@ def test_what_is_sent_is_what_it_keeps(
     async def send() -> None:
         async with sink_of(store) as sink:
             records = decode(encode([message], precision="ns"), precision="ns")
-            await sink.write(records if are_lines else [message])
+            await sink.write(to_lines(records if are_lines else [message]))
 
     asyncio.run(send())
     (kept,) = store.points(name)
@@ -108,7 +108,7 @@ async def test_texts_and_numbers_of_one_line(store: InfluxDB) -> None:
 async def test_events(store: InfluxDB) -> None:
     """They are texts in a field of their own."""
     async with sink_of(store) as sink:
-        await sink.write([event("job", "start_job", '{"jobId": 1}', time=NOON, tags={})])
+        await sink.write(to_lines([event("job", "start_job", '{"jobId": 1}', time=NOON, tags={})]))
     (kept,) = store.points("job")
     assert (kept["event"], kept["function"]) == ('{"jobId": 1}', "start_job")
 
@@ -116,9 +116,9 @@ async def test_events(store: InfluxDB) -> None:
 async def test_a_field_of_another_type(store: InfluxDB) -> None:
     """It is a dead letter with the store's own words, and its neighbours are kept."""
     async with sink_of(store) as sink:
-        await sink.write([Message("typed", {"n": "0"}, 1.0, NOON)])
+        await sink.write(to_lines([Message("typed", {"n": "0"}, 1.0, NOON)]))
         with pytest.raises(RejectedError, match="field type conflict"):
-            await sink.write([Message("typed", {"n": "1"}, "text", NOON)])
+            await sink.write(to_lines([Message("typed", {"n": "1"}, "text", NOON)]))
     records = [Message("typed", {"n": str(n)}, 7 if n == 3 else 1.5, NOON) for n in range(2, 6)]
     letters = await carry(Given(to_lines(records)), sink_of(store))
     assert [letter.original for letter in letters] == [b"typed,n=3 value=7i 1740052800"]
@@ -130,14 +130,14 @@ async def test_an_unsigned_integer(store: InfluxDB) -> None:
     """Version 1 refuses it."""
     async with sink_of(store) as sink:
         with pytest.raises(RejectedError, match="invalid number"):
-            await sink.write([Message("unsigned", {}, Uint(7), NOON)])
+            await sink.write(to_lines([Message("unsigned", {}, Uint(7), NOON)]))
 
 
 async def test_integers_as_floats(store: InfluxDB) -> None:
     """On request, so that a metric may come as either."""
     records = decode(b"either,n=1 value=7i 1\neither,n=2 value=7u 1\neither,n=3 value=t,x=1.5 1\n")
     async with sink_of(store, as_floats=True) as sink:
-        await sink.write([Message("either", {"n": "0"}, 1.5, NOON)])
+        await sink.write(to_lines([Message("either", {"n": "0"}, 1.5, NOON)]))
         await sink.write(records[:2])
     assert [row["value"] for row in store.points("either")] == [7.0, 7.0, 1.5]
     assert payload(records[2:], as_floats=True)[0] == b"either,n=3 value=t,x=1.5 1\n"
@@ -157,7 +157,7 @@ async def test_rows_that_come_twice_are_kept_once(store: InfluxDB) -> None:
     async with sink_of(store) as sink:
         for _ in range(2):
             await sink.write(
-                [Message("twice", {}, 1.0, NOON), Message("twice", {}, "x", NOON, "t")]
+                to_lines([Message("twice", {}, 1.0, NOON), Message("twice", {}, "x", NOON, "t")])
             )
     assert len(store.points("twice")) == 1
 
@@ -193,7 +193,7 @@ async def test_passwords(tmp_path: Path) -> None:
         store.query("CREATE USER bridge WITH PASSWORD 'pä:ss' WITH ALL PRIVILEGES", db="")
         store.query("CREATE DATABASE metrics", u="bridge", p="pä:ss")
         async with sink_of(store, user="bridge", password_file=str(secret)) as sink:
-            await sink.write([metric(1.0)])
+            await sink.write(to_lines([metric(1.0)]))
         with pytest.raises(DeniedError, match="401"):
             await sink_of(store).check()
     finally:
@@ -230,10 +230,10 @@ async def test_the_interface_of_2_and_3(
         await sink.write(decode(b"m value=1.5 1740052800123456\n"))
         answers.status, answers.text = 422, "points beyond retention policy dropped"
         with pytest.raises(RejectedError, match="beyond retention"):
-            await sink.write([metric(1.0)])
+            await sink.write(to_lines([metric(1.0)]))
         answers.status = 429
         with pytest.raises(UnavailableError):
-            await sink.write([metric(1.0)])
+            await sink.write(to_lines([metric(1.0)]))
     last = answers.requests[1]
     assert last.path_qs == "/api/v2/write?bucket=b&org=site&precision=us"
     assert last.headers["Authorization"] == "Token t0k3n"

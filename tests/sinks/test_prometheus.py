@@ -54,7 +54,7 @@ def test_what_is_sent_is_what_it_keeps(
 
     async def send() -> None:
         async with sink_of(store) as sink:
-            await sink.write([message])
+            await sink.write(to_lines([message]))
 
     asyncio.run(send())
     lines = to_lines([message])
@@ -70,7 +70,7 @@ async def test_texts_are_refused(store: Prometheus) -> None:
     records = [metric(1.0, time=NOW, n="texts"), metric("text", time=NOW)]
     async with sink_of(store) as sink:
         with pytest.raises(RejectedError, match="Prometheus stores numbers") as caught:
-            await sink.write(records)
+            await sink.write(to_lines(records))
     assert caught.value.indices == [1]
     letters = await carry(Given(to_lines(records)), sink_of(store))
     assert [b'"text"' in letter.original for letter in letters] == [True]
@@ -92,7 +92,7 @@ async def test_late_samples_at_a_store_without_a_window(tmp_path: Path) -> None:
     store.start()
     try:
         async with sink_of(store) as sink:
-            await sink.write([Message("late", {"n": "1"}, 1.0, NOW)])
+            await sink.write(to_lines([Message("late", {"n": "1"}, 1.0, NOW)]))
         records = [Message("late", {"n": "1"}, 1.0, NOW - SECOND), Message("late", {}, 2.0, NOW)]
         letters = await carry(Given(records), sink_of(store))
         assert [(letter.original[:8], "out of order" in letter.reason) for letter in letters] == [
@@ -107,8 +107,8 @@ async def test_a_series_that_ends(store: Prometheus) -> None:
     """A marker ends it: queries show it no more, while the others go on."""
     begin = time.time_ns() - 20 * SECOND
     async with sink_of(store, stale_after=10) as sink:
-        await sink.write([Message("ends", {"n": n}, 1.0, begin) for n in ("1", "2")])
-        await sink.write([Message("ends", {"n": "2"}, 2.0, begin + 19 * SECOND)])
+        await sink.write(to_lines([Message("ends", {"n": n}, 1.0, begin) for n in ("1", "2")]))
+        await sink.write(to_lines([Message("ends", {"n": "2"}, 2.0, begin + 19 * SECOND)]))
     at = begin / SECOND
     assert [labels["n"] for labels, _ in store.query("ends", at + 5)] == ["1", "2"]
     assert [labels["n"] for labels, _ in store.query("ends", at + 19.5)] == ["2"]
@@ -180,10 +180,10 @@ async def test_receipts(answers: Answers) -> None:
     """204 and an empty 200 are, as Mimir sends it; a page is not."""
     answers.status = 200
     async with PrometheusSink(url=answers.url, tenant="hpc") as sink:
-        await sink.write([metric(1.0)])
+        await sink.write(to_lines([metric(1.0)]))
         answers.text = "<html>Please log in</html>"
         with pytest.raises(UnavailableError, match="log in"):
-            await sink.write([metric(1.0)])
+            await sink.write(to_lines([metric(1.0)]))
     headers = answers.requests[-1].headers
     assert headers["X-Scope-OrgID"] == "hpc"
     assert headers["Content-Encoding"] == "snappy"

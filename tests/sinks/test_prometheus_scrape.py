@@ -41,12 +41,14 @@ async def test_what_the_real_prometheus_scrapes(tmp_path: Path) -> None:
         await asyncio.to_thread(store.start)
         try:
             now = time.time_ns()
-            await sink.write([Message("cpu.load", tags, 1.5, now), Message("old", {}, 7, now)])
+            await sink.write(
+                to_lines([Message("cpu.load", tags, 1.5, now), Message("old", {}, 7, now)])
+            )
             await eventually(lambda: value("cpu_load") == 1.5, 60)
             ((labels, _),) = store.query("cpu_load", time.time())
             assert labels["hostname"] == tags["hostname"]
             assert labels["type_id"] == "0"
-            await sink.write([Message("cpu.load", tags, 2.5, now + 1)])
+            await sink.write(to_lines([Message("cpu.load", tags, 2.5, now + 1)]))
             await eventually(lambda: value("cpu_load") == 2.5, 60)
             assert value("old") == 7
             sink.latest.pop("old")
@@ -61,7 +63,7 @@ def test_the_text_is_read_by_prometheus_own_parser(tags: dict[str, str], value: 
     """Whatever the tags hold."""
     tags = {key: text for key, text in tags.items() if not text.endswith("\\")}
     sink = PrometheusScrapeSink()
-    asyncio.run(sink.write([Message("m", tags, value, NOON)]))
+    asyncio.run(sink.write(to_lines([Message("m", tags, value, NOON)])))
     (family,) = text_string_to_metric_families("".join(sink.text(NOON)))
     (sample,) = family.samples
     lines = to_lines([Message("m", tags, value, NOON)])
@@ -72,7 +74,7 @@ def test_the_text_is_read_by_prometheus_own_parser(tags: dict[str, str], value: 
 async def test_what_is_older_does_not_replace_what_is_newer() -> None:
     """Lines may come in any order."""
     sink = PrometheusScrapeSink()
-    await sink.write([metric(2.0, time=NOON), metric(1.0, time=NOON - SECOND)])
+    await sink.write(to_lines([metric(2.0, time=NOON), metric(1.0, time=NOON - SECOND)]))
     (_, line) = shown(sink)
     assert line == 'cpu_load{cluster="fox",hostname="n1",type="node"} 2.0'
 
@@ -80,7 +82,9 @@ async def test_what_is_older_does_not_replace_what_is_newer() -> None:
 async def test_series_end() -> None:
     """After `stale_after` without a sample."""
     sink = PrometheusScrapeSink(stale_after=Duration(10))
-    await sink.write([metric(1.0, time=NOON, n="1"), metric(2.0, time=NOON + 8 * SECOND, n="2")])
+    await sink.write(
+        to_lines([metric(1.0, time=NOON, n="1"), metric(2.0, time=NOON + 8 * SECOND, n="2")])
+    )
     assert len(shown(sink, NOON + 10 * SECOND)) == 3
     assert len(shown(sink, NOON + 11 * SECOND)) == 2
     assert shown(sink, NOON + 19 * SECOND) == []
@@ -90,12 +94,14 @@ async def test_series_end() -> None:
 async def test_series_are_bounded() -> None:
     """The ones that were written least recently go."""
     sink = PrometheusScrapeSink(max_series=3)
-    await sink.write([Message("m", {"n": str(n)}, n, NOON) for n in range(3)])
-    await sink.write([Message("m", {"n": "0"}, 9, NOON), Message("m", {"n": "3"}, 3, NOON)])
+    await sink.write(to_lines([Message("m", {"n": str(n)}, n, NOON) for n in range(3)]))
+    await sink.write(
+        to_lines([Message("m", {"n": "0"}, 9, NOON), Message("m", {"n": "3"}, 3, NOON)])
+    )
     assert shown(sink) == [
         "# TYPE m untyped", 'm{n="2"} 2.0', 'm{n="0"} 9.0', 'm{n="3"} 3.0',
     ]  # fmt: skip
-    await sink.write([Message("m", {"n": str(n)}, n, NOON) for n in range(10_000)])
+    await sink.write(to_lines([Message("m", {"n": str(n)}, n, NOON) for n in range(10_000)]))
     assert len(sink.latest) == 3
     assert len(sink._names) <= 10_004
 
@@ -104,7 +110,13 @@ async def test_times_are_shown_on_request() -> None:
     """In milliseconds; metrics of one name stand together."""
     sink = PrometheusScrapeSink(timestamps=True)
     await sink.write(
-        [Message("a", {}, 1, NOON), Message("b", {}, 2, NOON), Message("a", {"n": "1"}, 3, NOON)]
+        to_lines(
+            [
+                Message("a", {}, 1, NOON),
+                Message("b", {}, 2, NOON),
+                Message("a", {"n": "1"}, 3, NOON),
+            ]
+        )
     )
     assert shown(sink) == [
         "# TYPE a untyped", "a 1.0 1740052800000", 'a{n="1"} 3.0 1740052800000',
@@ -115,7 +127,7 @@ async def test_times_are_shown_on_request() -> None:
 async def test_texts_are_refused() -> None:
     """And named."""
     with pytest.raises(RejectedError, match="not text") as caught:
-        await PrometheusScrapeSink().write([metric(1.0), metric("text")])
+        await PrometheusScrapeSink().write(to_lines([metric(1.0), metric("text")]))
     assert caught.value.indices == [1]
 
 

@@ -85,7 +85,7 @@ def test_what_is_sent_is_what_it_keeps(
                 await sink.write(lines)
                 messages[:] = list(lines)
             else:
-                await sink.write(messages)
+                await sink.write(to_lines(messages))
 
     asyncio.run(send())
     assert store.samples(name) == {sample(message) for message in messages}
@@ -109,7 +109,7 @@ async def test_fields_keep_their_names_apart(store: VictoriaMetrics) -> None:
     async with VictoriaMetricsSink(url=store.url) as sink:
         await sink.write(decode(one))
         await sink.write(decode(two))
-        await sink.write([Message("net", {"n": "3"}, 5.0, NOON, "tx")])
+        await sink.write(to_lines([Message("net", {"n": "3"}, 5.0, NOON, "tx")]))
     kept = {
         (name, dict(tags)["n"], value)
         for name, tags, value, _ in store.samples('{n!="",__name__=~"net.*"}')
@@ -122,7 +122,7 @@ async def test_texts_are_refused(store: VictoriaMetrics) -> None:
     records = [metric(1.0, n="texts"), metric("text"), metric(2, n="texts"), metric("more")]
     async with VictoriaMetricsSink(url=store.url) as sink:
         with pytest.raises(RejectedError, match="not text") as caught:
-            await sink.write(records)
+            await sink.write(to_lines(records))
     assert caught.value.indices == [1, 3]
     letters = await carry(Given(to_lines(records)), VictoriaMetricsSink(url=store.url))
     assert [b'"text"' in letter.original for letter in letters] == [True, False]
@@ -132,7 +132,7 @@ async def test_texts_are_refused(store: VictoriaMetrics) -> None:
 async def test_nothing_is_sent_of_nothing(store: VictoriaMetrics) -> None:
     """An empty batch is safe at once."""
     async with VictoriaMetricsSink(url=store.url) as sink:
-        await sink.write([])
+        await sink.write(to_lines([]))
         await sink.write(Lines())
 
 
@@ -152,12 +152,12 @@ async def test_a_store_that_goes_and_comes_back(tmp_path: Path) -> None:
         assert letters == []
         assert {value for _, _, value, _ in store.samples()} == {1.0, 2.0}
         async with VictoriaMetricsSink(url=store.url) as sink:
-            await sink.write([metric(3.0)])
+            await sink.write(to_lines([metric(3.0)]))
             store.stop()
             with pytest.raises(UnavailableError, match=store.url):
-                await sink.write([metric(4.0, time=NOON + 2 * SECOND)])
+                await sink.write(to_lines([metric(4.0, time=NOON + 2 * SECOND)]))
             store.start()
-            await sink.write([metric(4.0, time=NOON + 2 * SECOND)])
+            await sink.write(to_lines([metric(4.0, time=NOON + 2 * SECOND)]))
         assert {value for _, _, value, _ in store.samples()} >= {2.0, 4.0}
     finally:
         store.stop()
@@ -170,7 +170,7 @@ async def test_a_store_without_space(tmp_path: Path) -> None:
     try:
         async with VictoriaMetricsSink(url=store.url) as sink:
             with pytest.raises(UnavailableError, match="read-only"):
-                await sink.write([metric(1.0)])
+                await sink.write(to_lines([metric(1.0)]))
     finally:
         store.stop()
 
@@ -186,7 +186,7 @@ async def test_passwords(tmp_path: Path) -> None:
     try:
         mine = VictoriaMetricsSink(url=store.url, user="bridge", password_file=str(secret))
         async with mine as sink:
-            await sink.write([metric(1.0)])
+            await sink.write(to_lines([metric(1.0)]))
         with pytest.raises(DeniedError, match="401"):
             async with VictoriaMetricsSink(url=store.url):
                 pass
@@ -217,7 +217,7 @@ async def test_a_page_of_somebody_else_is_no_receipt(answers: Answers) -> None:
     async with VictoriaMetricsSink(url=answers.url) as sink:
         answers.status, answers.text = 200, "<html>Please log in</html>"
         with pytest.raises(UnavailableError, match="/write: 200 OK: <html>Please log in"):
-            await sink.write([metric(1.0)])
+            await sink.write(to_lines([metric(1.0)]))
 
 
 async def test_a_store_behind_tls(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ async def test_a_store_behind_tls(tmp_path: Path) -> None:
     store.start()
     try:
         async with VictoriaMetricsSink(url=store.url, ca_file=str(made.ca)) as sink:
-            await sink.write([metric(1.0)])
+            await sink.write(to_lines([metric(1.0)]))
         assert len(store.samples()) == 1
         with pytest.raises(UnavailableError, match="certificate verify failed"):
             await VictoriaMetricsSink(url=store.url).check()

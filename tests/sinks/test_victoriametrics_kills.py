@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ccpipe.config import Interval
 from ccpipe.errors import ConfigError, DeniedError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.pipeline import Batch, Limits, run
 from ccpipe.sinks.victoriametrics import VictoriaMetricsSink
 from ccpipe.telemetry import Telemetry
@@ -27,7 +29,8 @@ class Flow(Given):
         self.stopped = asyncio.Event()
         self.number = 0
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Any]]:
+        """Yield the batches."""
         while not self.stopped.is_set():
             number, self.number = self.number, self.number + 1
             times = range(number * BATCH, (number + 1) * BATCH)
@@ -35,7 +38,8 @@ class Flow(Given):
             async def ack(number: int = number) -> None:
                 self.acknowledged.append(number)
 
-            yield Batch([metric(float(i), time=NOON + i * SECOND) for i in times], ack, "flow")
+            records = to_lines(metric(float(i), time=NOON + i * SECOND) for i in times)
+            yield Batch(records, ack, "flow")
             await asyncio.sleep(0.1)
 
     def stop(self) -> None:

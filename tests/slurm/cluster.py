@@ -25,38 +25,50 @@ CGROUP = (
 )
 """Lines of slurm.conf: the two plug-ins of accounting. Few clusters, since each takes 15 s."""
 
-RECIPE = """
+SOURCE = """
 cluster = "fox"
 hostname = "master"
 [source]
 use = "slurm"
-state = "{folder}/slurm.state"
+state = "{folder}/{name}-source.state"
 poll = "3s"
 nodes = "3s"
 job_script = true
 slurm_info = true
+"""
+EVENTS = """
 [[translate]]
-use = "sonar_to_cc"
-state = "{folder}/jobs.state"
-envelopes = true
+use = "slurm_to_cc"
+state = "{folder}/{name}.state"
 stop_delay = "100ms"
 gpu_ids = {{ "gpu-1" = ["0000:49:00.0", "0000:4a:00.0"] }}
+"""
+ENVELOPES = """
+[[translate]]
+use = "slurm_to_sonar"
+[[translate]]
+use = "sonar_to_cc"
+jobs = false
+"""
+"""Each envelope is the payload of an event ``sonar``."""
+SINK = """
 [sink]
 use = "file"
-path = "{folder}/out.line"
+path = "{folder}/{name}.line"
 """
+RECIPES = {"events": SOURCE + EVENTS + SINK, "envelopes": SOURCE + ENVELOPES + SINK}
 
 
 class Cluster:
-    """The cluster of ``scripts/slurm_cluster.py``, and a bridge that watches it."""
+    """The cluster of ``scripts/slurm_cluster.py``, and two bridges that watch it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.slurm = folder / "slurm"
         self.environment = {**os.environ, "SLURM_CONF": str(self.slurm / "slurm.conf"), "TZ": "UTC"}
-        self.recipe = folder / "slurm.toml"
-        self.recipe.write_text(RECIPE.format(folder=folder))
-        self.bridge: subprocess.Popen[bytes] | None = None
+        for name, text in RECIPES.items():
+            (folder / f"{name}.toml").write_text(text.format(folder=folder, name=name))
+        self.bridges: list[subprocess.Popen[bytes]] = []
         self.log = (folder / "bridge.log").open("ab")
 
     def control(self, *words: str) -> None:
@@ -88,29 +100,30 @@ class Cluster:
         (row,) = self.run("sacct", *options).splitlines() or [""]
         return dict(zip(columns, row.split("|"), strict=True)) if row else {}
 
-    def start_bridge(self) -> None:
-        """Start the bridge."""
-        self.bridge = subprocess.Popen(
-            [sys.executable, "-m", "ccpipe", "bridge", str(self.recipe)],
-            env=self.environment, stdout=self.log, stderr=self.log, cwd=ROOT,
-        )  # fmt: skip
+    def start_bridges(self) -> None:
+        """Start the bridges."""
+        for name in RECIPES:
+            bridge = subprocess.Popen(
+                [sys.executable, "-m", "ccpipe", "bridge", str(self.folder / f"{name}.toml")],
+                env=self.environment, stdout=self.log, stderr=self.log, cwd=ROOT,
+            )  # fmt: skip
+            self.bridges.append(bridge)
 
-    def end_bridge(self, with_signal: signal.Signals) -> None:
-        """End the bridge, softly or not."""
-        assert self.bridge is not None
-        self.bridge.send_signal(with_signal)
-        self.bridge.wait(30)
-        self.bridge = None
+    def end_bridges(self, with_signal: signal.Signals) -> None:
+        """End the bridges, softly or not."""
+        while self.bridges:
+            bridge = self.bridges.pop()
+            bridge.send_signal(with_signal)
+            bridge.wait(30)
 
     def close(self) -> None:
-        """End the bridge if a test left it."""
-        if self.bridge is not None:
-            self.end_bridge(signal.SIGKILL)
+        """End the bridges if a test left them."""
+        self.end_bridges(signal.SIGKILL)
         self.log.close()
 
-    def messages(self) -> list[Message]:
-        """Return what the bridge has written."""
-        path = self.folder / "out.line"
+    def messages(self, name: str = "events") -> list[Message]:
+        """Return what a bridge has written."""
+        path = self.folder / f"{name}.line"
         return list(decode(path.read_bytes())) if path.exists() else []
 
     def events(self, name: str) -> list[dict[str, Any]]:

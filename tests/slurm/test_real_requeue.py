@@ -28,7 +28,7 @@ def test_requeued_jobs_start_once_and_stop_at_their_real_end(cluster: Cluster) -
         "lost": cluster.submit("-n1", "-w", "c2", "--requeue", wrap="sleep 12"),
         "preempted": cluster.submit("-n4", "-w", "c3", "--requeue", wrap="sleep 12"),
     }
-    cluster.start_bridge()
+    cluster.start_bridges()
     for job in jobs.values():
         cluster.wait(functools.partial(has_started, cluster, job))
     for name in ("requeued", "cancelled"):
@@ -44,7 +44,7 @@ def test_requeued_jobs_start_once_and_stop_at_their_real_end(cluster: Cluster) -
     with contextlib.suppress(subprocess.CalledProcessError):  # it has come back by itself
         cluster.run("scontrol", "update", "nodename=c2", "state=resume")
     cluster.wait(lambda: len(stops(cluster)) >= len(jobs) + 1, 200)
-    cluster.end_bridge(signal.SIGTERM)
+    cluster.end_bridges(signal.SIGTERM)
 
     for name, job in jobs.items():
         events = [event for event in cluster.events("job") if event["jobId"] == job]

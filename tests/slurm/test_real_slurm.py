@@ -40,16 +40,16 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
 def test_every_kind_of_job(cluster: Cluster) -> None:
     """Each job starts and stops once, in order, as sacct has it."""
-    cluster.start_bridge()
+    cluster.start_bridges()
     cluster.wait(lambda: bool(cluster.events("nodestate")))
     jobs = first_jobs(cluster)
     cluster.wait(lambda: jobs["gpu"] in {event["jobId"] for event in starts(cluster)})
     (cluster.folder / "seen").touch()
     cluster.wait(lambda: len(starts(cluster)) >= 5)
     time.sleep(1)
-    cluster.end_bridge(signal.SIGKILL)
+    cluster.end_bridges(signal.SIGKILL)
     disturb(cluster, jobs)
-    cluster.start_bridge()
+    cluster.start_bridges()
     cluster.wait(lambda: cluster.state(jobs["bare"]) == "COMPLETED")
     cluster.control("stop", "slurmctld")  # jobs end while nobody knows
     time.sleep(6)
@@ -66,7 +66,7 @@ def test_every_kind_of_job(cluster: Cluster) -> None:
     cluster.wait(lambda: len(stops(cluster)) >= len({row["JobIDRaw"] for row in ended}))
     cluster.wait(lambda: {unaccounted} <= final_jobs(cluster))
     time.sleep(4)
-    cluster.end_bridge(signal.SIGTERM)
+    cluster.end_bridges(signal.SIGTERM)
 
     check_events(cluster, ended)
     check_resources(cluster, jobs)
@@ -80,7 +80,7 @@ def test_starts_have_script_and_description(cluster: Cluster) -> None:
     script = b'#!/bin/sh\n#SBATCH --ntasks=1\n# caf\xc3\xa9 caf\xe9 "a\tb"\nexec sleep 4\n'
     path = cluster.folder / "job.sh"
     path.write_bytes(script)
-    cluster.start_bridge()
+    cluster.start_bridges()
 
     def submit(*words: str) -> int:
         options = ("--parsable", "--output", "/dev/null", *words, str(path))
@@ -94,7 +94,7 @@ def test_starts_have_script_and_description(cluster: Cluster) -> None:
         return {event["jobId"]: event for event in events if event["jobId"] >= single}
 
     cluster.wait(lambda: len(own(stops(cluster))) == 7)
-    cluster.end_bridge(signal.SIGTERM)
+    cluster.end_bridges(signal.SIGTERM)
     started = own(starts(cluster))
     assert {single, array, het, het + 1} < started.keys()
     for job, start in started.items():
@@ -103,7 +103,8 @@ def test_starts_have_script_and_description(cluster: Cluster) -> None:
         is_interactive = metadata["jobName"] == "interactive"
         expected = None if is_interactive else script.decode(errors="replace")
         assert metadata.get("jobScript") == expected
-    envelopes = [str(message.value) for message in cluster.messages() if message.name == "sonar"]
+    envelopes = [str(message.value) for message in cluster.messages("envelopes")]
+    assert envelopes
     assert not [text for text in envelopes if "#SBATCH" in text or "BatchFlag" in text]
 
 
@@ -291,7 +292,7 @@ def records(cluster: Cluster) -> list[SlurmJob]:
     Slurm's own states, of which it knows eight, are those of ``states = "spec"`` for this.
     """
     found: list[SlurmJob] = []
-    for message in cluster.messages():
+    for message in cluster.messages("envelopes"):
         if message.name == "sonar" and message.tags.get("function") == "job":
             (envelope,) = decode_sonar(str(message.value).encode())
             assert isinstance(envelope, JobsEnvelope)

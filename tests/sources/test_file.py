@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,9 @@ from ccpipe.sources.file import FileSource, StdinSource
 LINE = b"m,hostname=n1 value=%d 1740000000\n"
 
 
-async def batches(source: FileSource) -> list[Batch]:
+async def batches(source: FileSource) -> list[Batch[Any]]:
     """Read everything."""
-    return [batch async for batch in source]
+    return [batch async for batch in source.batches()]
 
 
 async def test_files_are_read_in_their_order(tmp_path: Path) -> None:
@@ -66,7 +67,7 @@ async def test_stopped_while_it_waits_it_ends(tmp_path: Path) -> None:
     writer = os.open(path, os.O_RDWR)
     os.write(writer, LINE % 1)
     source = FileSource(paths=[str(path)])
-    reading = aiter(source)
+    reading = source.batches()
     first = await anext(reading)
     assert [line.value for line in first.records] == [1]
     asyncio.get_running_loop().call_later(0.1, source.stop)
@@ -94,7 +95,7 @@ async def test_growing_file_ends_at_its_size_at_the_start(tmp_path: Path, growth
     other = tmp_path / "b.lp"
     other.write_bytes(line % 1)
     values: list[object] = []
-    async for batch in FileSource(paths=[str(path), str(other)]):
+    async for batch in FileSource(paths=[str(path), str(other)]).batches():
         if not values:
             for each in (path, other):
                 with each.open("ab") as file:

@@ -20,8 +20,7 @@ import pytest
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Duration, Site, Size
 from ccpipe.errors import ConfigError, UnavailableError
-from ccpipe.formats.lineprotocol import decode
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, decode
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits, Sink, run
@@ -36,10 +35,10 @@ from tests.paths import ROOT, TEST_DATA
 LINE = b"cpu_load,host=n1 value=0.5 1740052800\n"
 
 
-class Gate(Sink):
+class Gate(Sink[Any]):
     """Holds everything back until it is opened."""
 
-    takes = Messages
+    takes = Lines
     limits = Limits(age=0, backoff=0.05, grace=0.1)
 
     def __init__(self, *, open: bool = True) -> None:  # noqa: A002
@@ -75,7 +74,7 @@ class Client:
 
 @asynccontextmanager
 async def running(
-    sink: Sink, stop: asyncio.Event | None = None, **options: Any
+    sink: Sink[Any], stop: asyncio.Event | None = None, **options: Any
 ) -> AsyncIterator[Client]:
     """Run a pipe from a source on a free port to a sink."""
     source = HttpSource(site=Site(cluster="fox"), listen=f"127.0.0.1:{free_port()}", **options)

@@ -10,7 +10,7 @@ from ccpipe.sources.null import NullSource
 
 async def test_it_makes_as_many_clean_metrics_as_asked() -> None:
     """Batches of lines that break no rule, counting up over all of them."""
-    batches = [batch async for batch in NullSource(batches=3, lines=2)]
+    batches = [batch async for batch in NullSource(batches=3, lines=2).batches()]
     records = [record for batch in batches for record in batch.records]
     assert [len(batch.records) for batch in batches] == [2, 2, 2]
     assert [record.value for record in records] == [0, 1, 2, 3, 4, 5]
@@ -21,7 +21,7 @@ async def test_stop_ends_it_after_the_batch_in_hand() -> None:
     """What was handed over stays so, and nothing new comes."""
     source = NullSource(batches=1000)
     seen = 0
-    async for _ in source:
+    async for _ in source.batches():
         seen += 1
         if seen == 2:
             source.stop()

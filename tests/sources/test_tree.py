@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -51,9 +52,10 @@ def put(root: Path, *found: Envelope) -> Path:
 async def read(source: TreeSource) -> list[Envelope]:
     """Read everything, with an acknowledgement for each batch."""
     found = []
-    async for batch in source:
+    async for batch in source.batches():
         assert batch.records.rejected == []
         found += list(batch.records)
+        assert batch.ack
         await batch.ack()
     return found
 
@@ -101,7 +103,7 @@ async def test_what_is_no_envelope_is_rejected(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b"broken\n")
     put(tmp_path, sample())
-    batches = [batch async for batch in TreeSource(dir=str(tmp_path))]
+    batches = [batch async for batch in TreeSource(dir=str(tmp_path)).batches()]
     assert sum(len(batch.records) for batch in batches) == 5001
     assert len(batches) > 1
     (bad,) = [bad for batch in batches for bad in batch.records.rejected]
@@ -112,7 +114,7 @@ async def test_what_is_no_envelope_is_rejected(tmp_path: Path) -> None:
 async def test_a_file_that_cannot_be_read_costs_itself(tmp_path: Path) -> None:
     """The others are read first, then the error names it."""
     (put(tmp_path, sample()).parent / "0+sample-a.json").mkdir()
-    reading = aiter(TreeSource(dir=str(tmp_path)))
+    reading = TreeSource(dir=str(tmp_path)).batches()
     assert list((await anext(reading)).records) == [sample()]
     with pytest.raises(MissingInputError, match=r"1 files .*0\+sample-a\.json: Is a directory"):
         await anext(reading)
@@ -124,10 +126,11 @@ async def test_it_follows_what_is_appended(tmp_path: Path) -> None:
     whole = encode(sample(today, "n2"))
     path = put(tmp_path, sample(today), sample(today, "n2"))
     source = TreeSource(dir=str(tmp_path), follow=True, poll=SOON)
-    reading = aiter(source)
+    reading = source.batches()
 
     async def next_ones() -> list[Envelope]:
-        batch: Batch = await asyncio.wait_for(anext(reading), 30)
+        batch: Batch[Any] = await asyncio.wait_for(anext(reading), 30)
+        assert batch.ack
         await batch.ack()
         return list(batch.records)
 
@@ -154,9 +157,10 @@ async def test_what_was_acknowledged_is_not_read_again(tmp_path: Path, age: int)
         found: list[Envelope] = []
         async with TreeSource(dir=str(root), follow=True, poll=SOON, state=state) as source:
             async with asyncio.timeout(30):
-                async for batch in source:
+                async for batch in source.batches():
                     found += list(batch.records)
                     if acknowledged:
+                        assert batch.ack
                         await batch.ack()
                     if len(found) == count:
                         source.stop()
@@ -176,7 +180,8 @@ async def test_days_that_are_done_are_forgotten(tmp_path: Path) -> None:
     source = TreeSource(dir=str(tmp_path), follow=True, poll=SOON)
     count = 0
     async with asyncio.timeout(30):
-        async for batch in source:
+        async for batch in source.batches():
+            assert batch.ack
             await batch.ack()
             assert len(source._done) <= 1
             assert len(source._read) <= 1

@@ -6,10 +6,12 @@ codec has options. Plug-ins register theirs under the entry point ``ccpipe.codec
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from ccpipe.bus.subjects import Subjects
-from ccpipe.pipeline import Batch, RecordType
+from ccpipe.records import Records
+
+R = TypeVar("R", bound=Records)
 
 
 class Received(Protocol):
@@ -39,23 +41,23 @@ class Packing(NamedTuple):
     """Maximum message size that the broker accepts, in bytes."""
 
 
-class Codec(Protocol):
+class Codec(Protocol[R]):
     """Converts payloads to records and back."""
 
-    records: RecordType
+    records: type[R]
 
     @abstractmethod
-    def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
-        """Decode messages, which implement ``Received``.
+    def decode(self, messages: Sequence[Received]) -> Iterator[tuple[R, int]]:
+        """Decode messages.
 
-        Yields batches without ``ack``, each with the number of messages that it was made from, in
-        the order of the messages.
+        Yields records, each time with the number of messages that they were made from, in the
+        order of the messages. Their provenance has an entry for each of these.
         """
         ...
 
     @abstractmethod
     def encode(
-        self, records: Any, subjects: Subjects, packing: Packing
+        self, records: R, subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
         """Yield subjects and payloads; the records of each subject keep their order.
 

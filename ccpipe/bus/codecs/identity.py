@@ -6,30 +6,21 @@ parsed out of a subject: a record is accepted if ccpipe would publish it on the 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ccpipe.bus.codecs import Codec, Packing, Received
 from ccpipe.bus.codecs.sonar import subject_of
-from ccpipe.bus.subjects import DEFAULT_SUBJECTS, Subjects
+from ccpipe.bus.subjects import Subjects
 from ccpipe.errors import ConfigError, EncodeError
-from ccpipe.formats.lineprotocol import Lines
+from ccpipe.formats.lineprotocol import Lines, RejectedLine
 from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.pipeline import Batch
+from ccpipe.records import RejectedRecord
 
 
-class ForeignRecord(NamedTuple):
-    """A record that arrived on a subject it does not belong on."""
-
-    original: bytes
-    reason: str
-    line: int
-    offset: int = 0
-
-
-class HeldToSubject(Codec):
+class HeldToSubject(Codec[Lines | Envelopes]):
     """A codec that rejects records which do not belong on the subject that they arrived on."""
 
-    def __init__(self, codec: Codec, subjects: Subjects, names: Iterable[str]) -> None:
+    def __init__(self, codec: Codec[Any], subjects: Subjects, names: Iterable[str]) -> None:
         """Check the records of another codec.
 
         Raises
@@ -39,7 +30,7 @@ class HeldToSubject(Codec):
             envelopes, so that they cannot be checked.
 
         """
-        if codec.records.name not in DEFAULT_SUBJECTS:
+        if codec.records not in (Lines, Envelopes):
             raise ConfigError(
                 f'identity: "subject" is for lines and envelopes, not for {codec.records.name}'
             )
@@ -54,18 +45,20 @@ class HeldToSubject(Codec):
                     "that hold it"
                 )
 
-    def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
+    def decode(self, messages: Sequence[Received]) -> Iterator[tuple[Lines | Envelopes, int]]:
         """Decode messages one by one; records that belong on another subject are rejected."""
         for message in messages:
-            for batch, count in self.codec.decode([message]):
-                if isinstance(batch.records, Lines):
-                    batch.records = self._lines(batch.records, message)
-                else:
-                    batch.records = self._envelopes(batch.records, message)
-                yield batch, count
+            for records, count in self.codec.decode([message]):
+                is_lines = isinstance(records, Lines)
+                yield (
+                    self._lines(records, message)
+                    if is_lines
+                    else self._envelopes(records, message),
+                    count,
+                )
 
     def encode(
-        self, records: Any, subjects: Subjects, packing: Packing
+        self, records: Lines | Envelopes, subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
         """Encode with the other codec."""
         return self.codec.encode(records, subjects, packing)
@@ -86,12 +79,13 @@ class HeldToSubject(Codec):
         found = [reasons[key] for key in zip(lines.series, lines.fields, strict=True)]
         good = lines.take([not reason for reason in found])
         bad = {lines.starts[row]: row for row, reason in enumerate(found) if reason}
-        foreign: list[Any] = [
-            ForeignRecord(
-                lines.payload[start : lines.ends[row]],
-                found[row],
+        foreign = [
+            RejectedLine(
                 lines.payload.count(b"\n", 0, start) + 1,
                 start,
+                0,
+                found[row],
+                lines.payload[start : lines.ends[row]],
             )
             for start, row in bad.items()
         ]
@@ -103,8 +97,8 @@ class HeldToSubject(Codec):
         if not any(found):
             return envelopes
         good = [envelope for envelope, reason in zip(envelopes, found, strict=True) if not reason]
-        foreign: list[Any] = [
-            ForeignRecord(envelopes.original(i), reason, i + 1)
+        foreign = [
+            RejectedRecord(envelopes.original(i), reason, i + 1)
             for i, reason in enumerate(found)
             if reason
         ]

@@ -3,20 +3,19 @@
 from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import accumulate, compress, count, pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from ccpipe.bus.codecs import Codec, Packing, Received
 from ccpipe.bus.subjects import Subjects
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode, encode_each
 from ccpipe.formats.lineprotocol.join import join, rows_before
-from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.per_series import PerSeries, fields_of
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.message import Kind, Message
-from ccpipe.pipeline import Batch
+from ccpipe.provenance import Provenance
 
 AnyPrecision = Precision | Literal["auto"]
 
@@ -33,10 +32,10 @@ MAX_REJECTED = 5000
 """Maximum number of unreadable lines of a message that are reported one by one."""
 
 
-class LineCodec(Codec):
+class LineCodec(Codec[Lines]):
     """Line protocol: any number of lines in a message."""
 
-    records = Messages
+    records = Lines
 
     def __init__(
         self,
@@ -55,7 +54,7 @@ class LineCodec(Codec):
         self.lenient = lenient
         self._metrics: tuple[Subjects, PerSeries[_Destination]] | None = None
 
-    def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
+    def decode(self, messages: Sequence[Received]) -> Iterator[tuple[Lines, int]]:
         """Decode messages; many small payloads are joined and decoded at once."""
         for group in _groups(messages, [len(message.payload) for message in messages]):
             if (joined := self._joined(group)) is not None:
@@ -68,7 +67,7 @@ class LineCodec(Codec):
                     for message in part:
                         yield self._single(message), 1
 
-    def _single(self, message: Received) -> Batch:
+    def _single(self, message: Received) -> Lines:
         lines = decode(
             message.payload,
             precision=self.precision,
@@ -77,9 +76,10 @@ class LineCodec(Codec):
         )
         if _misses_times(lines):
             lines.fill_missing_times(message.arrival)
-        return Batch(lines, origin=message.subject)
+        lines.provenance = Provenance.of_messages([message.subject], array("q", [len(lines)]))
+        return lines
 
-    def _joined(self, messages: Sequence[Any]) -> Batch | None:
+    def _joined(self, messages: Sequence[Received]) -> Lines | None:
         """Decode payloads together; None if they must be decoded one by one."""
         if len(messages) == 1:
             return None
@@ -90,14 +90,12 @@ class LineCodec(Codec):
         lines = decode(payload, precision=self.precision, lenient=self.lenient, max_rejected=0)
         if lines.rejected or _misses_times(lines):
             return None
-        batch = Batch(lines, origin=messages[0].subject)
-        batch.ends_of = partial(_ends_of, payload, ends)
-        if [message.subject for message in messages].count(batch.origin) < len(messages):
-            batch.origin_of = partial(_origin_of, lines, ends, messages)
-        return batch
+        subjects = [message.subject for message in messages]
+        lines.provenance = Provenance.of_messages(subjects, rows_before(lines.starts, ends))
+        return lines
 
     def encode(
-        self, records: Sequence[Message], subjects: Subjects, packing: Packing
+        self, records: Lines, subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
         """Group records by subject and pack the lines of each subject into payloads."""
         destinations, of_events = self._destinations(records, subjects)
@@ -120,11 +118,9 @@ class LineCodec(Codec):
                 yield destination.subject, payload
 
     def _destinations(
-        self, records: Sequence[Message], subjects: Subjects
+        self, records: Lines, subjects: Subjects
     ) -> "tuple[list[_Destination], set[_Destination]]":
         """Return the destination of each record, and the destinations of events."""
-        if not isinstance(records, Lines):
-            return self._of_messages(records, subjects)
         found = self._of_metrics(subjects).of_rows(records)
         kinds = fields_of(records, Kind.of)
         if _EVENTS.isdisjoint(kinds.values()):
@@ -133,27 +129,6 @@ class LineCodec(Codec):
         for row in events:
             found[row] = self._destination(records[row], subjects)
         return found, {found[row] for row in events}
-
-    def _of_messages(
-        self, records: Iterable[Message], subjects: Subjects
-    ) -> "tuple[list[_Destination], set[_Destination]]":
-        """Return the same for messages; for metrics, only one lookup per node."""
-        found = []
-        of_events = set()
-        of_nodes: dict[tuple[str | None, str | None], _Destination] = {}
-        by_node = subjects.have_metrics_by_node
-        for record in records:
-            node = record.tags.get("cluster"), record.tags.get("hostname")
-            is_metric = record.field == "value" and by_node
-            destination = of_nodes.get(node) if is_metric else None
-            if destination is None:
-                destination = self._destination(record, subjects)
-                if is_metric:
-                    of_nodes[node] = destination
-                elif record.kind in _EVENTS:
-                    of_events.add(destination)
-            found.append(destination)
-        return found, of_events
 
     def _of_metrics(self, subjects: Subjects) -> "PerSeries[_Destination]":
         """Return the cache of metric destinations, which depend on name and tags only."""
@@ -193,9 +168,7 @@ def _rows_of_each(destinations: Sequence[_Destination]) -> dict[_Destination, Se
 
 
 def _encoded(
-    records: Sequence[Message],
-    destinations: Sequence[_Destination],
-    precisions: Collection[AnyPrecision],
+    records: Lines, destinations: Sequence[_Destination], precisions: Collection[AnyPrecision]
 ) -> list[bytes]:
     """Encode each record once, in the precision of its destination."""
     if len(precisions) == 1:
@@ -203,14 +176,13 @@ def _encoded(
     encoded = [b""] * len(records)
     for precision in precisions:
         keep = [each.precision == precision for each in destinations]
-        part = records.take(keep) if isinstance(records, Lines) else compress(records, keep)
-        lines = encode_each(part, precision=precision)
+        lines = encode_each(records.take(keep), precision=precision)
         for row, line in zip(compress(count(), keep), lines, strict=True):
             encoded[row] = line
     return encoded
 
 
-def _groups(messages: Sequence[Any], sizes: Iterable[int]) -> Iterator[Sequence[Any]]:
+def _groups(messages: Sequence[Received], sizes: Iterable[int]) -> Iterator[Sequence[Received]]:
     """Yield groups of messages of at most ``JOINED_BYTES``, or a single larger message."""
     ends = list(accumulate(sizes))
     first = before = 0
@@ -227,21 +199,6 @@ def _weight(payload: bytes) -> int:
 
 def _misses_times(lines: Lines) -> bool:
     return lines.precision is None and NO_TIME in lines.times
-
-
-def _origin_of(lines: Lines, ends: Sequence[int], messages: Sequence[Any], row: int) -> str:
-    """Return the subject of the message that contains a row."""
-    return str(messages[bisect_right(ends, lines.starts[row])].subject)
-
-
-def _ends_of(payload: bytes, ends: "array[int]", records: Any) -> "array[int] | None":
-    """Return the number of records before the end of each joined payload.
-
-    Rules may drop rows but never reorder them.
-    """
-    if not isinstance(records, Lines) or records.payload is not payload:
-        return None
-    return rows_before(records.starts, ends)
 
 
 JobPart = Literal["start", "stop"] | None

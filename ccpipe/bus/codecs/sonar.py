@@ -1,19 +1,20 @@
 """Sonar's envelopes as the payload of messages."""
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
-from ccpipe.bus.codecs import Codec, Packing
+from ccpipe.bus.codecs import Codec, Packing, Received
 from ccpipe.bus.subjects import Subjects, escape
 from ccpipe.errors import RejectedError
 from ccpipe.formats.sonar import Envelope, ReadProfile, WriteProfile
 from ccpipe.formats.sonar import decode as decode_envelopes
 from ccpipe.formats.sonar import encode as encode_envelope
 from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.pipeline import Batch
+from ccpipe.provenance import Provenance
 
 
-class SonarCodec(Codec):
+class SonarCodec(Codec[Envelopes]):
     """Sonar's JSON: writes one envelope per message; reads one or several."""
 
     records = Envelopes
@@ -30,11 +31,13 @@ class SonarCodec(Codec):
         self.writes = cast("WriteProfile", profile if profile in get_args(WriteProfile) else "spec")
         self.strict = strict
 
-    def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
+    def decode(self, messages: Sequence[Received]) -> Iterator[tuple[Envelopes, int]]:
         """Decode messages one by one."""
         for message in messages:
             envelopes = decode_envelopes(message.payload, strict=self.strict, profile=self.reads)
-            yield Batch(envelopes, origin=message.subject), 1
+            ends = array("q", [len(envelopes)])
+            envelopes.provenance = Provenance.of_messages([message.subject], ends)
+            yield envelopes, 1
 
     def encode(
         self, records: Iterable[Envelope], subjects: Subjects, packing: Packing

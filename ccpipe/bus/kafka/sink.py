@@ -21,12 +21,13 @@ from ccpipe.config import Site, Size
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.process.background import background
+from ccpipe.records import Records
 
 OVERHEAD = 1024
 """Bytes of a message reserved for its key and Kafka's framing."""
 
 
-class KafkaSink(Sink):
+class KafkaSink(Sink[Any]):
     """Publishes records on the topics of their kind, as Sonar does: the key is the node.
 
     A write returns when all in-sync replicas have stored every message. Messages resent after a
@@ -41,7 +42,7 @@ class KafkaSink(Sink):
         *,
         site: Site,
         broker: KafkaBroker = KafkaBroker(),  # noqa: B008 - frozen
-        codec: Codec | None = None,
+        codec: Codec[Any] | None = None,
         topics: dict[str, str] | None = None,
         prefix: str = "",
         compression: Literal["snappy", "gzip", "lz4", "zstd", "none"] = "snappy",
@@ -72,7 +73,7 @@ class KafkaSink(Sink):
 
         """
         self.broker = broker
-        self.codec = codec or SonarCodec()
+        self.codec: Codec[Any] = codec or SonarCodec()
         self.takes = self.codec.records
         self.prefix = prefix
         self.subjects = keyed_subjects(site, topics or {})
@@ -105,7 +106,7 @@ class KafkaSink(Sink):
         """Check that the cluster answers and accepts our credentials."""
         await check(self.broker)
 
-    async def write(self, records: Any) -> None:
+    async def write(self, records: Records) -> None:
         """Publish records; see ``Sink.write`` for what it raises."""
         messages = [
             (*topic_and_key(subject, self.prefix), payload)

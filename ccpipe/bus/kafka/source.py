@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.errors import KafkaError
@@ -26,7 +26,7 @@ from ccpipe.bus.kafka.broker import (
 from ccpipe.bus.kafka.offsets import Offsets
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError, UnavailableError
-from ccpipe.pipeline import Batch, Source
+from ccpipe.pipeline import Batch, Scope, SharedSource, wait_for_event
 from ccpipe.process.background import background, guarded
 from ccpipe.telemetry import Telemetry
 
@@ -52,7 +52,7 @@ class KafkaMessage(NamedTuple):
     offset: int
 
 
-class KafkaSource(Source):
+class KafkaSource(SharedSource[Any]):
     """Yields messages; offsets are committed when their records are stored downstream.
 
     With a `group`, the brokers keep its position: uncommitted messages are redelivered after a
@@ -66,7 +66,7 @@ class KafkaSource(Source):
         site: Site,
         telemetry: Telemetry,
         broker: KafkaBroker = KafkaBroker(),  # noqa: B008 - frozen
-        codec: Codec | None = None,
+        codec: Codec[Any] | None = None,
         topics: list[str] | None = None,
         pattern: str = "",
         prefix: str = "",
@@ -101,7 +101,7 @@ class KafkaSource(Source):
         self.site = site
         self.telemetry = telemetry
         self.broker = broker
-        self.codec = codec or SonarCodec()
+        self.codec: Codec[Any] = codec or SonarCodec()
         self.gives = self.codec.records
         if not (topics or pattern) and self.gives is not SonarCodec.records:
             raise ConfigError(f"topics: missing; {self.gives.name} have no default topics")
@@ -114,32 +114,17 @@ class KafkaSource(Source):
         self._committer: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
 
-    async def __aenter__(self) -> Self:
-        """Connect, waiting until the cluster is reachable."""
-        is_reported = False
-        while True:
-            try:
-                self._consumer = await self._started()
-                break
-            except UnavailableError as error:
-                self.telemetry.count(self.telemetry.bus_errors, "connection")
-                if not is_reported:
-                    log.warning("%s; retrying until it is reachable", error)
-                is_reported = True
-            await asyncio.sleep(RETRY_SECONDS)
-        if self.group:
-            self._committer = background(self._keep_committing(), "ccpipe-commit")
-        return self
-
     async def __aexit__(self, *exit_: object) -> None:
         """Commit stored messages and leave the group."""
+        if self._consumer is None:
+            return
         if self._committer is not None:
             self._committer.cancel()
             await asyncio.gather(self._committer, return_exceptions=True)
             await self._commit()
-        assert self._consumer is not None
         with contextlib.suppress(KafkaError):
             await self._consumer.stop()
+        self._consumer = None
 
     async def check(self) -> None:
         """Check that the cluster answers and accepts our credentials; takes no message."""
@@ -149,12 +134,14 @@ class KafkaSource(Source):
         """End the iteration once all received messages were handed over."""
         self._stopped.set()
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
-        """Yield batches until stopped."""
-        assert self._consumer is not None, "a source is entered before it is read"
-        while not self._stopped.is_set():
+    async def batches(self, scope: Scope = Scope.RECORD) -> AsyncIterator[Batch[Any]]:
+        """Yield batches until stopped; wait until the cluster is reachable."""
+        consumer = self._consumer = await self._connected(scope)
+        if consumer is not None and self.group:
+            self._committer = background(self._keep_committing(), "ccpipe-commit")
+        while consumer is not None and not self._stopped.is_set():
             try:
-                found = await self._consumer.getmany(
+                found = await consumer.getmany(
                     timeout_ms=int(POLL_SECONDS * 1000), max_records=FETCH
                 )
             except KafkaError as error:
@@ -163,22 +150,36 @@ class KafkaSource(Source):
                 for batch in self._batches([_arrived(partition, each) for each in messages]):
                     yield batch
 
-    def _batches(self, arrived: list[KafkaMessage]) -> Iterator[Batch]:
+    async def _connected(self, scope: Scope) -> AIOKafkaConsumer | None:
+        """Join the group, or wait until that is possible; None if stopped before."""
+        is_reported = False
+        while not self._stopped.is_set():
+            try:
+                return await self._started(scope)
+            except UnavailableError as error:
+                self.telemetry.count(self.telemetry.bus_errors, "connection")
+                if not is_reported:
+                    log.warning("%s; retrying until it is reachable", error)
+                is_reported = True
+            await wait_for_event(self._stopped, RETRY_SECONDS)
+        return None
+
+    def _batches(self, arrived: list[KafkaMessage]) -> Iterator[Batch[Any]]:
         for each in arrived:  # before any of them can be acknowledged
             self._offsets.hand_over(each.partition, each.offset)
         first = 0
-        for batch, count in self.codec.decode(arrived):
-            if self.group:
-                batch.ack = functools.partial(self._acknowledge, arrived[first : first + count])
+        for records, count in self.codec.decode(arrived):
+            messages = arrived[first : first + count]
+            ack = functools.partial(self._acknowledge, messages) if self.group else None
+            yield Batch(records, ack)
             first += count
-            yield batch
 
     async def _acknowledge(self, arrived: list[KafkaMessage]) -> None:
         for each in arrived:
             self._offsets.acknowledge(each.partition, each.offset)
 
-    async def _started(self) -> AIOKafkaConsumer:
-        if self.group and self.exclusive:
+    async def _started(self, scope: Scope) -> AIOKafkaConsumer:
+        if self.group and scope > Scope.RECORD:
             await self._refuse_others()
         consumer = AIOKafkaConsumer(
             client_id=f"{self.site.cluster}/{self.site.hostname}",

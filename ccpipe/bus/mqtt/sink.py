@@ -19,7 +19,8 @@ from ccpipe.errors import (
 )
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import Kind, Message
-from ccpipe.pipeline import Limits, Sink
+from ccpipe.pipeline import Limits, TimedSink
+from ccpipe.records import Records
 
 REFUSALS = 3
 """Number of times in a row that the broker must close the connection over one record alone."""
@@ -27,7 +28,7 @@ PACKET = 256 * 2**20 - 2**16
 """Maximum payload of MQTT (section 2.1.4), minus room for the topic."""
 
 
-class MqttSink(Sink):
+class MqttSink(TimedSink[Any]):
     """Publishes records with QoS 1 on the topics of their kind.
 
     ``fox.metrics`` becomes ``fox/metrics``. A write returns when the broker has acknowledged every
@@ -42,7 +43,7 @@ class MqttSink(Sink):
         *,
         site: Site,
         broker: MqttBroker = MqttBroker(),  # noqa: B008 - frozen
-        codec: Codec | None = None,
+        codec: Codec[Any] | None = None,
         prefix: str = "",
         subjects: dict[str, str | dict[str, str]] | None = None,
         latest: bool = False,
@@ -78,7 +79,7 @@ class MqttSink(Sink):
             raise ConfigError(f"prefix: {prefix!r} is not a valid topic")
         self.broker = broker
         self.time_limit = float(broker.timeout)
-        self.codec = codec or LineCodec()
+        self.codec: Codec[Any] = codec or LineCodec()
         self.takes = self.codec.records
         self.prefix = prefix
         self.cluster = site.cluster
@@ -105,7 +106,7 @@ class MqttSink(Sink):
         async with Session(self.broker):
             pass
 
-    async def write(self, records: Any) -> None:
+    async def write(self, records: Records) -> None:
         """Publish records; see ``Sink.write`` for what it raises."""
         messages = [
             (topic_of(subject, self.prefix), payload)

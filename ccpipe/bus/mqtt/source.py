@@ -12,10 +12,10 @@ from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
 from ccpipe.bus.mqtt.session import MqttBroker, Persistence, Session
 from ccpipe.bus.mqtt.topics import filter_of
-from ccpipe.bus.subjects import Subjects, default_subjects, escape
+from ccpipe.bus.subjects import Subjects, escape
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError, UnavailableError
-from ccpipe.pipeline import Batch, Source, wait_for_event
+from ccpipe.pipeline import Batch, Scope, SharedSource, wait_for_event
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class MqttMessage(NamedTuple):
     message: Any
 
 
-class MqttSource(Source):
+class MqttSource(SharedSource[Any]):
     """Yields messages; small ones that arrive together form one batch.
 
     They are subscribed to with QoS 1 and acknowledged when their records are stored downstream.
@@ -50,7 +50,7 @@ class MqttSource(Source):
         site: Site,
         telemetry: Telemetry,
         broker: MqttBroker = MqttBroker(),  # noqa: B008 - frozen
-        codec: Codec | None = None,
+        codec: Codec[Any] | None = None,
         topics: list[str] | None = None,
         prefix: str = "",
         durable: str = "",
@@ -91,10 +91,12 @@ class MqttSource(Source):
             raise ConfigError("queue: only MQTT 5 has shared subscriptions")
         self.telemetry = telemetry
         self.broker = broker
-        self.codec = codec or LineCodec()
+        self.codec: Codec[Any] = codec or LineCodec()
         self.gives = self.codec.records
         self.queue = queue
-        topics = topics or default_subjects(self.gives.name, "topics")
+        topics = topics or list(self.gives.subjects)
+        if not topics:
+            raise ConfigError(f"topics: missing; {self.gives.name} have no default topics")
         self.filters = _filters(site, topics, prefix, queue)
         # Without a dot, which nats-server refuses.
         name = f"ccpipe-{escape(site.cluster)}-{escape(durable)}" if durable else ""
@@ -109,8 +111,6 @@ class MqttSource(Source):
 
     async def __aenter__(self) -> Self:
         """Connect in the background, until a broker is reachable."""
-        if self.queue and self.exclusive:
-            raise ConfigError("queue: a translator of this recipe must see all messages")
         self._task = asyncio.create_task(self._stay_connected(), name="ccpipe-mqtt-source")
         self._task.add_done_callback(lambda _: self._changed.set())
         return self
@@ -132,8 +132,10 @@ class MqttSource(Source):
         self._stopped.set()
         self._changed.set()
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self, scope: Scope = Scope.RECORD) -> AsyncIterator[Batch[Any]]:
         """Yield batches until stopped."""
+        if self.queue and scope > Scope.RECORD:
+            raise ConfigError("queue: a translator of this recipe must see all messages")
         while True:
             while self._waiting:
                 for batch in self._batches(self._take()):
@@ -155,12 +157,12 @@ class MqttSource(Source):
         self._waiting_bytes -= size
         return taken
 
-    def _batches(self, arrived: list[MqttMessage]) -> Iterator[Batch]:
+    def _batches(self, arrived: list[MqttMessage]) -> Iterator[Batch[Any]]:
         first = 0
-        for batch, count in self.codec.decode(arrived):
-            batch.ack = functools.partial(self._acknowledge, arrived[first : first + count])
+        for records, count in self.codec.decode(arrived):
+            messages = arrived[first : first + count]
+            yield Batch(records, functools.partial(self._acknowledge, messages))
             first += count
-            yield batch
 
     async def _acknowledge(self, arrived: list[MqttMessage]) -> None:
         # On a later connection the broker may reuse the id of a lost message.

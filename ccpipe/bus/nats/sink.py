@@ -1,5 +1,6 @@
 """Records onto the bus."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Self
@@ -13,11 +14,13 @@ from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site, Size
 from ccpipe.errors import RejectedError
-from ccpipe.pipeline import Limits, MessageIds, Sink
+from ccpipe.pipeline import Limits, Sink
+from ccpipe.provenance import Provenance
+from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
 
 
-class NatsSink(Sink):
+class NatsSink(Sink[Any]):
     """Publishes records on the subjects of their kind, in messages of a few hundred lines.
 
     With JetStream a write returns when the broker has stored every message. A message published
@@ -27,15 +30,15 @@ class NatsSink(Sink):
     returns when the server has received everything.
     """
 
-    limits = Limits(age=0.0, timeout=120.0)  # each message has a shorter timeout
-    resumes = True
+    # Each message has a timeout; after it, the next attempt publishes only what is not stored.
+    limits = Limits(age=0.0, timeout=math.inf)
 
     def __init__(
         self,
         *,
         site: Site,
         telemetry: Telemetry,
-        codec: Codec | None = None,
+        codec: Codec[Any] | None = None,
         lines: int = 500,
         bytes: Size = Size(64 * 2**10),  # noqa: A002 - the key in recipes
         join: int = 50,
@@ -52,8 +55,7 @@ class NatsSink(Sink):
         self.lines = lines
         self.bytes = bytes
         self.join = join
-        self.stores_once = site.bus.jetstream
-        self.codec = codec or LineCodec()
+        self.codec: Codec[Any] = codec or LineCodec()
         self.takes = self.codec.records
         self._is_ours = True
         self._connect(Connection(site.bus, name="publisher", telemetry=telemetry))
@@ -83,34 +85,36 @@ class NatsSink(Sink):
         """Check that the broker accepts our credentials."""
         await check(self.site.bus, self.telemetry)
 
-    async def write(self, records: Any) -> None:
-        """Publish records; see ``Sink.write`` for what it raises."""
-        await self._write(records, self.encode(records))
+    async def write(self, records: Records) -> None:
+        """Publish records; see ``Sink.write`` for what it raises.
 
-    async def write_once(self, records: Any, ids: MessageIds) -> None:
-        """Publish records in messages whose ids depend on the stream messages they came from."""
-        await self._write(records, list(self._encode_origins(records, ids)))
-
-    async def _write(self, records: Any, messages: list[Outgoing]) -> None:
+        With JetStream, the ids of messages depend on the stream messages that records came from.
+        """
+        known = records.provenance
+        if self.site.bus.jetstream and known and known.has_ids:
+            messages = list(self._encode_origins(records, known))
+        else:
+            messages = self.encode(records)
         self.bus.require_connected()  # refused credentials end the pipe here
         try:
             await self._publisher.publish(messages)
         except ForbiddenError as error:
             raise self.located(error, records) from None
 
-    def encode(self, records: Any) -> list[Outgoing]:
+    def encode(self, records: Records) -> list[Outgoing]:
         """Encode records to messages; raises EncodeError or RejectedError."""
         return [Outgoing.of(subject, payload) for subject, payload in self._encode(records)]
 
-    def located(self, error: ForbiddenError, records: Any) -> ForbiddenError:
+    def located(self, error: ForbiddenError, records: Records) -> ForbiddenError:
         """Return the error with the indices of the records for its subjects."""
-        subjects = [next(self._encode([record]))[0] for record in records]
+        each = (records[row : row + 1] for row in range(len(records)))
+        subjects = [next(self._encode(one))[0] for one in each]
         indices = [i for i, subject in enumerate(subjects) if subject in error.subjects]
         return ForbiddenError(error.subjects, indices)
 
-    def _encode_origins(self, records: Any, ids: MessageIds) -> Iterator[Outgoing]:
+    def _encode_origins(self, records: Records, known: Provenance) -> Iterator[Outgoing]:
         begin = 0
-        for end, origin in ids.large(self.join):
+        for end, origin in known.large(self.join):
             part = records[begin:end] if end - begin < len(records) else records
             try:
                 if origin is None:
@@ -123,7 +127,7 @@ class NatsSink(Sink):
                 raise RejectedError(str(error), [begin + i for i in error.indices]) from None
             begin = end
 
-    def _encode(self, records: Any) -> Iterator[tuple[str, bytes]]:
+    def _encode(self, records: Records) -> Iterator[tuple[str, bytes]]:
         packing = Packing(self.lines, self.bytes, self.bus.max_payload - HEADER_ROOM)
         return self.codec.encode(records, self.subjects, packing)
 

@@ -90,7 +90,7 @@ class SlurmFilters:
 
     def selection(self) -> Callable[["JobRun"], bool]:
         """Return a predicate for runs that combines all filters; raises UsageError."""
-        from ccpipe.formats.slurm.states import JOB_CODES
+        from ccpipe.formats.slurm.values import JOB_CODES
 
         states = tuple(JOB_CODES.get(state.upper(), state.upper()) for state in self.state)
         names = ("account", "partition", "qos", "cluster", "reservation", "wckey")

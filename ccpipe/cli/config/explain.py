@@ -3,14 +3,15 @@
 import sys
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from ccpipe.cli.console.message_table import MessageTable
 from ccpipe.cli.console.output import encoder, print_json
+from ccpipe.formats.lineprotocol import Lines, RejectedLine, decode
 from ccpipe.message import Message
-from ccpipe.pipeline import Translator
+from ccpipe.pipeline import HoldingTranslator, Translator
 from ccpipe.terminal import printable
 
 _SHOWN = 8
@@ -44,8 +45,8 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(
-    records: Sequence[Message],
-    translators: Sequence[Translator],
+    records: Lines,
+    translators: Sequence[Translator[Any, Any]],
     names: Sequence[str],
     output: Literal["line", "json", "table"] = "line",
 ) -> None:
@@ -83,14 +84,18 @@ def explain(
 
 
 def passed(
-    records: Sequence[Message], translators: Sequence[Translator], names: Sequence[str]
-) -> tuple[list[Explained], Sequence[Message]]:
+    records: Lines, translators: Sequence[Translator[Any, Any]], names: Sequence[str]
+) -> tuple[list[Explained], Lines]:
     """Run records through translators; return the effect of each, and the result."""
     rules = []
     for number, (translator, name) in enumerate(zip(translators, names, strict=True), 1):
         before = list(records)
-        records = [*translator.feed(records), *translator.flush()]
-        refused = [f"{_record(it)}: {why}" for it, why in translator.take_rejected()]
+        results = [translator.feed(records)]
+        if isinstance(translator, HoldingTranslator):
+            results.append(translator.flush())
+        new = [bad for each in results for bad in each.rejected if bad not in records.rejected]
+        refused = [f"{_original(bad)}: {bad.reason}" for bad in new]
+        records = Lines.concat(results)
         rules.append(_explained(number, name, before, list(records), refused))
     return rules, records
 
@@ -149,6 +154,11 @@ def _doubled(messages: Iterable[Message]) -> set[str]:
 def _identity(message: Message) -> Hashable:
     """Return a key that is equal for equal messages; 1 and 1.0 differ."""
     return _series(message), message.field, message.time, repr(message.value)
+
+
+def _original(bad: RejectedLine) -> str:
+    found = decode(bad.original)
+    return _record(found[0]) if len(found) else bad.original.decode(errors="replace")
 
 
 def _record(message: Message) -> str:

@@ -11,8 +11,7 @@ from ccpipe.cli.config.explain import passed
 from ccpipe.cli.console.options import SiteOptions
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
-from ccpipe.formats.lineprotocol import decode
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, decode
 from ccpipe.message import Kind, Message
 from ccpipe.node.agent.agent import Agent
 from ccpipe.telemetry import Telemetry
@@ -24,7 +23,7 @@ Sent = dict[str, set[str]]
 async def of_node(where: SiteOptions) -> Sent:
     """Return what this node's publisher sends after its rules, from one sample."""
     agent = Agent(where.site, where.path(), once=True, telemetry=Telemetry())
-    records = Messages.concat([Messages.of(batch.records) async for batch in agent.metrics])
+    records = Lines.concat([batch.records async for batch in agent.metrics.batches()])
     names = [table["use"] for table in agent.site.publish.translate]
     _, left = passed(records, agent.parts.translators, names)
     return _types(left)

@@ -1,23 +1,21 @@
 """A sink that prints messages as a table."""
 
 import sys
-from collections.abc import Sequence
 
 from ccpipe.cli.console.message_table import MessageTable
-from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.message import Message
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.pipeline import Sink
 
 
-class TableSink(Sink):
+class TableSink(Sink[Lines]):
     """Prints records on stdout as a table."""
 
-    takes = Messages
+    takes = Lines
 
     def __init__(self) -> None:
         """Format for stdout."""
         self._table = MessageTable(sys.stdout)
 
-    async def write(self, records: Sequence[Message]) -> None:
+    async def write(self, records: Lines) -> None:
         """Print the records."""
         print(self._table.render(records), end="", flush=True)

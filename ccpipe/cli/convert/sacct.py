@@ -4,16 +4,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC
 
-from ccpipe.config import Duration
+from ccpipe.config import Duration, Site
 from ccpipe.errors import EncodeError
 from ccpipe.formats.files import ReadableStream
 from ccpipe.formats.slurm import SacctRow
 from ccpipe.formats.slurm.sacct_stream import read_stream
 from ccpipe.formats.sonar import WriteProfile, encode
+from ccpipe.jobs import Jobs
 from ccpipe.message import Message
 from ccpipe.terminal import printable
-from ccpipe.translate.slurm.to_sonar import job_of_row, jobs_envelope
-from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+from ccpipe.translate.slurm.jobs import job_of_row
+from ccpipe.translate.slurm.to_cc import SlurmToCc
+from ccpipe.translate.slurm.to_sonar import SlurmToSonar
 
 ROWS = 1000
 """Rows in one envelope."""
@@ -34,7 +36,9 @@ class FromSacct:
         self.profile = profile
         self.head = target[0] if target else b""
         self.encode = target[1] if target else None
-        self.translator = SonarToCc(envelopes=False, stop_delay=Duration(0))
+        site = Site(cluster=cluster)
+        self.to_sonar = SlurmToSonar(site=site, batch_size=ROWS)
+        self.to_cc = SlurmToCc(site=site, stop_delay=Duration(0))
 
     def convert(
         self, stream: ReadableStream, problem: Callable[[str], None]
@@ -52,12 +56,13 @@ class FromSacct:
 
     def _convert(self, rows: Sequence[SacctRow]) -> bytes:
         known = [row.end or row.start or row.submit or 0 for row in rows]
-        envelope = jobs_envelope(
-            map(job_of_row, rows), cluster=self.cluster, time=max(known) or time.time_ns()
+        jobs = Jobs(
+            [job_of_row(row, self.cluster) for row in rows], time=max(known) or time.time_ns()
         )
-        if self.encode is None:
-            return encode(envelope, profile=self.profile)
-        return self.encode(self.translator.feed([envelope]))
+        if self.encode is not None:
+            return self.encode(self.to_cc.feed(jobs))
+        (envelope,) = self.to_sonar.feed(jobs)
+        return encode(envelope, profile=self.profile)
 
     def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
         """See ``Converter``."""

@@ -36,9 +36,7 @@ def read_envelopes(
     yield decoder.finish()
 
 
-def _read(
-    stream: ReadableStream, profile: ReadProfile, problem: Report
-) -> Iterator[list[Envelope]]:
+def _read(stream: ReadableStream, profile: ReadProfile, problem: Report) -> Iterator[Envelopes]:
     for envelopes in read_envelopes(stream, profile=profile):
         for bad in envelopes.rejected:
             for found in bad.problems:
@@ -56,9 +54,9 @@ def _write(
             problem(f": {printable(str(error))}")
 
 
-def _report_refused(translator: SonarToCc | CcToSonar, problem: Report) -> None:
-    for _, reason in translator.take_rejected():
-        problem(f": {printable(reason)}")
+def _report_refused(records: Lines | Envelopes, problem: Report) -> None:
+    for bad in records.rejected:
+        problem(f": {printable(bad.reason)}")
 
 
 class Rewrite:
@@ -101,7 +99,7 @@ class FromSonar:
         """See ``Converter``."""
         for envelopes in _read(stream, self.profile, problem):
             lines = self.translator.feed(envelopes)
-            _report_refused(self.translator, problem)
+            _report_refused(lines, problem)
             yield self.encode(lines), len(lines)
 
     def finish(self, problem: Report) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
@@ -126,7 +124,7 @@ class ToSonar:
         for block in read_blocks(stream, self.read):
             report_rejected(block, problem)
             envelopes = self.translator.feed(block.lines)
-            _report_refused(self.translator, problem)
+            _report_refused(envelopes, problem)
             yield from _write(envelopes, self.profile, problem)
 
     def finish(self, problem: Report) -> Iterator[tuple[bytes, int]]:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ccpipe.bus.codecs import Codec, Packing
 from ccpipe.bus.codecs.line import LineCodec
@@ -114,14 +114,14 @@ class DeadLetterReplay:
         if letter.cut_from:
             raise DataError(f"only {len(letter.original)} of {letter.cut_from} bytes were kept")
         is_envelope = letter.original.lstrip()[:1] == b"{"
-        codec: Codec = SonarCodec() if is_envelope else LineCodec(lenient=self.lenient)
+        codec: Codec[Any] = SonarCodec() if is_envelope else LineCodec(lenient=self.lenient)
         received = _Received(letter.origin, letter.original, letter.time)
         found: list[Outgoing] = []
         packing = Packing(500, 64 * 2**10, self.bus.max_payload - HEADER_ROOM)
-        for batch, _ in codec.decode([received]):
-            for bad in batch.records.rejected:
+        for records, _ in codec.decode([received]):
+            for bad in records.rejected:
                 raise DataError(bad.reason)
-            for subject, payload in codec.encode(batch.records, self.subjects, packing):
+            for subject, payload in codec.encode(records, self.subjects, packing):
                 to = self.to or (letter.origin if self._is_ours(letter.origin) else subject)
                 if not self.to and not self._is_ours(to):
                     raise DataError(

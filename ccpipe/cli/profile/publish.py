@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Site
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.slurm_profile import Table
 from ccpipe.formats.slurm_profile.metrics import samples
 from ccpipe.message import Message
@@ -35,10 +36,10 @@ async def publish_samples(tables: Sequence[Table], site: Site, job: str | None) 
             waiting += sample
             count += 1
             if len(waiting) >= BATCH:
-                await sink.write(waiting)
+                await sink.write(to_lines(waiting))
                 waiting = []
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
                 note(f"{count} samples published")
-        await sink.write(waiting)
+        await sink.write(to_lines(waiting))
     return count

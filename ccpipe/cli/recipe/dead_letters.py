@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from ccpipe.bus.nats.announcement import running
 from ccpipe.bus.nats.connection import Connection
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def dead_letter_sink(
-    source: Source, sink: Sink, site: Site, telemetry: Telemetry
+    source: Source[Any], sink: Sink[Any], site: Site, telemetry: Telemetry
 ) -> DeadLetterSink:
     """Choose the destination of dead letters: ``<cluster>.dead`` if there is a broker, else a file.
 

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import logging
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ccpipe.pipeline import DeadLetterSink, Limits, Sink, Source, Stages, run
 from ccpipe.pipeline.stages import AnyTranslator
@@ -35,8 +36,8 @@ def rare_garbage_collection() -> Iterator[None]:
 
 
 async def run_pipe(
-    source: Source,
-    sink: Sink,
+    source: Source[Any],
+    sink: Sink[Any],
     *,
     name: str,
     telemetry: Telemetry,

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,6 +16,7 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.cli.step.node_series import Values
 from ccpipe.config import Site
 from ccpipe.errors import CcpipeError, UnavailableError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.slurm_metrics import to_metrics
 from ccpipe.message import Message, event
 from ccpipe.node.agent.spooling import SpoolingSink, open_replay
@@ -141,7 +143,7 @@ class SamplePublisher:
         telemetry = Telemetry()
         async with contextlib.AsyncExitStack() as stack:
             bus = await stack.enter_async_context(NatsSink(site=self._site, telemetry=telemetry))
-            sink: Sink = bus
+            sink: Sink[Any] = bus
             if self._spool is not None:
                 path = self._spool.with_name(f"{self._spool.stem}.dead.lp")
                 dead = DeadLetterFile(path, max_bytes=NODE_BYTES)
@@ -152,10 +154,10 @@ class SamplePublisher:
                 await self._write(sink, batch, bus)
                 self.unconfirmed -= len(batch)
 
-    async def _write(self, sink: Sink, batch: list[Message], bus: NatsSink) -> None:
+    async def _write(self, sink: Sink[Any], batch: list[Message], bus: NatsSink) -> None:
         while True:
             try:
-                return await sink.write(batch)
+                return await sink.write(to_lines(batch))
             except UnavailableError:
                 limit = CONFIRM_SECONDS if bus.bus.is_connected else CONNECT_SECONDS
                 if self._closed_at is not None and time.monotonic() - self._closed_at > limit:

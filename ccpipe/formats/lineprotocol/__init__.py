@@ -12,7 +12,6 @@ from ccpipe.formats.lineprotocol.encoder import encode, encode_each
 from ccpipe.formats.lineprotocol.from_messages import to_lines
 from ccpipe.formats.lineprotocol.grammar import Rule
 from ccpipe.formats.lineprotocol.lines import Lines, RejectedLine
-from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import Precision
 from ccpipe.formats.lineprotocol.series import Series, SeriesTable
 from ccpipe.formats.lineprotocol.values import ValueType, is_number
@@ -20,7 +19,6 @@ from ccpipe.formats.lineprotocol.values import ValueType, is_number
 __all__ = [
     "Dialect",
     "Lines",
-    "Messages",
     "Precision",
     "RejectedLine",
     "Rule",

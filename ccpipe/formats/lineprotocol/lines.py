@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, overload
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol.grammar import Rule
@@ -15,6 +15,7 @@ from ccpipe.formats.lineprotocol.texts import Texts, shifted
 from ccpipe.formats.lineprotocol.values import ValueType, cells
 from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.message import Message, Uint, Value
+from ccpipe.provenance import Provenance
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,21 +30,21 @@ COLUMNS = ("series", "fields", "types", "numbers", "exact", "times", "starts", "
 _CHUNK = 1024
 """Messages created at once."""
 _FLOAT = int(ValueType.FLOAT)
-_USUAL = {"bare_points": False, "digest": None, "parts": (), "verbatim": True}
+_USUAL = {"bare_points": False, "digest": None, "parts": (), "provenance": None, "verbatim": True}
 _ROW_BYTES = 1 if KERNEL is None else KERNEL.ROW_BYTES
 
 
 class RejectedLine(NamedTuple):
-    """A line that could not be decoded."""
+    """A line that could not be decoded, or a message that is rejected for another reason."""
 
     line: int
-    """Line number in the payload, from 1."""
+    """Line number in the payload, from 1; 0 if unknown."""
     offset: int
     """Position of the offending byte in the payload, from 0."""
     column: int
     """Position of the offending byte in the line, from 1."""
-    rule: Rule
-    """The violated rule of the grammar."""
+    rule: Rule | str
+    """The violated rule of the grammar, or the other reason."""
     original: bytes
     """The whole line, without its line end."""
 
@@ -75,6 +76,9 @@ class Lines(Sequence[Message]):
     concatenated stays parts: few sinks need all columns.
     """
 
+    name: ClassVar[str] = "lines"
+    subjects: ClassVar[Sequence[str]] = ("metrics", "events", "log")
+
     __slots__ = (
         *COLUMNS,
         "bare_points",
@@ -82,6 +86,7 @@ class Lines(Sequence[Message]):
         "parts",
         "payload",
         "precision",
+        "provenance",
         "rejected",
         "rows",
         "table",
@@ -117,6 +122,8 @@ class Lines(Sequence[Message]):
         self.ends = array("q")
         self.texts = Texts(payload, self.table.grammar.unescape)
         self.rejected: list[RejectedLine] = []
+        """Lines that could not be decoded, and what else was rejected beside the rows."""
+        self.provenance: Provenance | None = None
         self.precision: Precision | None = None
         """The unit of all timestamps in the payload; None if they differ or one is missing."""
         self.bare_points = False
@@ -295,7 +302,7 @@ class Lines(Sequence[Message]):
         if self.rows or self.parts:
             for name in (*COLUMNS, "payload"):
                 getattr(self, name)
-        self.parts, self.rows, self.digest = (), b"", None
+        self.parts, self.rows, self.digest, self.provenance = (), b"", None, None
 
     def take(self, keep: Sequence[int]) -> "Lines":
         """Return the rows for which `keep` is true, with all rejected lines."""
@@ -304,6 +311,7 @@ class Lines(Sequence[Message]):
         verbatim = self.verbatim and keeps_lines_whole(self.starts, flags)
         part = self._with_columns([kept(each, flags) for each in self.columns], verbatim=verbatim)
         part.rejected = self.rejected
+        part.provenance = self.provenance and self.provenance.take(flags)
         return part
 
     def with_series(self, codes: "array[int]") -> "Lines":
@@ -311,6 +319,7 @@ class Lines(Sequence[Message]):
         part = self._with_columns([column[:] for column in self.columns], verbatim=False)
         part.series = codes
         part.rejected = self.rejected
+        part.provenance = self.provenance
         return part
 
     def fill_missing_times(self, now: int) -> "Lines":
@@ -361,6 +370,7 @@ class Lines(Sequence[Message]):
         whole.precision = units.pop() if len(units) == 1 else None
         whole.verbatim = all(part.verbatim for part in parts)
         whole.bare_points = any(part.bare_points for part in parts)
+        whole.provenance = Provenance.concat([(part.provenance, len(part)) for part in parts])
         return whole
 
     def _positions(self, place: int) -> Column:
@@ -393,7 +403,9 @@ class Lines(Sequence[Message]):
 
     def _slice(self, rows: slice) -> "Lines":
         verbatim = self.verbatim and not self._cuts_a_line(rows)
-        return self._with_columns([column[rows] for column in self.columns], verbatim=verbatim)
+        part = self._with_columns([column[rows] for column in self.columns], verbatim=verbatim)
+        part.provenance = self.provenance and self.provenance.part(rows)
+        return part
 
     def _with_columns(self, columns: Iterable[Column], *, verbatim: bool) -> "Lines":
         """Return other rows of the same payload, without its rejected lines."""
@@ -402,6 +414,7 @@ class Lines(Sequence[Message]):
             setattr(part, name, column)
         part.payload, part.table, part.texts = self.payload, self.table, self.texts
         part.rejected = []
+        part.provenance = None
         part.rows, part.digest = b"", None
         part.precision, part.verbatim = self.precision, verbatim
         part.bare_points = self.bare_points

@@ -10,20 +10,25 @@ function               reads                                               into
 ``sinfo``              ``sinfo -o``, ``sinfo -O``                          ``Cluster``
 =====================  ==================================================  =====================
 
-What fits nothing is handed back as ``RejectedRecord``, and the rest goes on.
+What fits nothing is handed back as ``RejectedRow``, and the rest goes on.
 """
 
 from ccpipe.formats.slurm.cluster import Cluster, Node, Partition, read_sinfo
-from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.json import read_json as read_sacct_json
-from ccpipe.formats.slurm.reading import ParsedOutput, RejectedRecord
-from ccpipe.formats.slurm.records import Allocation, LiveJob, SacctRow
-from ccpipe.formats.slurm.resources import Gres, gpu_count, gres, index_list, tres, tres_labels
+from ccpipe.formats.slurm.records import (
+    Allocation,
+    LiveJob,
+    ParsedOutput,
+    RejectedRow,
+    SacctRow,
+    SlurmId,
+)
 from ccpipe.formats.slurm.text import scontrol
 from ccpipe.formats.slurm.text.sacct import SacctReader
 from ccpipe.formats.slurm.text.sacct import read as read_sacct
 from ccpipe.formats.slurm.text.squeue import SqueueReader
 from ccpipe.formats.slurm.text.squeue import read as read_squeue
+from ccpipe.formats.slurm.values import Gres, gpu_count, gres, index_list, tres, tres_labels
 
 __all__ = [
     "Allocation",
@@ -33,7 +38,7 @@ __all__ = [
     "Node",
     "ParsedOutput",
     "Partition",
-    "RejectedRecord",
+    "RejectedRow",
     "SacctReader",
     "SacctRow",
     "SlurmId",

@@ -20,10 +20,9 @@ from typing import NamedTuple
 
 from ccpipe.errors import DataError
 from ccpipe.formats import nodelist
-from ccpipe.formats.slurm.reading import RejectedRecord
-from ccpipe.formats.slurm.states import node_states
+from ccpipe.formats.slurm.records import RejectedRow
 from ccpipe.formats.slurm.text.table import split_header
-from ccpipe.formats.slurm.values import text
+from ccpipe.formats.slurm.values import node_states, text
 
 MAX_NODES = 200_000
 """Nodes of a cluster."""
@@ -51,7 +50,7 @@ class Cluster:
 
     nodes: list[Node] = field(default_factory=list)
     partitions: list[Partition] = field(default_factory=list)
-    rejected: list[RejectedRecord] = field(default_factory=list)
+    rejected: list[RejectedRow] = field(default_factory=list)
 
 
 def read_sinfo(
@@ -80,7 +79,7 @@ def read_sinfo(
             if line:
                 groups.add(_cells(line, columns, delimiter or "|"))
         except DataError as error:
-            groups.rejected.append(RejectedRecord(number, str(error), line.encode()))
+            groups.rejected.append(RejectedRow(number, str(error), line.encode()))
     return groups.cluster()
 
 
@@ -99,7 +98,7 @@ class _Groups:
         self.partitions: dict[str, str | None] = {}
         self.members: dict[str, dict[str, None]] = {}
         """The nodes of all groups of a partition."""
-        self.rejected: list[RejectedRecord] = []
+        self.rejected: list[RejectedRow] = []
 
     def add(self, row: dict[str, str]) -> None:
         """Add the group of a row; raises DataError."""

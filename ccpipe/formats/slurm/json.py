@@ -17,12 +17,9 @@ from typing import Any
 import msgspec
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.reading import ParsedOutput, RejectedRecord
-from ccpipe.formats.slurm.records import SacctRow
-from ccpipe.formats.slurm.resources import NO_VALUE, UNLIMITED
+from ccpipe.formats.slurm.records import ParsedOutput, RejectedRow, SacctRow, SlurmId
 from ccpipe.formats.slurm.timestamp import SECOND
-from ccpipe.formats.slurm.values import ABSENT, wait_status
+from ccpipe.formats.slurm.values import ABSENT, NO_VALUE, UNLIMITED, wait_status
 
 MAX_BYTES = 2**30
 """Bytes of a document."""
@@ -53,13 +50,13 @@ def read_json(payload: bytes) -> ParsedOutput[SacctRow]:
         reported = "; ".join("Slurm reports: " + error for error in errors)
         raise DataError(reported or "no list 'jobs' in the document")
     reading: ParsedOutput[SacctRow] = ParsedOutput()
-    reading.rejected += [RejectedRecord(0, f"Slurm reports: {error}", b"") for error in errors]
+    reading.rejected += [RejectedRow(0, f"Slurm reports: {error}", b"") for error in errors]
     for position, raw in enumerate(document.jobs):
         try:
             reading.records += _rows(JsonObject.decode(raw))
         except DataError as error:
             reason = f"jobs[{position}]: {error}"
-            reading.rejected.append(RejectedRecord(position, reason, bytes(raw)))
+            reading.rejected.append(RejectedRow(position, reason, bytes(raw)))
     return reading
 
 

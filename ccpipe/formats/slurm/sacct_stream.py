@@ -6,8 +6,7 @@ from datetime import tzinfo
 
 from ccpipe.formats.files import ReadableStream, read_piece
 from ccpipe.formats.slurm.json import read_json
-from ccpipe.formats.slurm.reading import ParsedOutput
-from ccpipe.formats.slurm.records import SacctRow
+from ccpipe.formats.slurm.records import ParsedOutput, SacctRow
 from ccpipe.formats.slurm.text.sacct import SacctReader
 
 

@@ -1,4 +1,4 @@
-"""Numbers, durations, volumes and exit codes as Slurm's commands print them.
+"""Numbers, durations, volumes, resources and states as Slurm's commands print them.
 
 Each function reads one cell and returns None where Slurm prints that there is nothing; for what it
 cannot be it raises DataError. Units are always the same: seconds, bytes, joules.
@@ -7,14 +7,29 @@ cannot be it raises DataError. Units are always the same: seconds, bytes, joules
 (93784, 14.493, inf, None)
 >>> volume("76.50M"), volume("90693888"), volume("600", unit=2**20)
 (80216064, 90693888, 629145600)
+>>> tres("cpu=4,mem=2G,gres/gpu:a100=2")
+{'cpu': 4, 'mem': 2147483648, 'gres/gpu:a100': 2}
+>>> tres("cpu=00:00:03,fs/disk=146462")
+{'cpu': 3, 'fs/disk': 146462}
+>>> gres("gpu:a100:2(IDX:0-1)")
+[Gres(name='gpu', type='a100', count=2, indices=(0, 1))]
+>>> job_state("CANCELLED by 1000"), job_state("CG")
+('CANCELLED', 'COMPLETING')
+>>> node_states("down+drain+not_responding"), node_states("drng*")
+(('DOWN', 'DRAIN', 'NOT_RESPONDING'), ('DRAINING', 'NOT_RESPONDING'))
 
-Source: ``_elapsed_time``, ``_print_small_double``, ``convert_num_unit`` and ``secs2time_str`` of
-Slurm's sacct, squeue and scontrol, 20.11 to 26.05.
+Source: ``slurmdb_make_tres_string_from_simple``, ``gres_sock_str``, ``job_state_string``,
+``node_state_string`` and ``node_state_string_compact`` of Slurm 26.05; slurm.conf(5),
+*AccountingStorageTRES*; sinfo(1), *NODE STATE CODES*; ``_elapsed_time``, ``_print_small_double``,
+``convert_num_unit`` and ``secs2time_str`` of Slurm's sacct, squeue and scontrol, 20.11 to 26.05.
 """
 
+import itertools
 import math
 import re
 from collections.abc import Mapping
+
+import msgspec
 
 from ccpipe.errors import DataError
 
@@ -154,3 +169,211 @@ def exit_code(cell: str) -> tuple[int, int] | None:
 def wait_status(status: int) -> tuple[int, int]:
     """Split the status of wait(2) into code and signal: 768 is 3:0, 11 is 0:11, 253 is 0:125."""
     return status >> 8 & 0xFF, status & 0x7F
+
+
+JOB_CODES = {
+    "PD": "PENDING", "R": "RUNNING", "S": "SUSPENDED", "CD": "COMPLETED", "CA": "CANCELLED",
+    "F": "FAILED", "TO": "TIMEOUT", "NF": "NODE_FAIL", "PR": "PREEMPTED", "BF": "BOOT_FAIL",
+    "DL": "DEADLINE", "OOM": "OUT_OF_MEMORY", "CG": "COMPLETING", "SO": "STAGE_OUT",
+    "CF": "CONFIGURING", "RS": "RESIZING", "RQ": "REQUEUED", "RF": "REQUEUE_FED",
+    "RH": "REQUEUE_HOLD", "SE": "SPECIAL_EXIT", "ST": "STOPPED", "RV": "REVOKED",
+    "RD": "RESV_DEL_HOLD", "SI": "SIGNALING",
+}  # fmt: skip
+"""What ``squeue -o %t`` prints, and what it means."""
+
+NODE_SUFFIXES = {
+    "*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "POWER_DOWN",
+    "%": "POWERING_DOWN", "$": "MAINTENANCE", "@": "REBOOT_REQUESTED", "^": "REBOOT_ISSUED",
+    "-": "PLANNED", "+": "COMPLETING",
+}  # fmt: skip
+
+_NODE_CODES = {
+    "ALLOC": "ALLOCATED", "MIX": "MIXED", "COMP": "COMPLETING", "DRNG": "DRAINING",
+    "FAILG": "FAILING", "UNK": "UNKNOWN", "FUTR": "FUTURE", "RESV": "RESERVED", "PLND": "PLANNED",
+    "MAINT": "MAINTENANCE", "BLOCK": "BLOCKED", "EXT": "EXTERNAL", "POW_DN": "POWER_DOWN",
+    "POW_UP": "POWER_UP", "POWRING_DN": "POWERING_DOWN", "POWERED_DN": "POWERED_DOWN",
+    "INVAL": "INVALID_REG", "ERR": "ERROR", "CANC_R": "REBOOT_CANCEL",
+}  # fmt: skip
+"""What ``sinfo -o %t`` prints instead of the whole word."""
+
+_STATE = re.compile(r"([A-Z][A-Z_]*)(?: by ([0-9]{1,10}))?")
+_NODE_STATE = re.compile(r"([A-Z][A-Z_]*)([*~#!%$@^+-]?)")
+
+
+def job_state(cell: str) -> str | None:
+    """Read a job's state, whole or as a code; who cancelled it is another question."""
+    if cell in ABSENT:
+        return None
+    return JOB_CODES.get(cell) or _job_state(cell)[1]
+
+
+def cancelled_by(cell: str) -> int | None:
+    """Return the uid of ``CANCELLED by 1000``; None if nobody is named."""
+    if " " not in cell or cell in ABSENT:
+        return None
+    return int(_job_state(cell)[2])
+
+
+def _job_state(cell: str) -> re.Match[str]:
+    found = _STATE.fullmatch(cell)
+    if found is None:
+        raise DataError(f"not a job's state: {cell!r:.40} (expected e.g. CANCELLED by 1000)")
+    return found
+
+
+def node_states(cell: str) -> tuple[str, ...]:
+    """Read a node's state and its flags, the state first.
+
+    ``down+drain``, as *StateComplete* and scontrol print it, is split; ``drain*``, as sinfo prints
+    it, is ``DRAINED`` and ``NOT_RESPONDING``.
+    """
+    if cell in ABSENT - {"Unknown", "UNKNOWN", "unknown"}:
+        return ()
+    first, *flags = cell.upper().split("+")
+    if flags == [""]:  # "alloc+" is allocated and completing
+        first, flags = f"{first}+", []
+    found = _NODE_STATE.fullmatch(first)
+    if found is None or not all(_NODE_STATE.fullmatch(flag) for flag in flags):
+        raise DataError(f"not a node's state: {cell!r:.40} (expected e.g. idle, down+drain)")
+    state, suffix = found.groups()
+    if suffix:
+        flags.append(NODE_SUFFIXES[suffix])
+    if state == "DRAIN" and not (len(flags) - bool(suffix)):
+        state = "DRAINED"
+    return (_NODE_CODES.get(state, state), *flags)
+
+
+MAX_INDICES = 100_000
+"""Indices that one list may hold."""
+
+NO_VALUE = {2**32 - 2, 2**64 - 2}
+"""Slurm's marks for a number that was never set."""
+UNLIMITED = {2**32 - 1, 2**64 - 1}
+"""Slurm's marks for a number without bound."""
+
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
+_PARENTHESIS = re.compile(r"(.*?)\(([^()]*)\)", re.DOTALL)
+
+
+class Gres(msgspec.Struct, frozen=True, gc=False):
+    """One kind of generic resource, such as GPUs of a type."""
+
+    name: str
+    type: str | None
+    count: int
+    indices: tuple[int, ...]
+    """Which of the node's devices; empty where Slurm does not print them."""
+
+
+def tres(text: str | None) -> dict[str, float]:
+    """Read ``name=amount`` pairs: bytes, joules, counts; CPU time of usage columns in seconds.
+
+    The names are Slurm's. A typed resource also stands without its type (``gres/gpu``), so that
+    they are not to be added up. Amounts that were never set are left out.
+
+    Raises
+    ------
+    DataError
+        for anything else.
+
+    """
+    return {
+        name: amount
+        for name, cell in tres_labels(text).items()
+        if (amount := _amount(name, cell)) is not None
+    }
+
+
+def tres_labels(text: str | None) -> dict[str, str]:
+    """Read ``name=text`` pairs, such as the nodes of ``TRESUsageInMaxNode``."""
+    if text is None or text in ABSENT:
+        return {}
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    for name, sign, _ in pairs:
+        if not (name and sign):
+            raise DataError(f"not a list of resources: {text!r:.60} (expected e.g. cpu=4,mem=2G)")
+    return {name: value for name, _, value in pairs}
+
+
+def _amount(name: str, cell: str) -> float | None:
+    try:
+        amount = duration(cell) if ":" in cell else volume(cell)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
+    return None if amount in NO_VALUE or amount in UNLIMITED else amount
+
+
+def gpu_count(text: str | None) -> int:
+    """Count the GPUs of a TRES text; raises DataError as ``tres`` does."""
+    amounts = tres(text)
+    typed = sum(amount for name, amount in amounts.items() if name.startswith("gres/gpu:"))
+    return int(amounts.get("gres/gpu", typed))
+
+
+def gres(text: str | None) -> list[Gres]:
+    """Read ``gpu:a100:2(IDX:0-1),mps:100``, with or without ``gres:`` or ``gres/`` in front.
+
+    Raises
+    ------
+    DataError
+        if it is no such list.
+
+    """
+    if text is None or text in ABSENT:
+        return []
+    return [_gres(element) for element in _split(text)]
+
+
+def _split(text: str) -> list[str]:
+    """Split at the commas outside of parentheses."""
+    elements, depth, start = [], 0, 0
+    for position, character in enumerate(text):
+        if character == "(":
+            depth += 1
+        elif character == ")":
+            depth -= 1
+        elif character == "," and depth == 0:
+            elements.append(text[start:position])
+            start = position + 1
+    return [*elements, text[start:]]
+
+
+def _gres(element: str) -> Gres:
+    plain, inside = element, ""
+    if found := _PARENTHESIS.fullmatch(element):
+        plain, inside = found.groups()
+    parts = plain.removeprefix("gres:").removeprefix("gres/").replace("=", ":").split(":")
+    name = parts.pop(0)
+    amount = 1
+    if parts and parts[-1][:1].isdigit():
+        amount = volume(parts.pop()) or 0
+    if not name or len(parts) > 1:
+        raise DataError(f"not a generic resource: {element!r:.60} (expected e.g. gpu:a100:2)")
+    indices = index_list(inside.removeprefix("IDX:")) if inside.startswith("IDX:") else ()
+    return Gres(name, parts[0] if parts else None, amount, indices)
+
+
+def index_list(text: str | None) -> tuple[int, ...]:
+    """Read ``0-3,8`` into its numbers; empty if there are none.
+
+    Raises
+    ------
+    DataError
+        if it is no list of numbers, or holds more than ``MAX_INDICES``.
+
+    """
+    if text is None or text in ABSENT:
+        return ()
+    spans = [_range(element) for element in text.split(",")]
+    if sum(map(len, spans)) > MAX_INDICES:
+        raise DataError(f"{text!r:.60} holds more than {MAX_INDICES} numbers")
+    return tuple(itertools.chain.from_iterable(spans))
+
+
+def _range(element: str) -> range:
+    """Read ``3``, ``5-6`` or ``0-14:2``; raises DataError."""
+    found = _RANGE.fullmatch(element)
+    first, last, step = map(int, found.groups(0)) if found else (0, 0, 0)
+    if found is None or (found[2] and last < first) or (found[3] and not step):
+        raise DataError(f"not a range of numbers: {element!r:.40} (expected e.g. 3, 0-9, 0-14:2)")
+    return range(first, (last if found[2] else first) + 1, step or 1)

@@ -1,20 +1,16 @@
 """A batch of envelopes, as it travels through a pipe."""
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, SupportsIndex, overload
-
-from msgspec.structs import replace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.sonar.encoder import encode
 from ccpipe.formats.sonar.rules import Problem
-from ccpipe.formats.sonar.types.envelope import Envelope, JobsEnvelope
+from ccpipe.formats.sonar.types.envelope import Envelope
+from ccpipe.records import RecordList
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-ESTIMATED_SIZE = 512
-"""Bytes counted for an envelope whose payload is not known, without its ``start_metadata``."""
 
 
 class RejectedEnvelope(NamedTuple):
@@ -64,55 +60,11 @@ class RejectedEnvelope(NamedTuple):
         return f"line {self.line}, byte {self.offset}: {self.problems[0]}"
 
 
-class Envelopes(list[Envelope]):
-    """Envelopes, with what was rejected beside them and the size of what they came from.
-
-    Parameters
-    ----------
-    envelopes
-        The good ones, in order.
-    size
-        Bytes of the payloads they were decoded from; None if they were not decoded.
-    rejected
-        What those payloads held that is no envelope.
-
-    """
+class Envelopes(RecordList[Envelope]):
+    """Envelopes, with what those payloads held beside them that is not one."""
 
     name: ClassVar[str] = "envelopes"
-
-    def __init__(
-        self,
-        envelopes: Iterable[Envelope] = (),
-        *,
-        size: int | None = None,
-        rejected: Sequence[RejectedEnvelope] = (),
-    ) -> None:
-        super().__init__(envelopes)
-        self.size = sum(map(_estimated_size, self)) if size is None else size
-        self.rejected = list(rejected)
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Envelope: ...
-    @overload
-    def __getitem__(self, index: slice) -> "Envelopes": ...
-    def __getitem__(self, index: SupportsIndex | slice) -> "Envelope | Envelopes":
-        found = super().__getitem__(index)
-        return Envelopes(found) if isinstance(found, list) else found
-
-    @classmethod
-    def of(cls, records: Iterable[Envelope]) -> Self:
-        """Return `records` as a batch: itself where it is one."""
-        return records if isinstance(records, cls) else cls(records)
-
-    @classmethod
-    def concat(cls, parts: Iterable[Sequence[Envelope]]) -> Self:
-        """Join batches in order."""
-        batches = [cls.of(part) for part in parts]
-        return cls(
-            (envelope for batch in batches for envelope in batch),
-            size=sum(batch.size for batch in batches),
-            rejected=[bad for batch in batches for bad in batch.rejected],
-        )
+    subjects: ClassVar[Sequence[str]] = ("sonar",)
 
     def clusters(self) -> set[str]:
         """Return the clusters that the envelopes are of; an unnamed one is the empty string."""
@@ -147,13 +99,4 @@ class Envelopes(list[Envelope]):
         try:
             return encode(envelope).rstrip(b"\n")
         except EncodeError:
-            if isinstance(envelope, JobsEnvelope):
-                envelope = replace(envelope, start_metadata={})
             return repr(envelope).encode(errors="backslashreplace")
-
-
-def _estimated_size(envelope: Envelope) -> int:
-    if not isinstance(envelope, JobsEnvelope):
-        return ESTIMATED_SIZE
-    texts = (text for each in envelope.start_metadata.values() for text in each.values())
-    return ESTIMATED_SIZE + sum(map(len, texts))

@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Interval, Site, state_folder
 from ccpipe.errors import CcpipeError
-from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.message import Message
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.node.agent import systemd
 from ccpipe.node.agent.controls import controls
 from ccpipe.node.agent.log import LogSource
@@ -79,7 +78,7 @@ class Agent:
         self.sonar: Sampler | None = None
         """Of envelopes, from when one of them is enabled."""
         self._sonar_enabled = asyncio.Event()
-        self.stages = Stages(self.parts.translators, Messages)
+        self.stages = Stages(self.parts.translators, Lines)
         self._reload_asked = asyncio.Event()
         self._responder: Responder | None = None
         self._log = LogSource(site=self.site, level=self.site.publish.log, telemetry=telemetry)
@@ -174,7 +173,7 @@ class Agent:
                 stop,
             )
 
-    async def _carry_metrics(self, sink: Sink, stop: asyncio.Event) -> None:
+    async def _carry_metrics(self, sink: Sink[Any], stop: asyncio.Event) -> None:
         await run(
             self.metrics,
             sink,
@@ -339,19 +338,19 @@ class Agent:
         return sysinfo(self.site)
 
 
-class _LogSink(Sink):
+class _LogSink(Sink[Lines]):
     """Publishes log lines; at the end, without a broker, it drops them.
 
     They are on stderr already, and would be logged there a second time as dead letters.
     """
 
-    takes = Messages
+    takes = Lines
 
     def __init__(self, sink: NatsSink, end: asyncio.Event) -> None:
         self._sink = sink
         self._end = end
 
-    async def write(self, records: Sequence[Message]) -> None:
+    async def write(self, records: Lines) -> None:
         if not self._end.is_set() or self._sink.bus.is_connected:
             await self._sink.write(records)
 

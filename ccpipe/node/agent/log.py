@@ -16,7 +16,7 @@ from typing import Literal, Self
 
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message
 from ccpipe.message import log as log_line
 from ccpipe.pipeline import Batch, DeadLetter, Source, wait_for_event
@@ -59,14 +59,14 @@ class _Place:
     """Its last line."""
 
 
-class LogSource(logging.Handler, Source):
+class LogSource(logging.Handler, Source[Lines]):
     """The log of this process, as log lines of its node.
 
     It is both a handler and a source. While it is entered it is attached to the root logger;
     records below that logger's own level do not arrive here.
     """
 
-    gives = Messages
+    gives = Lines
 
     def __init__(
         self, *, site: Site, level: Level = "info", telemetry: Telemetry | None = None
@@ -105,13 +105,13 @@ class LogSource(logging.Handler, Source):
         self._stopped = True
         self._arrived.set()
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Lines]]:
         """Yield lines as they arrive, until stopped."""
         while True:
             self._arrived.clear()
             has_ended = self._stopped
             if lines := self._take():
-                yield Batch(lines, origin=_ORIGIN)
+                yield Batch(to_lines(lines), origin=_ORIGIN)
             if has_ended:
                 return
             if not self._stopped:

@@ -14,7 +14,7 @@ import msgspec
 
 from ccpipe.config import Interval, Site, to_struct
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.node.collectors.sonar.sample import SonarSample
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from ccpipe.node.linux import proc
@@ -43,7 +43,7 @@ class AgentParts:
     """Of collectors with an interval of their own, in seconds."""
     sonar: dict[str, Any]
     """The collectors of Sonar's envelopes."""
-    translators: list[Translator]
+    translators: list[Translator[Any, Any]]
 
     @classmethod
     def of(
@@ -238,7 +238,7 @@ def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> di
 
 def _translators(
     site: Site, path: Path | None, telemetry: Telemetry, before: AgentParts | None
-) -> list[Translator]:
+) -> list[Translator[Any, Any]]:
     tables = site.publish.translate
     if before is not None and tables == before.site.publish.translate:
         return before.translators
@@ -247,7 +247,7 @@ def _translators(
     where = str(path or "configuration")
     context = {"site": site, "telemetry": telemetry, "units": units(), "topology": topology_map()}
     built = translators(tables, where=where, path="publish.translate", context=context)
-    made = Stages(built, Messages).translators
+    made = Stages(built, Lines).translators
     for i, translator in enumerate(made):
         if {translator.takes.name, translator.gives.name} != {"lines"}:
             raise ConfigError(

@@ -32,6 +32,7 @@ def envelope_sampler(parts: AgentParts, *, once: bool) -> Sampler:
         once=once,
         at_start=("sonar_sysinfo",),
         gives=Envelopes,
+        pack=Envelopes,
         record=Envelope,
         make_error=partial(_failure, parts.site),
     )

@@ -18,6 +18,7 @@ from ccpipe.errors import CcpipeError, DataError, DeniedError, UnavailableError
 from ccpipe.node.agent.spool import Dropped, Spool, Spooled
 from ccpipe.pipeline import DeadLetter, DeadLetterSink, Sink, wait_for_event
 from ccpipe.process.background import background
+from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ async def open_replay(
     )
 
 
-class SpoolingSink(Sink):
+class SpoolingSink(Sink[Any]):
     """Publishes records; while the broker does not accept them, they go to the spool.
 
     While messages wait in the spool everything goes through it, so that order is preserved. If the
@@ -73,12 +74,11 @@ class SpoolingSink(Sink):
         self.is_ending = is_ending
         self.takes = sink.takes
         self.limits = sink.limits
-        self.resumes = sink.resumes
         self.publisher = Publisher(sink.bus, sink.site.bus, sink.subjects)
         self._metrics = sink.subjects.patterns(["metrics", "sonar"])
         self._has_failed = False  # the disk, at the last append
 
-    async def write(self, records: Any) -> None:
+    async def write(self, records: Records) -> None:
         """Publish the records, or spool those that the broker did not confirm in time."""
         messages = self.sink.encode(records)
         reason = ""
@@ -117,7 +117,9 @@ class SpoolingSink(Sink):
         return not is_metric or b" event=" in message.payload
 
 
-def spooling(sink: NatsSink, replay: "SpoolReplay | None", is_ending: Callable[[], bool]) -> Sink:
+def spooling(
+    sink: NatsSink, replay: "SpoolReplay | None", is_ending: Callable[[], bool]
+) -> Sink[Any]:
     """Return what spools for `replay`; the sink itself if there is no spool."""
     return sink if replay is None else SpoolingSink(sink, replay, is_ending)
 

@@ -21,11 +21,12 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message
 from ccpipe.node.sampling.soft_errors import SoftErrors, new_errors
 from ccpipe.node.sampling.thread import Answer, Collector, CollectorReader
-from ccpipe.pipeline import Batch, RecordType, Source, wait_for_event
+from ccpipe.pipeline import Batch, Source, wait_for_event
+from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
 
 __all__ = ["Collector", "Sampler"]
@@ -127,7 +128,7 @@ def _check_interval(interval: float, of: str) -> None:
         raise ConfigError(f"interval{of} is {interval} s: it must be at least {_MIN_INTERVAL} s")
 
 
-class Sampler(Source):
+class Sampler(Source[Any]):
     """Reads collectors once a slot, and yields their records as one batch.
 
     Slots are the multiples of the interval since the epoch, and every message carries exactly its
@@ -143,7 +144,8 @@ class Sampler(Source):
         *,
         once: bool = False,
         at_start: Collection[str] = (),
-        gives: RecordType = Messages,
+        gives: type[Records] = Lines,
+        pack: Callable[[list[Any]], Records] = to_lines,
         record: type[Any] = Message,
         make_error: MakeError | None = None,
         telemetry: Telemetry | None = None,
@@ -171,6 +173,7 @@ class Sampler(Source):
 
         """
         self.gives = gives
+        self._pack = pack
         self._record = record
         self.armed = asyncio.Event()
         """Set as soon as the first slot is waited for."""
@@ -242,14 +245,15 @@ class Sampler(Source):
         self._stopped.set()
         self._awake.set()
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Any]]:
+        """Yield the records of each slot, until stopped."""
         self._began = True
         try:
             async with contextlib.aclosing(self._only() if self._once else self._slots()) as all_:
                 async for records in all_:
                     if records:
                         self.expected = math.inf
-                        yield Batch(records, origin="sampler")
+                        yield Batch(self._pack(records), origin="sampler")
         finally:
             for answer in self._pending:
                 answer.cancel()

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Self
 
@@ -12,8 +11,6 @@ from ccpipe.config import Duration, Interval, Size
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.formats import csvlines, jsonlines, lineprotocol
 from ccpipe.formats.lineprotocol import Lines, Precision
-from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.message import Message
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.process.background import background
 from ccpipe.sinks.append_file import AppendFile
@@ -27,10 +24,10 @@ RETENTION_SECONDS = 3600.0
 """Interval at which closed files are checked for age."""
 
 
-class FileSink(Sink):
+class FileSink(Sink[Lines]):
     """Appends to a file, and to a new one after a rotation. A file has one writer."""
 
-    takes = Messages
+    takes = Lines
 
     limits = Limits(timeout=0.0)
 
@@ -147,7 +144,7 @@ class FileSink(Sink):
             finally:
                 self._file.close()
 
-    async def write(self, records: Sequence[Message]) -> None:
+    async def write(self, records: Lines) -> None:
         """Append the records: all of them, or none.
 
         Raises
@@ -179,7 +176,7 @@ class FileSink(Sink):
             self._file.append(payload, sync=self.fsync == "always")
             return is_due
 
-    def _encode(self, records: Sequence[Message]) -> bytes:
+    def _encode(self, records: Lines) -> bytes:
         """Return the bytes to append: the received bytes, if they are valid in the file."""
         if self.format == "json":
             return jsonlines.encode(records)

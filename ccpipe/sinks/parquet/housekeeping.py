@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ccpipe.errors import UnavailableError
-from ccpipe.pipeline import MessageRange, wait_for_event
+from ccpipe.pipeline import wait_for_event
 from ccpipe.process.background import background
+from ccpipe.provenance import MessageRange
 from ccpipe.sinks.disk import sync_folder
 from ccpipe.sinks.parquet.files import (
     JOINED_SUFFIX,

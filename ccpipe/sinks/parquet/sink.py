@@ -23,6 +23,7 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
@@ -30,10 +31,10 @@ import pyarrow as pa
 
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
-from ccpipe.formats.lineprotocol import Lines, Messages, to_lines
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.lineprotocol.join import rows_before
-from ccpipe.message import Message
-from ccpipe.pipeline import Limits, MessageIds, MessageRange, Sink
+from ccpipe.pipeline import Limits, Sink
+from ccpipe.provenance import MessageRange, Provenance
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 from ccpipe.sinks.parquet.files import StoredMessages, locked, metadata, new_name
 from ccpipe.sinks.parquet.housekeeping import Housekeeping, clean_up
@@ -44,7 +45,7 @@ FOLDERS = 64
 """Number of folders whose messages are remembered: the last ones written to."""
 
 
-class ParquetSink(Sink):
+class ParquetSink(Sink[Lines]):
     """Writes each batch as one file per cluster and day; several bridges may share a folder.
 
     A file gets its final name when it is complete and synced to disk, and only then does
@@ -53,11 +54,9 @@ class ParquetSink(Sink):
     are merged later: see ``Housekeeping``.
     """
 
-    takes = Messages
+    takes = Lines
 
     limits = Limits(lines=150_000, bytes=16 * 2**20, age=60.0, memory=24 * 2**20, timeout=0.0)
-
-    stores_once = True
 
     def __init__(
         self,
@@ -128,8 +127,8 @@ class ParquetSink(Sink):
         """Wait for a running compaction; no other file stays open between writes."""
         await self._housekeeping.close()
 
-    async def write(self, records: Sequence[Message]) -> None:
-        """Write the records as complete files.
+    async def write(self, records: Lines) -> None:
+        """Write the records of messages that no file contains yet, as complete files.
 
         Raises
         ------
@@ -137,20 +136,12 @@ class ParquetSink(Sink):
             if the disk is full or fails; no file of this batch is kept.
         RejectedError
             if a cluster's name is too long for a folder.
-        EncodeError
-            if a message cannot be encoded as a line.
 
         """
-        await self._write(records, None)
-
-    async def write_once(self, records: Sequence[Message], ids: MessageIds) -> None:
-        """Write the records of messages that no file contains yet; raises as ``write``."""
-        await self._write(records, ids)
-
-    async def _write(self, records: Sequence[Message], ids: MessageIds | None) -> None:
+        known = records.provenance
+        ids = known if known and known.has_ids else None
         try:
-            lines = to_lines(records)
-            folders = await asyncio.to_thread(self._write_files, lines, ids)
+            folders = await asyncio.to_thread(self._write_files, records, ids)
         except OSError as error:
             place = error.filename or self.folder
             raise UnavailableError(f"{place}: {error.strerror or error}") from None
@@ -160,7 +151,7 @@ class ParquetSink(Sink):
         make_folder(self.folder)
         clean_up(self.folder)
 
-    def _write_files(self, lines: Lines, ids: MessageIds | None) -> set[Path]:
+    def _write_files(self, lines: Lines, ids: Provenance | None) -> set[Path]:
         """Write all files under temporary names, then rename; return their folders."""
         with self._busy, contextlib.ExitStack() as undo:
             files = [self._prepared(part, ids, undo) for part in by_day(lines)]
@@ -178,7 +169,7 @@ class ParquetSink(Sink):
         return {file.folder for file in written}
 
     def _prepared(
-        self, part: DayRows, ids: MessageIds | None, undo: contextlib.ExitStack
+        self, part: DayRows, ids: Provenance | None, undo: contextlib.ExitStack
     ) -> "_File":
         """Write a part's rows that are not stored yet to a file that readers ignore."""
         folder, name, table = self.folder / part.path, new_name(), part.table
@@ -230,12 +221,12 @@ class _File(NamedTuple):
     runs: list[MessageRange]
 
 
-def _of_part(ids: MessageIds, part: DayRows) -> MessageIds:
+def _of_part(ids: Provenance, part: DayRows) -> Provenance:
     """Return the messages of the rows of a part."""
     if part.rows is None:
         return ids
     ends = rows_before(part.rows, ids.ends)
-    return MessageIds(ids.consumers, ids.numbers, ids.times, ends)
+    return replace(ids, ends=ends)
 
 
 def _remove(path: Path) -> None:

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ccpipe.pipeline import MessageIds, MessageRange
+from ccpipe.provenance import MessageRange, Provenance
 from ccpipe.sinks.postgres.database import FAILURES
 
 MAX_RUNS = 100_000
@@ -69,7 +69,7 @@ class Once:
             await connection.execute(_FORGET, MAX_RUNS)
             self._noted = 0
 
-    async def is_written(self, connection: Any, ids: MessageIds | None, write: Write) -> bool:
+    async def is_written(self, connection: Any, ids: Provenance | None, write: Write) -> bool:
         """Write what is not stored; false if nothing was written and it must start over."""
         transaction = connection.transaction(isolation="read_committed")
         await transaction.start()
@@ -82,7 +82,7 @@ class Once:
         await (transaction.commit() if is_good else transaction.rollback())
         return is_good
 
-    async def _is_noted(self, connection: Any, ids: MessageIds, write: Write) -> bool:
+    async def _is_noted(self, connection: Any, ids: Provenance, write: Write) -> bool:
         keep, runs = ids.unstored(await overlapping(connection, ids.runs()))
         if not (await write(keep)):
             return False

@@ -21,15 +21,12 @@ slower. Series must not be deleted while a bridge runs that has written to them;
 be truncated, or renamed for a moment.
 """
 
-from collections.abc import Sequence
 from itertools import compress
 from typing import Any
 
 from ccpipe.config import Duration
 from ccpipe.errors import RejectedError
-from ccpipe.formats.lineprotocol import Lines, ValueType, to_lines
-from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.message import Message
+from ccpipe.formats.lineprotocol import Lines, ValueType
 from ccpipe.pipeline import Limits
 from ccpipe.sinks.postgres.hypertable import is_hypertable, refuse_no_time
 from ccpipe.sinks.postgres.migrations import TABLES
@@ -39,10 +36,10 @@ from ccpipe.sinks.postgres.series import MAX_ASKED, Generation, SeriesIds, gener
 from ccpipe.sinks.postgres.store import PostgresStore
 
 
-class PostgresSink(PostgresStore):
+class PostgresSink(PostgresStore[Lines]):
     """Writes each batch with one COPY; the view ``messages`` joins its tables for reading."""
 
-    takes = Messages
+    takes = Lines
 
     limits = Limits(lines=50_000, bytes=8 * 2**20, age=1.0)
 
@@ -63,12 +60,11 @@ class PostgresSink(PostgresStore):
         self._generation: Generation | None = None
         self._opening = 0
 
-    def checked(self, records: Sequence[Message]) -> Lines:
-        """Return the records as columns; raises as ``write``."""
-        lines = to_lines(records)
-        if ValueType.TEXT in lines.types.tobytes():
-            refuse_nul(lines)
-        return lines
+    def checked(self, records: Lines) -> Lines:
+        """Return the records; raises as ``write``."""
+        if ValueType.TEXT in records.types.tobytes():
+            refuse_nul(records)
+        return records
 
     async def begin(self, connection: Any) -> None:
         """Reset what was cached over another connection, and drop old partitions."""

@@ -14,7 +14,7 @@ from ccpipe.sinks.postgres.store import PostgresStore
 RETENTION_SECONDS = 3600.0
 
 
-class PostgresSonarSink(PostgresStore):
+class PostgresSonarSink(PostgresStore[Envelopes]):
     """Writes each batch of envelopes in one transaction, each envelope once."""
 
     takes = Envelopes

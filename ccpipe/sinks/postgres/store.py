@@ -4,26 +4,27 @@ import contextlib
 import functools
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from ccpipe.config import Duration
 from ccpipe.errors import UnavailableError
-from ccpipe.pipeline import MessageIds, Sink
+from ccpipe.pipeline import TimedSink
+from ccpipe.records import Records
 from ccpipe.sinks.postgres.database import Database
 from ccpipe.sinks.postgres.delivered import Once
+
+A_contra = TypeVar("A_contra", bound=Records, contravariant=True)
 
 TRIES = 5
 """Immediate retries of a write after interference by another bridge or a truncation."""
 
 
-class PostgresStore(Sink):
+class PostgresStore(TimedSink[A_contra]):
     """Writes each batch as one transaction; several bridges may share a database.
 
     A batch is stored completely or not at all. The ids of its messages are stored with it, so that
     redelivered messages, in whatever batch, are not stored again.
     """
-
-    stores_once = True
 
     tables: ClassVar[Sequence[str]]
     """Tables that are written to."""
@@ -98,8 +99,8 @@ class PostgresStore(Sink):
         """Close the connection."""
         await self.database.close()
 
-    async def write(self, records: Any) -> None:
-        """Copy the records into the tables, all or none.
+    async def write(self, records: A_contra) -> None:
+        """Copy the records of messages that are not stored yet into the tables, all or none.
 
         Raises
         ------
@@ -114,22 +115,16 @@ class PostgresStore(Sink):
             if a message cannot be encoded as a line.
 
         """
-        await self._write(records, None)
-
-    async def write_once(self, records: Any, ids: MessageIds) -> None:
-        """Copy the records of messages that are not stored yet; raises as ``write``."""
-        await self._write(records, ids)
-
-    async def _write(self, records: Any, ids: MessageIds | None) -> None:
-        records = self.checked(records)
+        ids = records.provenance if records.provenance and records.provenance.has_ids else None
+        checked = self.checked(records)
         async with self.database.using() as connection:
             # First: a failure after the commit would repeat the write.
             await self._once.prune(connection)
             await self.begin(connection)
-            copy = functools.partial(self.copy, connection, records)
+            copy = functools.partial(self.copy, connection, checked)
             for _ in range(TRIES):
                 with self.database.writing():
-                    await self.prepare(connection, records)
+                    await self.prepare(connection, checked)
                     if await self._once.is_written(connection, ids, copy):
                         return
         raise UnavailableError(f"{self.database.place}: the tables are being changed concurrently")

@@ -31,7 +31,7 @@ from ccpipe.translate.gridengine.jobs import job_of
 log = logging.getLogger(__name__)
 
 
-class AccountingFile(Source):
+class AccountingFile(Source[Jobs]):
     """Follows ``accounting`` and ``accounting.jsonl`` through rotation and restarts.
 
     Only one process at a time may use a checkpoint.
@@ -133,7 +133,7 @@ class AccountingFile(Source):
         elif self.begin == "start":
             follower.skip_rotated()
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Jobs]]:
         """Yield batches, one for each chunk of a file, until stopped."""
         while not self._stopped.is_set():
             batch = await self._next()
@@ -156,7 +156,7 @@ class AccountingFile(Source):
         else:
             self._is_unsaved = False
 
-    async def _next(self) -> Batch | None:
+    async def _next(self) -> Batch[Jobs] | None:
         """Read the file that is furthest behind; None if there is nothing new.
 
         So a start is read at about the same point as its job's end, even with a large backlog.
@@ -169,7 +169,7 @@ class AccountingFile(Source):
                 return batch
         return None
 
-    def _batch(self, path: str, chunk: Chunk) -> Batch:
+    def _batch(self, path: str, chunk: Chunk) -> Batch[Jobs]:
         found, rejected = list[Accounting | JobLog](), list[RejectedAccountingLine]()
         payload, file = chunk.payload, chunk.file
         offset, line = chunk.offset, chunk.line
@@ -182,7 +182,7 @@ class AccountingFile(Source):
             rejected += bad_lines
         jobs = (job_of(record, self.site.cluster) for record in found)
         ack = self._acknowledge(path, chunk.progress)
-        return Batch(Jobs(jobs, rejected=rejected, payload_size=len(payload)), ack, path)
+        return Batch(Jobs(jobs, rejected=rejected), ack, path)
 
     def _without_secrets(self, record: Accounting) -> Accounting:
         if self.command_line or record.submit_cmd_line is None:

@@ -17,7 +17,7 @@ from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.clustercockpit import NodeState, encode_node_states
 from ccpipe.formats.gridengine.status import Host, read_hosts, read_shares
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.jobs import Job, RunKey, message
 from ccpipe.message import Message, event
 from ccpipe.pipeline import Batch, Source, wait_for_event
@@ -26,10 +26,10 @@ from ccpipe.translate.gridengine.jobs import MAX_ARRAY_TASKS, Mapping, running_j
 log = logging.getLogger(__name__)
 
 
-class Qstat(Source):
+class Qstat(Source[Lines]):
     """Sends ``start_job`` for each new job, and ``nodestate`` if the command lists hosts."""
 
-    gives = Messages
+    gives = Lines
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Qstat(Source):
         """End after the current run of the command."""
         self._stopped.set()
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Lines]]:
         """Yield what each run of the command reports, until stopped."""
         while not self._stopped.is_set():
             try:
@@ -90,7 +90,7 @@ class Qstat(Source):
                 )
             else:
                 if found:
-                    yield Batch(found, origin=self.command[0])
+                    yield Batch(to_lines(found), origin=self.command[0])
             await wait_for_event(self._stopped, self.poll)
 
     def _new_starts(self, jobs: list[Job]) -> list[Message]:

@@ -10,16 +10,16 @@ from hashlib import blake2b
 
 import msgspec
 
-from ccpipe.formats.slurm import SacctRow
-from ccpipe.formats.sonar import UNSET, ExtendedUint, SlurmJob, timestamp
-from ccpipe.jobs import is_final
+from ccpipe.formats.slurm import LiveJob, SacctRow
+from ccpipe.jobs import Job, is_final
 from ccpipe.pipeline.state import StateStore, StateTable
 from ccpipe.sources.slurm.poll import REQUEUEABLE, Poll
-from ccpipe.translate.slurm.to_sonar import Detail, job_of_live, job_of_row
+from ccpipe.translate.slurm.jobs import job_of_live, job_of_row, steady
 
+SECOND = 10**9
 MAX_RECORDS = 500_000
 """Maximum number of records remembered; least recently sent ones are dropped first."""
-MISSING = 86400 * 10**9
+MISSING = 86400 * SECOND
 """How long to wait for the end of a job that slurmctld forgot, in nanoseconds."""
 
 UNNAMED = "allocation"
@@ -47,8 +47,9 @@ class SentRecord(msgspec.Struct, frozen=True, gc=False):
 class Changes:
     """Selects the records of each poll that must be sent."""
 
-    def __init__(self, path: str) -> None:
-        """Store the state in a file; ``open()`` opens it."""
+    def __init__(self, path: str, cluster: str) -> None:
+        """Store the state of a cluster in a file; ``open()`` opens it."""
+        self.cluster = cluster
         self._state = StateStore(path)
         self._sent: StateTable[Key, SentRecord] = self._state.table(
             "sent", tuple[int, str, int, int], SentRecord, maximum=MAX_RECORDS
@@ -79,7 +80,7 @@ class Changes:
 
     def changed(
         self, poll: Poll, *, everything: bool = False
-    ) -> Iterator[tuple[SlurmJob, tuple[Key, SentRecord]]]:
+    ) -> Iterator[tuple[Job, tuple[Key, SentRecord]]]:
         """Yield the changed records, each with the argument for ``acknowledge``.
 
         The end of a run that Slurm may requeue follows squeue's jobs: a reader then knows already
@@ -90,9 +91,8 @@ class Changes:
             if row.state not in REQUEUEABLE:
                 yield from self._of_row(row, poll, everything=everything)
         for live in poll.jobs:
-            job = job_of_live(live, _detail(poll, live.id.job, live.start))
-            key = _key(job)
-            known = self._given.get(key) or self._sent.get(key)
+            job = job_of_live(poll.with_allocation(live), self.cluster)
+            known = self._known(job)
             if known and known.is_accounted and known.is_final and _is_same_run(job, known):
                 continue
             yield from self._if_changed(job, is_accounted=False, everything=everything)
@@ -102,9 +102,13 @@ class Changes:
 
     def _of_row(
         self, row: SacctRow, poll: Poll, *, everything: bool
-    ) -> Iterator[tuple[SlurmJob, tuple[Key, SentRecord]]]:
-        job = job_of_row(row, poll.allocation(row))
+    ) -> Iterator[tuple[Job, tuple[Key, SentRecord]]]:
+        job = job_of_row(poll.with_allocation(row), self.cluster)
         return self._if_changed(job, is_accounted=True, everything=everything)
+
+    def _known(self, job: Job) -> SentRecord | None:
+        key = _key(job)
+        return self._given.get(key) or self._sent.get(key)
 
     def _rows(self, poll: Poll) -> Iterator[SacctRow]:
         """Yield the rows that say more about their job than squeue does."""
@@ -122,14 +126,13 @@ class Changes:
                     yield row
 
     def _if_changed(
-        self, job: SlurmJob, *, is_accounted: bool, everything: bool
-    ) -> Iterator[tuple[SlurmJob, tuple[Key, SentRecord]]]:
-        key = _key(job)
+        self, job: Job, *, is_accounted: bool, everything: bool
+    ) -> Iterator[tuple[Job, tuple[Key, SentRecord]]]:
+        key, known = _key(job), self._known(job)
         sent = SentRecord(
-            record_digest(job), _seconds(job.start_time), _seconds(job.end_time),
-            is_final_run(job), is_accounted,
+            record_digest(job), job.start // SECOND, job.end // SECOND, is_final_run(job),
+            is_accounted,
         )  # fmt: skip
-        known = self._given.get(key) or self._sent.get(key)
         if everything or known is None or known.digest != sent.digest:
             self._given[key] = sent
             yield job, (key, sent)
@@ -169,7 +172,7 @@ class Changes:
         """Record durably until when ends are known; forget records before `horizon`."""
         for key, sent in list(self._sent.items()):
             is_gone = poll.listed is not None and key[0] not in poll.listed
-            if is_gone and key[0] not in self._missing and sent.end * 10**9 < horizon:
+            if is_gone and key[0] not in self._missing and sent.end * SECOND < horizon:
                 self._sent.pop(key)
         if poll.listed is not None:
             self._progress.put("poll", poll.time)
@@ -178,40 +181,28 @@ class Changes:
         self._state.commit(is_durable=True)
 
 
-def record_digest(job: SlurmJob) -> bytes:
-    """Return a digest of a record without its priority, which changes with age."""
-    steady = msgspec.structs.replace(job, priority=UNSET)
-    return blake2b(msgspec.msgpack.encode(steady, enc_hook=_wire), digest_size=12).digest()
+def record_digest(job: Job) -> bytes:
+    """Return a digest of a job's record without its priority, which changes with age."""
+    assert isinstance(job.raw, SacctRow | LiveJob)
+    return blake2b(msgspec.msgpack.encode(steady(job.raw)), digest_size=12).digest()
 
 
-def _wire(number: ExtendedUint) -> int:
-    return number.wire
-
-
-def is_final_run(job: SlurmJob) -> bool:
+def is_final_run(job: Job) -> bool:
     """Return whether a record describes a finished run, whether final or requeued."""
-    return bool(job.end_time) and (is_final(job.job_state.lower()) or job.job_state in _REQUEUED)
+    assert isinstance(job.raw, SacctRow | LiveJob)
+    return bool(job.end) and (is_final(job.state) or job.raw.state in _REQUEUED)
 
 
 _REQUEUED = frozenset({"REQUEUED", "REVOKED"})
 
 
-def _is_same_run(job: SlurmJob, known: SentRecord) -> bool:
+def _is_same_run(job: Job, known: SentRecord) -> bool:
     """Return whether squeue shows the run that ended, or a job that waits until it has completed.
 
     When it has, a requeued job is submitted again.
     """
-    return is_final_run(job) or not job.start_time or _seconds(job.start_time) == known.start
+    return is_final_run(job) or not job.start or job.start // SECOND == known.start
 
 
-def _key(job: SlurmJob) -> Key:
-    return job.job_id, job.job_step, _seconds(job.submit_time), job.array_task_id
-
-
-def _seconds(text: str) -> int:
-    return (timestamp.parse(text) or 0) // 10**9
-
-
-def _detail(poll: Poll, job: int, start: int | None) -> Detail | None:
-    detail = poll.details.get(job)
-    return detail if detail and detail.start == start else None
+def _key(job: Job) -> Key:
+    return job.id, job.step, job.submit // SECOND, job.array_task or 0

@@ -1,17 +1,21 @@
 """One round of Slurm's commands, and what is new in it."""
 
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.slurm import (
     Cluster,
     LiveJob,
-    RejectedRecord,
+    RejectedRow,
     SacctRow,
     SqueueReader,
     read_sacct,
@@ -19,13 +23,15 @@ from ccpipe.formats.slurm import (
     scontrol,
 )
 from ccpipe.sources.slurm.commands import END, SACCT_COLUMNS, SEPARATOR, SQUEUE_COLUMNS, Commands
-from ccpipe.translate.slurm.to_sonar import PENDING, Detail, detail_of, pending_if_requeued
+from ccpipe.translate.slurm.jobs import NOT_STARTED, has_started, live_memory_per_node
 
 log = logging.getLogger(__name__)
 
 SINFO_COLUMNS = ("partition", "nodelist", "statecomplete", "")
 _SEPARATOR = SEPARATOR.encode()
-_PENDING = frozenset(state.encode() for state in PENDING)
+_NOT_STARTED = frozenset(state.encode() for state in NOT_STARTED)
+SECOND = 10**9
+_Record = TypeVar("_Record", SacctRow, LiveJob)
 _PART = 1000
 """Jobs parsed at once."""
 REQUEUEABLE = frozenset({"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "REQUEUED"})
@@ -44,19 +50,31 @@ class Poll:
     """An iterator: to be read once."""
     listed: frozenset[int] | None = None
     """Numbers of all jobs known to slurmctld; None if it did not answer."""
-    details: dict[int, Detail] = field(default_factory=dict)
+    details: dict[int, LiveJob] = field(default_factory=dict)
+    """What scontrol reported of jobs, by number."""
     printed: dict[int, bytes] = field(default_factory=dict)
     """What scontrol printed of each job that has started since the previous poll."""
     cluster: Cluster | None = None
     has_accounting: bool = True
     """Whether the rows are complete: sacct was called and succeeded."""
-    rejected: list[RejectedRecord] = field(default_factory=list)
+    rejected: list[RejectedRow] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
-    def allocation(self, row: SacctRow) -> tuple[str, ...]:
-        """Return what scontrol reported of the allocation of a row's job."""
-        detail = None if row.is_step else self.details.get(row.id.job)
-        return detail.allocation if detail and detail.start == row.start else ()
+    def with_allocation(self, record: _Record) -> _Record:
+        """Return a record with what scontrol reported of the allocation of its run."""
+        known = None if record.id.step else self.details.get(record.id.job)
+        if known is None or known.start != record.start:
+            return record
+        if has_started(known):
+            record = replace(record, oversubscribe=known.oversubscribe, allocation=known.allocation)
+        if isinstance(record, LiveJob):
+            return replace(
+                record,
+                memory_per_node=live_memory_per_node(known),
+                req_tres=known.req_tres,
+                alloc_tres=known.alloc_tres,
+            )
+        return record
 
 
 class Poller:
@@ -74,7 +92,7 @@ class Poller:
         self._rows = _Unchanged()
         self._jobs = _Unchanged()
         self._held: list[SacctRow] = []
-        self._details: dict[int, Detail] = {}
+        self._details: dict[int, LiveJob] = {}
         self._starts: dict[int, bytes] = {}
         """Of the jobs that scontrol was asked for, when they started."""
 
@@ -189,7 +207,7 @@ def _started(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     for record in records:
         cells = record.split(_SEPARATOR)
         is_whole = len(cells) == len(SQUEUE_COLUMNS) and cells[number + 1].isdigit()
-        if is_whole and cells[nodes] and cells[state] not in _PENDING:
+        if is_whole and cells[nodes] and cells[state] not in _NOT_STARTED:
             yield int(cells[number + 1]), cells[start]
 
 
@@ -212,9 +230,30 @@ def printed_jobs(output: bytes, jobs: set[int]) -> dict[int, bytes]:
     }
 
 
-def read_details(printed: Mapping[int, bytes]) -> dict[int, Detail]:
+def read_details(printed: Mapping[int, bytes]) -> dict[int, LiveJob]:
     """Parse what scontrol printed of jobs, by their numbers."""
     reading = scontrol.read_jobs(b"".join(printed.values()), zone=UTC)
     for bad in reading.rejected:
         log.warning("scontrol show job: %s: %s", bad.reason, bad.excerpt)
-    return {job.id.job: detail_of(job) for job in reading.records}
+    return {job.id.job: job for job in reading.records}
+
+
+def pending_if_requeued(job: LiveJob, time: int) -> LiveJob:
+    """Return a requeued job as pending while its last run still completes.
+
+    `time` is when squeue was called. While an epilog runs, squeue prints such a job as COMPLETING
+    on the nodes of the run that ended, without a start or with the current time as its start, and
+    the end of its time limit from then on as its end. The end of a run that really completes has
+    passed.
+    """
+    if job.state != "COMPLETING" or not _ends_by_limit(job, time):
+        return job
+    return replace(job, state="PENDING", start=None, end=None, node_list=None)
+
+
+def _ends_by_limit(job: LiveJob, time: int) -> bool:
+    """Return whether a job has not ended at a time: its end is that of its time limit."""
+    limit = job.time_limit
+    if job.start is None or limit is None or math.isinf(limit):
+        return job.end is None or job.end > time
+    return job.end is not None and job.start < job.end == job.start + round(limit) * SECOND > time

@@ -19,10 +19,8 @@ from ccpipe.formats.slurm import (
     read_squeue,
     scontrol,
 )
-from ccpipe.sources.slurm.poll import Poll
-from ccpipe.translate.slurm.to_sonar import detail_of, pending_if_requeued
+from ccpipe.sources.slurm.poll import SECOND, Poll, pending_if_requeued
 
-SECOND = 10**9
 _NAME = re.compile(r"(sacct|squeue|sinfo|scontrol)[^.]*\.([0-9]{1,11})\.(?:txt|json)")
 
 
@@ -75,7 +73,7 @@ def _squeue(payload: bytes, poll: Poll) -> None:
 
 def _scontrol(payload: bytes, poll: Poll) -> None:
     reading = scontrol.read_jobs(payload, zone=UTC)
-    poll.details = {job.id.job: detail_of(job) for job in reading.records}
+    poll.details = {job.id.job: job for job in reading.records}
     poll.rejected += reading.rejected
 
 

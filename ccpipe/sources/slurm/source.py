@@ -1,4 +1,7 @@
-"""Slurm's jobs, partitions and node states as Sonar's envelopes, from Slurm's own commands.
+"""Slurm's jobs, partitions and node states, from Slurm's own commands.
+
+A poll gives its jobs and steps in batches; the last batch has no jobs, but what sinfo reported of
+the cluster and what failed. So jobs come before the numbers of the nodes that they run on.
 
 sacct is queried again from some time before its last complete answer, so that neither a restart
 nor an outage of slurmctld or slurmdbd loses the end of a job.
@@ -17,32 +20,30 @@ from msgspec.structs import replace
 
 from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.sonar import Envelope, ErrorObject, SlurmJob, timestamp
-from ccpipe.formats.sonar.envelopes import Envelopes, RejectedEnvelope
-from ccpipe.formats.sonar.rules import Problem
+from ccpipe.jobs import Job, Jobs
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.sources.slurm.changes import Changes
 from ccpipe.sources.slurm.commands import Commands
-from ccpipe.sources.slurm.poll import Poll, Poller
+from ccpipe.sources.slurm.poll import SECOND, Poll, Poller
 from ccpipe.sources.slurm.replay import PollReplay
 from ccpipe.sources.slurm.start_metadata import StartMetadata
-from ccpipe.translate.slurm.to_sonar import META, cluster_envelope, jobs_envelope, spec_state
 
 log = logging.getLogger(__name__)
 
-SECOND = 10**9
 SPAN = 86400 * SECOND
 """Time range of one sacct query, in nanoseconds."""
 MARGIN = 60 * SECOND
 """Maximum lead of slurmdbd's clock."""
+BATCH = 5000
+"""Maximum number of jobs in one batch."""
 MAX_TEXT = 500
 """Maximum length of a reported error."""
 
 
-class Slurm(Source):
+class Slurm(Source[Jobs]):
     """Polls sacct, squeue, scontrol and sinfo, or replays captured output."""
 
-    gives = Envelopes
+    gives = Jobs
 
     def __init__(
         self,
@@ -59,10 +60,8 @@ class Slurm(Source):
         uncompleted: bool = False,
         job_script: bool = False,
         slurm_info: bool = False,
-        states: Literal["slurm", "spec"] = "slurm",
         programs: str = "",
         timeout: Interval = Interval(120),  # noqa: B008
-        batch_size: int = 500,
         replay: str = "",
         speed: float = 1.0,
     ) -> None:
@@ -93,19 +92,14 @@ class Slurm(Source):
         uncompleted
             Whether sacct is asked for jobs that have not ended, too: that brings running steps.
         job_script
-            Whether ``sonar_to_cc``, in the same bridge, sends a job's script with its start. It
-            may hold secrets. Envelopes have no field for it.
+            Whether ``slurm_to_cc`` sends a job's script with its start. It may hold secrets.
+            Envelopes have no field for it.
         slurm_info
             Whether it sends likewise what ``scontrol -d show job`` prints of the job.
-        states
-            ``slurm`` sends Slurm's states, such as NODE_FAIL and SUSPENDED; ``spec`` only the
-            eight that Sonar's specification lists, which events of jobs cannot be made of.
         programs
             The folder of Slurm's commands; empty for the ``PATH``.
         timeout
             How long one command may take.
-        batch_size
-            Maximum of records in one envelope.
         replay
             A folder of captured outputs to read instead, see ``replay``.
         speed
@@ -117,19 +111,15 @@ class Slurm(Source):
             if a number makes no sense, or there is nothing to replay.
 
         """
-        if batch_size < 1 or speed < 0:
-            raise ConfigError(
-                f"batch_size is {batch_size}, speed is {speed}: both must be positive"
-            )
+        if speed < 0:
+            raise ConfigError(f"speed is {speed}: it must not be negative")
         self.site = site
-        self.is_spec = states == "spec"
         self.is_full = mode == "full"
         self.poll = float(poll)
         self.nodes = float(nodes)
         self.window = round(window * SECOND)
         self.begin = max(round(begin * SECOND), self.window)
         self.resend = float(resend)
-        self.batch_size = batch_size
         self.speed = speed
         self._commands = Commands(folder=programs, timeout=float(timeout))
         self._poller = Poller(self._commands, accounting=accounting, uncompleted=uncompleted)
@@ -139,7 +129,7 @@ class Slurm(Source):
             else None
         )
         self._replay = PollReplay(replay) if replay else None
-        self._changes = Changes("" if self.is_full else state)
+        self._changes = Changes("" if self.is_full else state, site.cluster)
         self._request = Path(f"{state}.resend") if state else None
         self._next_nodes = 0.0
         self._next_resend = time.monotonic() + self.resend
@@ -155,7 +145,7 @@ class Slurm(Source):
         """End after the current poll."""
         self._stopped.set()
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Jobs]]:
         """Yield the changes of each poll."""
         self._changes.open()
         if self._replay is not None:
@@ -168,7 +158,7 @@ class Slurm(Source):
                 yield batch
             await wait_for_event(self._stopped, max(0.0, begin + self.poll - time.monotonic()))
 
-    async def _replayed(self, replay: PollReplay) -> AsyncIterator[Batch]:
+    async def _replayed(self, replay: PollReplay) -> AsyncIterator[Batch[Jobs]]:
         before = None
         for poll in replay:
             if before is not None and self.speed:
@@ -179,7 +169,7 @@ class Slurm(Source):
             async for batch in self._batches(poll, poll.time, everything=self.is_full):
                 yield batch
 
-    async def _polled(self) -> AsyncIterator[Batch]:
+    async def _polled(self) -> AsyncIterator[Batch[Jobs]]:
         everything = self.is_full or self._is_resend_due()
         if everything:
             self._poller.forget()
@@ -216,59 +206,49 @@ class Slurm(Source):
             self._next_resend = time.monotonic() + self.resend
         return is_requested or is_due
 
-    async def _batches(self, poll: Poll, until: int, *, everything: bool) -> AsyncIterator[Batch]:
+    async def _batches(
+        self, poll: Poll, until: int, *, everything: bool
+    ) -> AsyncIterator[Batch[Jobs]]:
         """Yield what a poll has to send; the last batch records until when ends are known."""
         if self._metadata is not None:
             self._metadata.begin_poll()
         found = self._changes.changed(poll, everything=everything)
-        while part := list(itertools.islice(found, 10 * self.batch_size)):
+        while part := list(itertools.islice(found, BATCH)):
             await asyncio.sleep(0)
-            jobs, sent = zip(*part, strict=True)
-            if self.is_spec:
-                jobs = tuple(map(spec_state, jobs))
-            envelopes = Envelopes(
-                [
-                    await self._about_jobs(jobs[at : at + self.batch_size], poll)
-                    for at in range(0, len(jobs), self.batch_size)
-                ]
-            )
+            changed, sent = zip(*part, strict=True)
+            jobs = Jobs(await self._with_texts(changed, poll), time=poll.time)
             note = functools.partial(self._changes.acknowledge, sent)
-            yield Batch(envelopes, functools.partial(_acknowledge, note), "slurm")
+            yield Batch(jobs, functools.partial(_acknowledge, note), "slurm")
         self._changes.note_listed(poll)
         known = self._changes.complete_until
         complete = self._changes.complete(until) if poll.has_accounting else known
         # A replayed sacct reports the same rows each time.
         horizon = 0 if self._replay or complete is None else complete - 2 * self.window
         note = functools.partial(self._changes.acknowledge_poll, poll, complete, horizon)
-        yield Batch(self._about_cluster(poll), functools.partial(_acknowledge, note), "slurm")
+        yield Batch(self._cluster_state(poll), functools.partial(_acknowledge, note), "slurm")
 
-    async def _about_jobs(self, jobs: Sequence[SlurmJob], poll: Poll) -> Envelope:
+    async def _with_texts(self, jobs: Sequence[Job], poll: Poll) -> Sequence[Job]:
         """Return jobs, with the texts of those that have started if they are requested."""
-        envelope = jobs_envelope(jobs, cluster=self.site.cluster, time=poll.time)
         if self._metadata is None or not poll.printed:
-            return envelope
+            return jobs
         texts = await asyncio.to_thread(self._metadata.of, jobs, poll.printed)
-        return replace(envelope, start_metadata=texts)
+        return [
+            job if job.step or job.id not in texts else replace(job, start_metadata=texts[job.id])
+            for job in jobs
+        ]
 
-    def _about_cluster(self, poll: Poll) -> Envelopes:
-        """Return the cluster, with errors that are new."""
-        name, envelopes = self.site.cluster, list[Envelope]()
-        if poll.cluster is not None:
-            envelopes.append(cluster_envelope(poll.cluster, name=name, time=poll.time))
+    def _cluster_state(self, poll: Poll) -> Jobs:
+        """Return the state of the cluster, with errors that are new."""
         new = [text for text in poll.problems if text not in self._reported]
         self._reported = poll.problems
         if new:
             log.warning("%s", "; ".join(new))
-            errors = tuple(
-                ErrorObject(timestamp.write(poll.time), text[:MAX_TEXT], name, self.site.hostname)
-                for text in new
-            )
-            envelopes.append(Envelope(META, errors=errors))
-        rejected = [
-            RejectedEnvelope(bad.line, 0, (Problem("slurm", bad.reason),), bad.original, 0)
-            for bad in poll.rejected
-        ]
-        return Envelopes(envelopes, rejected=rejected)
+        return Jobs(
+            rejected=poll.rejected,
+            time=poll.time,
+            cluster=poll.cluster,
+            errors=[text[:MAX_TEXT] for text in new],
+        )
 
 
 async def _acknowledge(note: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from ccpipe.errors import UnavailableError
-from ccpipe.formats.sonar import SlurmJob
+from ccpipe.jobs import Job
 from ccpipe.sources.slurm.commands import Commands
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class StartMetadata:
         self.commands = commands
         self.job_script = job_script
         self.slurm_info = slurm_info
-        self._shared: dict[tuple[int, str], str] = {}
+        self._shared: dict[tuple[int, int], str] = {}
         """Scripts by array or heterogeneous job and its submission."""
         self._calls = self._total = 0
         self._seconds = 0.0
@@ -48,17 +48,15 @@ class StartMetadata:
         self._calls = self._total = 0
         self._seconds = MAX_SECONDS
 
-    def of(
-        self, jobs: Iterable[SlurmJob], printed: Mapping[int, bytes]
-    ) -> dict[int, dict[str, str]]:
+    def of(self, jobs: Iterable[Job], printed: Mapping[int, bytes]) -> dict[int, dict[str, str]]:
         """Return the texts of the jobs that have started, by number.
 
         `printed` is what scontrol printed of each job that has started since the previous poll.
         """
         found: dict[int, dict[str, str]] = {}
         for job in jobs:
-            section = None if job.job_step else printed.get(job.job_id)
-            if section is None or job.job_id in found:
+            section = None if job.step else printed.get(job.id)
+            if section is None or job.id in found:
                 continue
             texts = {
                 "jobScript": self._script(job)
@@ -70,12 +68,12 @@ class StartMetadata:
             if self._total > MAX_TOTAL:
                 self._report(f"more than {MAX_TOTAL >> 20} MiB of texts in one poll")
                 break
-            found[job.job_id] = {key: text for key, text in texts.items() if text}
+            found[job.id] = {key: text for key, text in texts.items() if text}
         return found
 
-    def _script(self, job: SlurmJob) -> str:
+    def _script(self, job: Job) -> str:
         """Return a job's script; all tasks of an array share one, as do a job's components."""
-        key = job.array_job_id or job.het_job_id, job.submit_time
+        key = job.array_id or job.het_id, job.submit
         if key in self._shared:
             return self._shared[key]
         if self._calls >= MAX_CALLS or self._seconds <= 0:
@@ -84,10 +82,10 @@ class StartMetadata:
         begin = time.monotonic()
         self._calls += 1
         try:
-            number = job.het_job_id or job.job_id
+            number = job.het_id or job.id
             script = as_text(self.commands.batch_script(number, self._seconds))
         except UnavailableError as error:
-            self._report(f"job {job.job_id}: {error}")
+            self._report(f"job {job.id}: {error}")
             return ""
         finally:
             self._seconds -= time.monotonic() - begin

@@ -12,7 +12,7 @@ import msgspec
 
 from ccpipe.config import read_secret
 from ccpipe.errors import DeniedError, MissingExtra, UnavailableError, system_reason
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message, Uint, Value
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.sources.stored.checkpoint import BackfillCheckpoint, BackfillSelection
@@ -63,10 +63,10 @@ def message_of(row: Sequence[Any]) -> Message:
     return Message(name, dict(sorted((named | dict(others or {})).items())), found, time, field)
 
 
-class BackfillSource(Source):
+class BackfillSource(Source[Lines]):
     """Yields stored messages window by window; acknowledged ones are recorded in a file."""
 
-    gives = Messages
+    gives = Lines
 
     def __init__(
         self,
@@ -99,17 +99,17 @@ class BackfillSource(Source):
         """End after the current batch."""
         self._stopped.set()
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Lines]]:
         """Yield the messages, and after each window an empty batch that records it."""
         for begin in range(self._checkpoint.state.done, self.selection.end, WINDOW):
             end = min(begin + WINDOW, self.selection.end)
             async for messages in self.reader(begin, end):
                 if self._stopped.is_set():
                     return
-                yield Batch(Messages(messages), self._nothing, self._checkpoint.state.source)
+                yield Batch(to_lines(messages), self._nothing, self._checkpoint.state.source)
                 if self.rate:
                     await wait_for_event(self._stopped, len(messages) / self.rate)
-            yield Batch(Messages(), self._noting(end), self._checkpoint.state.source)
+            yield Batch(Lines(), self._noting(end), self._checkpoint.state.source)
 
     async def _nothing(self) -> None:
         """Do nothing: the end of the window is recorded instead."""

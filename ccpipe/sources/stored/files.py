@@ -8,9 +8,8 @@ from typing import Literal
 
 from ccpipe.errors import MissingInputError
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.pipeline import Batch
-from ccpipe.sources.file import FileSource, Format, Records, sizes_of
+from ccpipe.sources.file import FileSource, Format, sizes_of
 from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, BackfillCheckpoint, BackfillSelection
 
 NOTE_SECONDS = 1.0
@@ -61,7 +60,7 @@ class FilesSource(FileSource):
         """Record what was written in the last second."""
         await asyncio.to_thread(self._checkpoint.write)
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Lines]]:
         """Yield the lines that are not written yet; raises as ``FileSource`` does."""
         self._sizes = sizes_of(self.paths)
         lines, done = 0, self._checkpoint.state.done
@@ -75,19 +74,11 @@ class FilesSource(FileSource):
             if self._stopped.is_set():
                 return
 
-    def _selected(self, lines: Records) -> Records:
+    def _selected(self, lines: Lines) -> Lines:
         """Return the lines of the selected times and nodes; without a timestamp only if all are."""
         start, end, nodes = self.selection.start, self.selection.end, self.selection.nodes
         if self.selection == _ALL:
             return lines
-        if not isinstance(lines, Lines):
-            chosen_messages = (
-                message
-                for message in lines
-                if (not nodes or message.hostname in nodes)
-                and start <= (EARLIEST if message.time is None else message.time) < end
-            )
-            return Messages(chosen_messages, lines.rejected, lines.payload_size)
         series = lines.table.series
         chosen = {
             code

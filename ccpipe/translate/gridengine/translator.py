@@ -18,7 +18,8 @@ from ccpipe.errors import DataError
 from ccpipe.formats.gridengine import Accounting
 from ccpipe.formats.gridengine.event import from_event, is_event, tag, to_event
 from ccpipe.formats.gridengine.reporting import JobLog
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, RejectedLine, to_lines
+from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.jobs import (
     RUNNING,
     Job,
@@ -31,7 +32,7 @@ from ccpipe.jobs import (
 )
 from ccpipe.jobs import message as job_message
 from ccpipe.message import Message, metric
-from ccpipe.pipeline import Translator
+from ccpipe.pipeline import HoldingTranslator, Scope
 from ccpipe.pipeline.state import StateStore
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.gridengine.assembler import Assembler, JobRuns
@@ -40,16 +41,16 @@ from ccpipe.translate.gridengine.jobs import MAX_ARRAY_TASKS, SECOND, Mapping, j
 log = logging.getLogger(__name__)
 
 
-class AccountingJobs(Translator):
+class AccountingJobs(HoldingTranslator[Any, Lines]):
     """Puts records together and reports which jobs started and stopped.
 
     A job's start is sent with its stop, unless a ``job_log`` line or another source reported it
     while the job ran.
     """
 
-    takes: type[Jobs] | type[Messages] = Jobs
-    gives = Messages
-    is_stateful = True
+    takes: type[Jobs] | type[Lines] = Jobs
+    gives = Lines
+    scope = Scope.CLUSTER
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class AccountingJobs(Translator):
 
         """
         if live:
-            self.takes = Messages
+            self.takes = Lines
         self.site = site
         self.mapping = Mapping(
             cluster=site.cluster,
@@ -115,8 +116,8 @@ class AccountingJobs(Translator):
         )
         self.emit = frozenset(emit)
         self.live = live
-        self._rejected: list[tuple[Message, str]] = []
-        """Accounting events that hold no record, and why."""
+        self._rejected: list[RejectedLine] = []
+        """Accounting events that hold no record."""
         self._state = StateStore(state)
         telemetry = telemetry or Telemetry()
         self.assembler = Assembler(
@@ -128,34 +129,29 @@ class AccountingJobs(Translator):
         self._outbox = Outbox(self._state)
         self._is_open = self._is_warned = False
 
-    @property
     def oldest_held(self) -> int | None:
-        """The oldest feed of which a stop is held back; see ``Translator``."""
+        """Return the oldest feed of which a stop is held back; see ``HoldingTranslator``."""
         return self._outbox.oldest_held
 
-    def feed(self, records: Sequence[Job | Message]) -> Sequence[Message]:
+    def feed(self, records: Jobs | Lines) -> Lines:
         """Return the events of jobs that started or ended, and other messages unchanged."""
         self._open()
         passed: list[Message] = []
         made: list[Message] = []
         for job in self._read(records, passed):
             made += self._add(job)
-        return passed + self._put(made)
-
-    def take_rejected(self) -> list[tuple[Any, str]]:
-        """Return what could not be translated since the last call, with reasons."""
         rejected, self._rejected = self._rejected, []
-        return rejected
+        return to_lines(passed + self._put(made), rejected)
 
-    def flush(self) -> Sequence[Message]:
+    def flush(self) -> Lines:
         """Return what is held back; without a state also the jobs that were to run again."""
         if self._state.is_persistent:
-            return self._outbox.flush()
+            return to_lines(self._outbox.flush())
         found = self._put(self._ended(self.assembler.flush()))
-        return found + self._outbox.flush()
+        return to_lines(found + self._outbox.flush())
 
     def commit(self, feed: int) -> None:
-        """Forget the output up to a feed: it is stored downstream; see ``Translator``."""
+        """Forget the output up to a feed: it is stored downstream; see ``HoldingTranslator``."""
         self._outbox.commit(feed)
 
     def _open(self) -> None:
@@ -173,7 +169,7 @@ class AccountingJobs(Translator):
         ]
         return self._outbox.put([*((message, 0) for message in made), *events])
 
-    def _read(self, records: Sequence[Job | Message], passed: list[Message]) -> Iterator[Job]:
+    def _read(self, records: Jobs | Lines, passed: list[Message]) -> Iterator[Job]:
         """Yield jobs and those of events from the bus; add other messages to `passed`.
 
         A start that cannot be read is for whoever stores it to report.
@@ -185,7 +181,7 @@ class AccountingJobs(Translator):
                 try:
                     yield job_of(from_event(record), self.mapping.cluster)
                 except DataError as error:
-                    self._rejected.append((record, str(error)))
+                    self._rejected.append(RejectedLine(0, 0, 0, str(error), original(record)))
             elif (record.name, record.field) != ("job", "event"):
                 passed.append(record)
             elif record.tags.get("function") == "start_job":

@@ -11,11 +11,10 @@ from typing import Literal, NamedTuple, TypeVar
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Lines, Series, is_number
-from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.per_series import PerSeries, Tags, fields_of
 from ccpipe.formats.lineprotocol.precision import NO_TIME
-from ccpipe.message import Kind, Message, Uint
-from ccpipe.pipeline import Translator
+from ccpipe.message import Uint
+from ccpipe.pipeline import HoldingTranslator, Scope
 from ccpipe.translate.rules.matching import is_metric, rule_matcher, series
 
 log = logging.getLogger(__name__)
@@ -56,7 +55,7 @@ class _Group:
     """Whether the whole has a value of its own."""
 
 
-class Aggregate(Translator):
+class Aggregate(HoldingTranslator[Lines, Lines]):
     """Computes the sum, minimum, maximum, mean or count of the metrics of the parts of a whole.
 
     Parts are the metrics of ``type=<of>`` that differ in ``type-id`` only and have one timestamp;
@@ -70,8 +69,7 @@ class Aggregate(Translator):
     payload in a bridge. Missing parts are not waited for: see `minimum`.
     """
 
-    takes = gives = Messages
-    is_per_node = True  # the parts of a whole have its host name
+    takes = gives = Lines
 
     def __init__(
         self,
@@ -132,17 +130,17 @@ class Aggregate(Translator):
         self._measured = PerSeries(self._as_measured)
         self._reported: set[str] = set()
         self._hold = float(hold)
-        self.is_stateful = self._hold > 0
+        # The parts of a whole have its host name.
+        self.scope = Scope.NODE if self._hold > 0 else Scope.RECORD
         self._feed = 0
         self._groups: dict[_Point, _Group] = {}
         self.clock: Callable[[], float] = time.monotonic
 
-    @property
     def oldest_held(self) -> int | None:
-        """The oldest feed whose parts wait for others; see ``Translator``."""
+        """Return the oldest feed whose parts wait for others; see ``HoldingTranslator``."""
         return next((group.feed for group in self._groups.values()), None)
 
-    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
+    def feed(self, records: Lines) -> Lines:
         """Return all records, and after them the aggregates that are complete."""
         self._feed += 1
         now = self.clock()
@@ -160,9 +158,9 @@ class Aggregate(Translator):
         made = self._take(now - self._hold)
         return _with_rows(records, made) if made else records
 
-    def flush(self) -> Sequence[Message]:
+    def flush(self) -> Lines:
         """Return the aggregates of the parts that are there."""
-        return _with_rows([], self._take(math.inf))
+        return _with_rows(Lines(), self._take(math.inf))
 
     def _take(self, before: float) -> list[_Row]:
         """Take out the groups that were opened until a time, and those that are too many."""
@@ -233,17 +231,8 @@ def _wholes(topology: Sequence[Mapping[str, str]], of: str, per: str) -> dict[st
     return wholes
 
 
-def _rows(
-    records: Sequence[Message], of_series: PerSeries[T | None]
-) -> Iterator[tuple[T, int | None, float]]:
+def _rows(records: Lines, of_series: PerSeries[T | None]) -> Iterator[tuple[T, int | None, float]]:
     """Yield the numbers of metrics, with what was decided for their series, if anything."""
-    if not isinstance(records, Lines):
-        for message in records:
-            if message.kind is Kind.METRIC and is_number(message.value):
-                chosen = of_series.of(message)
-                if chosen is not None:
-                    yield chosen, message.time, message.value
-        return
     decided = of_series.of_lines(records)
     metrics = fields_of(records, is_metric)
     for row, code in enumerate(records.series):
@@ -254,18 +243,14 @@ def _rows(
                 yield chosen, None if at == NO_TIME else at, value
 
 
-def _with_rows(records: Sequence[Message], made: Sequence[_Row]) -> Sequence[Message]:
+def _with_rows(records: Lines, made: Sequence[_Row]) -> Lines:
     """Return records with metrics added at the end."""
-    if not isinstance(records, Lines):
-        return [
-            *records,
-            *(Message(whole.name, whole.tags, value, at) for whole, at, value in made),
-        ]
     lines = records.with_series(records.series[:])
     value_field = lines.table.field_code_of("value")
     for whole, at, value in made:
         code = lines.table.code_of(whole)
         lines.append(code, value_field, value, NO_TIME if at is None else at)
+    lines.provenance = records.provenance and records.provenance.extended(len(lines))
     return lines
 
 

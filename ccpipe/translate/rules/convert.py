@@ -7,11 +7,9 @@ from typing import NamedTuple
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats import units as formats_units
 from ccpipe.formats.lineprotocol import Lines, Series, ValueType, is_number
-from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.per_series import PerSeries, Tags, fields_of
 from ccpipe.formats.lineprotocol.values import signed
 from ccpipe.formats.units import Conversion
-from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Translator
 from ccpipe.translate.rules.matching import is_metric, rule_matcher, series
 
@@ -27,7 +25,7 @@ class _Conversion(NamedTuple):
     conversion: Conversion
 
 
-class Convert(Translator):
+class Convert(Translator[Lines, Lines]):
     """Converts metrics to another unit, and sets the tag ``unit``.
 
     The unit of a metric is `unit`, else its own tag ``unit``, else that in `units`. A metric whose
@@ -36,7 +34,7 @@ class Convert(Translator):
     new one (kB to bytes), and becomes a float where it is not (kB to GB).
     """
 
-    takes = gives = Messages
+    takes = gives = Lines
 
     def __init__(
         self,
@@ -79,11 +77,23 @@ class Convert(Translator):
         self._conversions = PerSeries(self._decide)
         self._reported: set[tuple[str, str]] = set()
 
-    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
+    def feed(self, records: Lines) -> Lines:
         """Return all records, those that match in their new unit."""
-        if isinstance(records, Lines):
-            return self._feed_lines(records)
-        return [self._converted(message) for message in records]
+        decided = self._conversions.of_lines(records)
+        used = {code: found for code in set(records.series) if (found := decided[code])}
+        if not used:
+            return records
+        codes = {code: records.table.code_of(found.series) for code, found in used.items()}
+        part = records.with_series(records.series[:])
+        metrics = fields_of(records, is_metric)
+        for row, code in enumerate(records.series):
+            is_chosen = code in used and metrics[records.fields[row]]
+            if is_chosen and is_number(old := records.value(row)):
+                value = used[code].conversion(old)
+                if value is not None:
+                    part.series[row] = codes[code]
+                    _put(part, row, value)
+        return part
 
     def _decide(self, name: str, tags: Tags) -> _Conversion | None:
         if not self._matches(name, tags) or tags.get("unit") == self.to:
@@ -103,33 +113,6 @@ class Convert(Translator):
             self._reported.add((name, unit))
             reason = str(error) if unit else "its unit is not known"
             log.warning("convert to %s: %s is left unchanged: %s", self.to, name, reason)
-
-    def _converted(self, message: Message) -> Message:
-        if message.kind is not Kind.METRIC or not is_number(message.value):
-            return message
-        found = self._conversions.of(message)
-        if found is None:
-            return message
-        value = found.conversion(message.value)
-        if value is None:
-            return message
-        return Message(message.name, found.series.tags, value, message.time, message.field)
-
-    def _feed_lines(self, lines: Lines) -> Lines:
-        decided = self._conversions.of_lines(lines)
-        used = {code: found for code in set(lines.series) if (found := decided[code])}
-        if not used:
-            return lines
-        codes = {code: lines.table.code_of(found.series) for code, found in used.items()}
-        part = lines.with_series(lines.series[:])
-        metrics = fields_of(lines, is_metric)
-        for row, code in enumerate(lines.series):
-            if code in used and metrics[lines.fields[row]] and is_number(old := lines.value(row)):
-                value = used[code].conversion(old)
-                if value is not None:
-                    part.series[row] = codes[code]
-                    _put(part, row, value)
-        return part
 
 
 def _put(lines: Lines, row: int, value: float) -> None:

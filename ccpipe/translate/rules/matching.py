@@ -9,7 +9,7 @@ from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines, Series
 from ccpipe.formats.lineprotocol.per_series import PerSeries, Tags
 from ccpipe.formats.lineprotocol.series import write_series
-from ccpipe.message import Kind, Message
+from ccpipe.message import Kind
 
 Matcher = Callable[[str, Tags], bool]
 """Says of a name and its tags whether a rule is for them."""
@@ -57,10 +57,8 @@ def series(name: str, tags: Tags) -> Series | None:
         return None
 
 
-def relabel(records: Sequence[Message], new: PerSeries[Series | None]) -> Sequence[Message]:
+def relabel(records: Lines, new: PerSeries[Series | None]) -> Lines:
     """Replace the series of records; None leaves one as it is."""
-    if not isinstance(records, Lines):
-        return [_relabelled(message, new.of(message)) for message in records]
     decided = new.of_lines(records)
     codes = {
         code: code if (other := decided[code]) is None else records.table.code_of(other)
@@ -69,9 +67,3 @@ def relabel(records: Sequence[Message], new: PerSeries[Series | None]) -> Sequen
     if all(old == code for old, code in codes.items()):
         return records
     return records.with_series(array("i", map(codes.__getitem__, records.series)))
-
-
-def _relabelled(message: Message, new: Series | None) -> Message:
-    if new is None:
-        return message
-    return Message(new.name, new.tags, message.value, message.time, message.field)

@@ -1,25 +1,23 @@
 """Renames metrics."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import Series
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, Series
 from ccpipe.formats.lineprotocol.per_series import PerSeries, Tags
-from ccpipe.message import Message
 from ccpipe.pipeline import Translator
 from ccpipe.translate.rules.matching import relabel, rule_matcher, series
 
 
-class Rename(Translator):
+class Rename(Translator[Lines, Lines]):
     """Renames measurements; tags, values, times and the order are kept.
 
     The first old name that matches counts. Series that have the same name and tags afterwards
     become one: ``--explain`` reports them.
     """
 
-    takes = gives = Messages
+    takes = gives = Lines
 
     def __init__(self, *, names: Mapping[str, str], tags: Mapping[str, str] | None = None) -> None:
         """Set the names.
@@ -46,7 +44,7 @@ class Rename(Translator):
         self._matches = rule_matcher((), tags)
         self._new = PerSeries(self._decide)
 
-    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
+    def feed(self, records: Lines) -> Lines:
         """Return all records, under their new names."""
         return relabel(records, self._new)
 

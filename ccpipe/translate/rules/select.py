@@ -7,7 +7,6 @@ from operator import and_, not_
 
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Lines, is_number
-from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.per_series import PerSeries, fields_of
 from ccpipe.formats.lineprotocol.values import IS_NUMBER
 from ccpipe.message import Kind, Message
@@ -15,14 +14,14 @@ from ccpipe.pipeline import Translator
 from ccpipe.translate.rules.matching import matcher
 
 
-class Select(Translator):
+class Select(Translator[Lines, Lines]):
     """Keeps the records that match every given option.
 
     All but `kinds` are shell patterns: ``*``, ``?``, ``[abc]``. A missing tag matches the empty
     pattern only.
     """
 
-    takes = gives = Messages
+    takes = gives = Lines
 
     def __init__(
         self,
@@ -61,13 +60,10 @@ class Select(Translator):
         self._any_series = not (names or clusters or nodes or tags)
         self._numeric = numeric
 
-    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
+    def feed(self, records: Lines) -> Lines:
         """Return the records that match; `records` itself where all do."""
-        if isinstance(records, Lines):
-            keep = self.rows(records)
-            return records if keep is None or all(keep) else records.take(keep)
-        kept = [message for message in records if self.matches(message)]
-        return records if len(kept) == len(records) else kept
+        keep = self.rows(records)
+        return records if keep is None or all(keep) else records.take(keep)
 
     def matches(self, message: Message) -> bool:
         """Return whether one message is kept."""
@@ -96,14 +92,14 @@ class Select(Translator):
         return list(reduce(lambda one, other: map(and_, one, other), rules))
 
 
-class Drop(Translator):
+class Drop(Translator[Lines, Lines]):
     """Drops the records that match every given option: those that `Select` would keep.
 
     All but `kinds` are shell patterns: ``*``, ``?``, ``[abc]``. A missing tag matches the empty
     pattern only.
     """
 
-    takes = gives = Messages
+    takes = gives = Lines
 
     def __init__(
         self,
@@ -126,15 +122,12 @@ class Drop(Translator):
             raise ConfigError("no option is given, which would drop everything")
         self._select = Select(kinds=kinds, clusters=clusters, nodes=nodes, names=names, tags=tags)
 
-    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
+    def feed(self, records: Lines) -> Lines:
         """Return the records that do not match; `records` itself where none does."""
-        if isinstance(records, Lines):
-            drop = self._select.rows(records)
-            if drop is None:
-                return records.take([False] * len(records))
-            return records.take(list(map(not_, drop))) if any(drop) else records
-        kept = [message for message in records if not self._select.matches(message)]
-        return records if len(kept) == len(records) else kept
+        drop = self._select.rows(records)
+        if drop is None:
+            return records.take([False] * len(records))
+        return records.take(list(map(not_, drop))) if any(drop) else records
 
 
 _NUMBERS = frozenset(kind for kind, is_number in enumerate(IS_NUMBER) if is_number)

@@ -3,21 +3,19 @@
 from collections.abc import Mapping, Sequence
 
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import Series
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, Series
 from ccpipe.formats.lineprotocol.per_series import PerSeries, Tags
-from ccpipe.message import Message
 from ccpipe.pipeline import Translator
 from ccpipe.translate.rules.matching import relabel, rule_matcher, series
 
 
-class Tag(Translator):
+class Tag(Translator[Lines, Lines]):
     """Adds, renames and removes tags; names, values, times and the order are kept.
 
     Series that differ only in a tag that is removed become one: ``--explain`` reports them.
     """
 
-    takes = gives = Messages
+    takes = gives = Lines
 
     def __init__(
         self,
@@ -63,7 +61,7 @@ class Tag(Translator):
         self._matches = rule_matcher(names, tags)
         self._new = PerSeries(self._decide)
 
-    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
+    def feed(self, records: Lines) -> Lines:
         """Return all records, with their new tags."""
         return relabel(records, self._new)
 

@@ -10,7 +10,7 @@ Source: ``src/plugins/acct_gather_profile/influxdb`` of Slurm 22.05 and 26.05.
 from collections.abc import Sequence
 
 from ccpipe.config import Site
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.formats.slurm_metrics import METRICS, to_metrics
 from ccpipe.formats.slurm_profile.names import step_name
 from ccpipe.message import Message
@@ -37,18 +37,18 @@ _MAX_NUMBER = 2.0**63
 """Slurm's marks for numbers that were never set lie above."""
 
 
-class SlurmInflux(Translator):
+class SlurmInflux(Translator[Lines, Lines]):
     """Turns lines of Slurm's plug-in into metrics; all other records pass as they are."""
 
-    takes = gives = Messages
+    takes = gives = Lines
 
     def __init__(self, *, site: Site) -> None:
         """Take the cluster of lines that do not name theirs."""
         self.cluster = site.cluster
 
-    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
+    def feed(self, records: Lines) -> Lines:
         """Return the records in their order."""
-        return [new for record in records for new in self._metrics(record)]
+        return to_lines(new for record in records for new in self._metrics(record))
 
     def _metrics(self, record: Message) -> Sequence[Message]:
         tags, value = record.tags, record.value

@@ -17,11 +17,13 @@ Source: Sonar JSON format output specification, *SlurmJob*, *SacctData*, *Cluste
 import functools
 import math
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
 from ccpipe import __version__
-from ccpipe.errors import DataError
+from ccpipe.config import Site
+from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats import nodelist
 from ccpipe.formats.slurm import Allocation, Cluster, LiveJob, SacctRow, tres
 from ccpipe.formats.sonar import (
@@ -32,6 +34,8 @@ from ccpipe.formats.sonar import (
     ClusterEnvelope,
     ClusterNodes,
     ClusterPartition,
+    Envelope,
+    ErrorObject,
     ExtendedUint,
     JobsAttributes,
     JobsData,
@@ -41,17 +45,82 @@ from ccpipe.formats.sonar import (
     SlurmJob,
     timestamp,
 )
-from ccpipe.jobs import is_final
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.jobs import Job, Jobs, is_final
+from ccpipe.pipeline import Translator
+from ccpipe.translate.slurm.jobs import (
+    MIB,
+    NOT_STARTED,
+    clean,
+    exit_code,
+    has_started,
+    live_memory_per_node,
+    memory_per_node,
+    minutes,
+    user_name,
+)
 
 META = MetadataObject(producer="ccpipe", version=__version__)
-MIB = 2**20
 _ALMOST_KIB = 2**10 - 1
 """Added before a number of bytes is divided, so that KiB are rounded up."""
-_SIGNAL = 128
 _HOUR = 3600
 _REST_OF_HOUR = tuple(f"{second // 60:02}:{second % 60:02}Z" for second in range(_HOUR))
 MAX_CACHED = 4096
 """Values whose text in an envelope is remembered: the rows of one job have most in common."""
+
+
+class SlurmToSonar(Translator[Jobs, Envelopes]):
+    """Turns jobs of the source ``slurm``, and the state of its cluster, into Sonar's envelopes."""
+
+    takes = Jobs
+    gives = Envelopes
+
+    def __init__(
+        self,
+        *,
+        site: Site,
+        states: Literal["slurm", "spec"] = "slurm",
+        batch_size: int = 500,
+    ) -> None:
+        """Take the options.
+
+        Parameters
+        ----------
+        states
+            ``slurm`` sends Slurm's own words; ``spec`` one of the eight states that the
+            specification knows.
+        batch_size
+            Records in one envelope.
+
+        Raises
+        ------
+        ConfigError
+            if there is no record in an envelope.
+
+        """
+        if batch_size < 1:
+            raise ConfigError(f"batch_size is {batch_size}: it must be positive")
+        self.site = site
+        self.is_spec = states == "spec"
+        self.batch_size = batch_size
+
+    def feed(self, records: Jobs) -> Envelopes:
+        """Return the envelopes of the jobs, of the cluster, and of errors."""
+        name = self.site.cluster
+        jobs = list(map(slurm_job, records))
+        if self.is_spec:
+            jobs = list(map(spec_state, jobs))
+        envelopes: list[Envelope] = [
+            jobs_envelope(jobs[at : at + self.batch_size], cluster=name, time=records.time)
+            for at in range(0, len(jobs), self.batch_size)
+        ]
+        if records.cluster is not None:
+            envelopes.append(cluster_envelope(records.cluster, name=name, time=records.time))
+        if records.errors:
+            time, node = timestamp.write(records.time), self.site.hostname
+            errors = tuple(ErrorObject(time, text, name, node) for text in records.errors)
+            envelopes.append(Envelope(META, errors=errors))
+        return Envelopes(envelopes)
 
 
 def jobs_envelope(jobs: Iterable[SlurmJob], *, cluster: str, time: int) -> JobsEnvelope:
@@ -78,55 +147,63 @@ def cluster_envelope(cluster: Cluster, *, name: str, time: int) -> ClusterEnvelo
     return ClusterEnvelope(META, ClusterData(attributes))
 
 
-def job_of_row(row: SacctRow, allocation: tuple[str, ...] = ()) -> SlurmJob:
-    """Return a row of sacct as a record, with the `allocation` of a ``Detail``.
+def slurm_job(job: Job) -> SlurmJob:
+    """Return the record of a job as Sonar writes it; raises TypeError if it is not Slurm's."""
+    match job.raw:
+        case SacctRow() as row:
+            return job_of_row(row)
+        case LiveJob() as live:
+            return job_of_live(live)
+    raise TypeError(f"not a record of Slurm: {job.raw!r:.60}")
+
+
+def job_of_row(row: SacctRow) -> SlurmJob:
+    """Return a row of sacct as a record.
 
     A job that has not ended has no elapsed and suspended time: both change all the time.
     """
     number = row.id
     has_ended = row.end is not None
-    signal = row.exit_signal
     return SlurmJob(  # by position, in a quarter of the time; calls for what is rare are spared
         number.job,
         number.step,
-        _clean(row.job_name),
+        clean(row.job_name),
         row.state or "",
         number.array_job or 0,
         number.array_task or 0,
         number.het_job or 0,
         number.het_offset or 0,
-        _clean(row.user) if row.user else _user(None, row.uid),
-        _clean(row.account),
+        user_name(row.user, row.uid),
+        clean(row.account),
         _time(row.submit),
         _minutes(row.time_limit),
         row.partition or "",
-        _clean(row.reservation) if row.reservation else "",
+        clean(row.reservation) if row.reservation else "",
         node_ranges(row.node_list),
         _extended(row.priority),
         row.layout or "",
-        allocation,
+        _allocation(row.oversubscribe, row.allocation),
         row.req_cpus or 0,
         0,  # minimum_cpus_per_node
-        (_memory_per_node(row) or 0) + _ALMOST_KIB >> 10,
+        _kib(memory_per_node(row)),
         row.req_nodes or 0,
         _time(row.start),
         int(row.suspended or 0) if has_ended else 0,
         _time(row.end),
-        _SIGNAL + signal if signal else row.exit_code or 0,
+        exit_code(row),
         _sacct(row, has_ended=has_ended),
         row.req_tres or "",
         row.alloc_tres or "",
     )
 
 
-def job_of_live(job: LiveJob, detail: "Detail | None" = None) -> SlurmJob:
-    """Return a job of squeue as a record, with what scontrol reports of it.
+def job_of_live(job: LiveJob) -> SlurmJob:
+    """Return a job of squeue as a record.
 
     When a pending job is expected to start, and when a running one must end, is left out.
     """
     state = job.state or ""
     started = has_started(job)
-    detail = detail or detail_of(job)
     number = job.id
     return SlurmJob(
         job_id=number.job,
@@ -135,56 +212,25 @@ def job_of_live(job: LiveJob, detail: "Detail | None" = None) -> SlurmJob:
         array_task_id=number.array_task or 0,
         het_job_id=number.het_job or 0,
         het_job_offset=number.het_offset or 0,
-        job_name=_clean(job.name),
+        job_name=clean(job.name),
         job_state=state,
-        user_name=_user(job.user, job.uid),
-        account=_clean(job.account),
+        user_name=user_name(job.user, job.uid),
+        account=clean(job.account),
         submit_time=_time(job.submit),
         time_limit=_minutes(job.time_limit),
         partition=job.partition or "",
-        reservation=_clean(job.reservation),
+        reservation=clean(job.reservation),
         nodes=node_ranges(job.node_list),
         priority=_extended(job.priority),
-        gres_detail=detail.allocation,
+        gres_detail=_allocation(job.oversubscribe, job.allocation) if started else (),
         requested_cpus=job.cpus or 0,
-        requested_memory_per_node=_kib(detail.memory_per_node),
+        requested_memory_per_node=_kib(live_memory_per_node(job)),
         requested_node_count=job.nodes or 0,
         start_time=_time(job.start) if started else "",
         end_time=_time(job.end) if is_final(state.lower()) else "",
-        requested_resources=detail.req_tres,
-        allocated_resources=detail.alloc_tres if started else "",
+        requested_resources=job.req_tres or "",
+        allocated_resources=(job.alloc_tres or "") if started else "",
     )
-
-
-def has_started(job: LiveJob) -> bool:
-    """Return whether a job's start is a fact, not what the scheduler expects."""
-    return job.state not in PENDING and job.node_list is not None
-
-
-def pending_if_requeued(job: LiveJob, time: int) -> LiveJob:
-    """Return a requeued job as pending while its last run still completes.
-
-    `time` is when squeue was called. While an epilog runs, squeue prints such a job as COMPLETING
-    on the nodes of the run that ended, without a start or with the current time as its start, and
-    the end of its time limit from then on as its end. The end of a run that really completes has
-    passed.
-    """
-    if job.state != "COMPLETING" or not _ends_by_limit(job, time):
-        return job
-    return msgspec.structs.replace(job, state="PENDING", start=None, end=None, node_list=None)
-
-
-def _ends_by_limit(job: LiveJob, time: int) -> bool:
-    """Return whether a job has not ended at a time: its end is that of its time limit."""
-    limit = job.time_limit
-    if job.start is None or limit is None or math.isinf(limit):
-        return job.end is None or job.end > time
-    return job.end is not None and job.start < job.end == job.start + round(limit) * 10**9 > time
-
-
-PENDING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
-                      "SPECIAL_EXIT", "RESV_DEL_HOLD", "REVOKED"})  # fmt: skip
-"""States of jobs that have not started."""
 
 
 def spec_state(job: SlurmJob) -> SlurmJob:
@@ -195,7 +241,7 @@ def spec_state(job: SlurmJob) -> SlurmJob:
     if job.end_time:
         state = "FAILED" if state in {"NODE_FAIL", "BOOT_FAIL"} else "CANCELLED"
     else:
-        state = "PENDING" if state in PENDING else "RUNNING"
+        state = "PENDING" if state in NOT_STARTED else "RUNNING"
     return msgspec.structs.replace(job, job_state=state)
 
 
@@ -203,29 +249,13 @@ _SPEC_STATES = frozenset({"PENDING", "RUNNING", "CANCELLED", "COMPLETED", "DEADL
                           "OUT_OF_MEMORY", "TIMEOUT"})  # fmt: skip
 
 
-class Detail(msgspec.Struct, frozen=True, gc=False):
-    """What only scontrol reports of a job."""
-
-    start: int | None = None
-    allocation: tuple[str, ...] = ()
-    memory_per_node: int | None = None
-    req_tres: str = ""
-    alloc_tres: str = ""
+def _allocation(oversubscribe: str | None, parts: Iterable[Allocation]) -> tuple[str, ...]:
+    """Return the texts of ``gres_detail``."""
+    shared = (f"OverSubscribe={oversubscribe}",) if oversubscribe else ()
+    return (*shared, *map(_allocated, parts))
 
 
-def detail_of(job: LiveJob) -> Detail:
-    """Return what is worth remembering of a job that scontrol printed."""
-    shared = (f"OverSubscribe={job.oversubscribe}",) if job.oversubscribe else ()
-    return Detail(
-        job.start,
-        (*shared, *map(_allocation, job.allocation)) if has_started(job) else (),
-        _live_memory_per_node(job),
-        job.req_tres or "",
-        job.alloc_tres or "",
-    )
-
-
-def _allocation(allocation: Allocation) -> str:
+def _allocated(allocation: Allocation) -> str:
     parts = {
         "Nodes": allocation.node_list,
         "CPU_IDs": allocation.cpu_ids or "",
@@ -283,19 +313,6 @@ def _disk(usage: str, rounded: int | None) -> int:
     return _kib(rounded if exact is None else int(exact))
 
 
-def _memory_per_node(row: SacctRow) -> int | None:
-    if row.req_mem is None or row.req_mem_of == "node":
-        return row.req_mem
-    whole = row.requested_memory
-    return None if whole is None else whole // max(row.req_nodes or 1, 1)
-
-
-def _live_memory_per_node(job: LiveJob) -> int | None:
-    if job.memory_per_node is not None or job.memory_per_cpu is None:
-        return job.memory_per_node
-    return job.memory_per_cpu * (job.cpus or 1) // max(job.nodes or 1, 1)
-
-
 def _kib(volume: int | None) -> int:
     return (volume or 0) + _ALMOST_KIB >> 10
 
@@ -307,15 +324,10 @@ def _extended(number: int | None) -> ExtendedUint:
 
 @functools.lru_cache(MAX_CACHED)
 def _minutes(seconds: float | None) -> ExtendedUint:
-    if seconds is None:
-        return UNSET
-    return INFINITE if math.isinf(seconds) else ExtendedUint(math.ceil(seconds / 60))
-
-
-def _user(name: str | None, uid: int | None) -> str:
-    if name:
-        return _clean(name)
-    return "" if uid is None else str(uid)
+    if seconds is not None and math.isinf(seconds):
+        return INFINITE
+    limit = minutes(seconds)
+    return UNSET if limit is None else ExtendedUint(limit)
 
 
 def _time(nanoseconds: int | None) -> str:
@@ -329,10 +341,3 @@ def _time(nanoseconds: int | None) -> str:
 def _hour(hour: int) -> str:
     """Return the beginning of times in UTC, such as ``2026-11-20T10:``."""
     return timestamp.write(hour * _HOUR * 10**9)[:-6]
-
-
-def _clean(text: str | None) -> str:
-    """Return a text as JSON can carry it."""
-    if not text or text.isascii():
-        return text or ""
-    return text.encode(errors="replace").decode()

@@ -3,14 +3,13 @@
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ccpipe import __version__
 from ccpipe.config import Duration
-from ccpipe.errors import DataError, EncodeError
-from ccpipe.formats.lineprotocol import Lines, SeriesTable, to_lines
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.errors import DataError
+from ccpipe.formats.lineprotocol import Lines, RejectedLine, SeriesTable
 from ccpipe.formats.lineprotocol.precision import NO_TIME
+from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.formats.sonar import (
     ClusterData,
     ClusterEnvelope,
@@ -31,7 +30,7 @@ from ccpipe.formats.sonar import (
 )
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Kind, Message
-from ccpipe.pipeline import Translator
+from ccpipe.pipeline import HoldingTranslator, Scope
 from ccpipe.pipeline.state import StateStore
 from ccpipe.translate.sonar import cc_to_sonar_events as events
 from ccpipe.translate.sonar.cc_to_sonar_cpu_time import CpuTimes
@@ -70,7 +69,7 @@ class _Window(PartialSample):
         self.opened = opened
 
 
-class CcToSonar(Translator):
+class CcToSonar(HoldingTranslator[Lines, Envelopes]):
     """Makes envelopes of lines.
 
     Metrics of one node and time become a sample. Since they arrive in several payloads, they are
@@ -81,9 +80,9 @@ class CcToSonar(Translator):
     envelopes in events, which replace the metrics of their time. So it must see all messages.
     """
 
-    takes = Messages
+    takes = Lines
     gives = Envelopes
-    is_stateful = True
+    scope = Scope.CLUSTER
 
     def __init__(
         self,
@@ -112,7 +111,7 @@ class CcToSonar(Translator):
         self.hold = float(hold)
         self.window = max(1, round(float(window) * SECOND))
         self.clock: Callable[[], float] = time.monotonic
-        self._rejected: list[tuple[Message, str]] = []
+        self._rejected: list[RejectedLine] = []  # of this feed
         self._state = StateStore(state)
         self._is_open = False
         self._cpu_times = CpuTimes(self._state, max_future=max_future)
@@ -125,19 +124,18 @@ class CcToSonar(Translator):
         self._plans: dict[tuple[int, int], Plan] = {}
         self._jobs: dict[tuple[str, str], list[SlurmJob]] = {}  # of this feed, by cluster and time
 
-    @property
     def oldest_held(self) -> int | None:
-        """The feed that opened the oldest window; see ``Translator``."""
+        """Return the feed that opened the oldest window; see ``HoldingTranslator``."""
         return next(iter(self._windows.values())).feed if self._windows else None
 
-    def feed(self, records: Sequence[Message]) -> list[Envelope]:
+    def feed(self, records: Lines) -> Envelopes:
         """Add lines; return the envelopes that are complete."""
         if not self._is_open:
             self._state.open()
             self._is_open = True
         self._feeds += 1
         ready: list[Envelope] = []
-        lines = self._columns(records)
+        lines, self._rejected = records, []
         if self._table is not lines.table or len(self._plans) > MAX_PLANS:
             self._table, self._plans = lines.table, {}
         touched: dict[tuple[str, str], None] = {}
@@ -147,7 +145,7 @@ class CcToSonar(Translator):
             if plan is None:
                 continue
             if isinstance(plan, str):
-                self._rejected.append((lines[row], plan))
+                self._reject(lines[row], plan)
                 continue
             cluster, node, slot, (minimum, maximum) = plan
             if slot is None:
@@ -155,7 +153,7 @@ class CcToSonar(Translator):
             elif (at := lines.times[row]) == NO_TIME or not (
                 minimum <= lines.numbers[row] < maximum  # strings are NaN
             ):
-                self._reject(lines[row], slot)
+                self._reject_value(lines[row], slot)
             elif (window := self._window(cluster, node, at, now)) is not None:
                 window.values[slot] = lines.numbers[row]
                 touched[cluster, node] = None
@@ -164,38 +162,22 @@ class CcToSonar(Translator):
             self._close_older(cluster, node, ready)
         self._close_held(now, ready)
         self._state.commit(is_durable=False)
-        return ready
+        return Envelopes(ready, rejected=self._rejected)
 
-    def _reject(self, message: Message, slot: SampleField) -> None:
+    def _reject(self, message: Message, reason: str) -> None:
+        self._rejected.append(RejectedLine(0, 0, 0, reason, original(message)))
+
+    def _reject_value(self, message: Message, slot: SampleField) -> None:
         reason = f"{message.value!r:.40} is not a value for Sonar's {slot.field}"
-        self._rejected.append(
-            (message, "the timestamp is missing" if message.time is None else reason)
-        )
+        self._reject(message, "the timestamp is missing" if message.time is None else reason)
 
-    def take_rejected(self) -> list[tuple[Any, str]]:
-        """Return what could not be translated since the last call, with reasons."""
-        rejected, self._rejected = self._rejected, []
-        return rejected
-
-    def flush(self) -> list[Envelope]:
+    def flush(self) -> Envelopes:
         """Return all that is held."""
         ready: list[Envelope] = []
         for key in list(self._windows):
             self._close(key, ready)
         self._state.commit(is_durable=True)
-        return ready
-
-    def _columns(self, records: Sequence[Message]) -> Lines:
-        try:
-            return to_lines(records)
-        except EncodeError:
-            good = []
-            for message in records:
-                try:
-                    good.append(to_lines([message]))
-                except EncodeError as error:
-                    self._rejected.append((message, str(error)))
-            return Lines.concat(good) if good else Lines()
+        return Envelopes(ready)
 
     def _plan(self, lines: Lines, series: int, field: int) -> Plan:
         """Return what to do with a series."""
@@ -269,7 +251,7 @@ class CcToSonar(Translator):
             else:
                 self._take_event(message, message.time, ready)
         except DataError as error:
-            self._rejected.append((message, str(error)))
+            self._reject(message, str(error))
 
     def _whole(self, message: Message) -> list[Envelope]:
         """Return the envelope that an event holds; other messages of the same data are left out."""

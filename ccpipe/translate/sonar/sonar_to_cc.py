@@ -2,23 +2,20 @@
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from ccpipe.config import Duration
-from ccpipe.errors import ConfigError, DataError
+from ccpipe.errors import DataError
 from ccpipe.formats.clustercockpit import (
     Accelerator,
-    NodeState,
     TopologyEvent,
-    encode_node_states,
 )
-from ccpipe.formats.lineprotocol import Lines, SeriesTable
+from ccpipe.formats.lineprotocol import Lines, RejectedLine, SeriesTable
 from ccpipe.formats.lineprotocol.builder import LinesBuilder
-from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME
 from ccpipe.formats.nodelist import expand
 from ccpipe.formats.sonar import (
@@ -28,7 +25,6 @@ from ccpipe.formats.sonar import (
     ErrorObject,
     JobsAttributes,
     JobsData,
-    JobsEnvelope,
     SampleAttributes,
     SampleData,
     SlurmJob,
@@ -41,11 +37,12 @@ from ccpipe.formats.sonar.types.timestamp import parse as parse_time
 from ccpipe.jobs import Lifecycle, Outbox
 from ccpipe.jobs import message as job_message
 from ccpipe.message import Message
-from ccpipe.pipeline import Translator
+from ccpipe.pipeline import HoldingTranslator, Scope
 from ccpipe.pipeline.state import StateStore
-from ccpipe.translate.sonar.cluster_topology import read_topology
+from ccpipe.translate.cluster_topology import NodeNumbers
+from ccpipe.translate.node_states import node_state_payloads
 from ccpipe.translate.sonar.sonar_metrics import MAX_FUTURE
-from ccpipe.translate.sonar.sonar_to_cc_jobs import NodeUse, Shared, job_of, uses_of
+from ccpipe.translate.sonar.sonar_to_cc_jobs import Shared, job_of
 from ccpipe.translate.sonar.sonar_to_cc_sample import NodeCounters, NodeSamples
 
 MAX_NODES = 50_000
@@ -60,7 +57,7 @@ _PACKER = msgspec.msgpack.Encoder(enc_hook=list)
 """Writes arrays as lists."""
 
 
-class SonarToCc(Translator):
+class SonarToCc(HoldingTranslator[Envelopes, Lines]):
     """Turns envelopes into lines: metrics, events and log lines.
 
     Counters become their increase, so it remembers each node's last sample. Of jobs it sends each
@@ -68,8 +65,7 @@ class SonarToCc(Translator):
     """
 
     takes = Envelopes
-    gives = Messages
-    is_stateful = True
+    gives = Lines
 
     def __init__(
         self,
@@ -121,16 +117,12 @@ class SonarToCc(Translator):
         """
         self.envelopes = envelopes
         self.jobs = jobs
-        self.is_per_node = not jobs
+        self.scope = Scope.CLUSTER if jobs else Scope.NODE
         self.all_jobs = all_jobs
         self.hostname = hostname
-        self._rejected: list[tuple[Envelope, str]] = []
-        """Envelopes that could not be turned, and why."""
+        self._rejected: list[RejectedLine] = []  # envelopes of this feed
         self.shared: Shared = shared
-        topology = read_topology(cluster_json) if cluster_json else {}
-        self._hwthreads = {name: node.hwthreads for name, node in topology.items()}
-        known = {name: node.accelerators for name, node in topology.items() if node.accelerators}
-        self._gpu_ids = {**known, **_by_node(gpu_ids or {})}
+        self._numbers = NodeNumbers.read(gpu_ids, cluster_json)
         self._max_future = round(max_future * SECOND)
         self.clock: Callable[[], int] = time.time_ns
         self._state = StateStore(state)
@@ -145,13 +137,12 @@ class SonarToCc(Translator):
         self._nodes: OrderedDict[NodeKey, NodeSamples] = OrderedDict()
         self._live = 0  # series of these nodes
 
-    @property
     def oldest_held(self) -> int | None:
-        """The oldest feed of which a stop is held back; see ``Translator``."""
+        """Return the oldest feed of which a stop is held back; see ``HoldingTranslator``."""
         return self._outbox.oldest_held
 
     def commit(self, feed: int) -> None:
-        """Forget what was returned up to a feed: it is safe downstream; see ``Translator``.
+        """Forget what was returned up to a feed: it is safe downstream; see ``HoldingTranslator``.
 
         Only now counters are stored: a sample that is delivered again has its gains again.
         """
@@ -160,7 +151,7 @@ class SonarToCc(Translator):
             self._stored.put(key, counters)
         self._outbox.commit(feed)
 
-    def feed(self, records: Sequence[Envelope]) -> Lines:
+    def feed(self, records: Envelopes) -> Lines:
         """Return the lines that the envelopes make."""
         self._state.open()
         if len(self._table) > SPARE_SERIES + 2 * self._live:
@@ -170,14 +161,14 @@ class SonarToCc(Translator):
             try:
                 self._add(envelope, columns)
             except DataError as error:
-                self._rejected.append((envelope, str(error)))
+                self._reject(envelope, str(error))
         _add_messages(columns, self._outbox.put(self._job_events()))
-        return columns.lines()
+        lines = columns.lines()
+        lines.rejected, self._rejected = self._rejected, []
+        return lines
 
-    def take_rejected(self) -> list[tuple[Any, str]]:
-        """Return what could not be translated since the last call, with reasons."""
-        rejected, self._rejected = self._rejected, []
-        return rejected
+    def _reject(self, envelope: Envelope, reason: str) -> None:
+        self._rejected.append(RejectedLine(0, 0, 0, reason, Envelopes([envelope]).original(0)))
 
     def flush(self) -> Lines:
         """Return the stops that are held back."""
@@ -219,29 +210,30 @@ class SonarToCc(Translator):
             case JobsData(attributes=jobs) if self.jobs:
                 self._add_jobs(envelope, jobs, time)
             case ClusterData(attributes=cluster):
-                uses = uses_of(self._jobs.running(cluster.cluster))
-                for payload in node_state_payloads(cluster, uses):
+                states, wrong = _node_states(cluster)
+                running = self._jobs.running(cluster.cluster)
+                for payload in node_state_payloads(cluster.cluster, states, running):
                     _event(columns, "nodestate", "nodestate", payload, tags)
+                if wrong:
+                    raise DataError("; ".join(wrong))
             case None:
                 _log(columns, "error", envelope.errors, tags)
 
     def _add_jobs(self, envelope: Envelope, jobs: JobsAttributes, time: int) -> None:
         """Add the records; those that cannot be used are rejected in an envelope of their own."""
         wrong: dict[SlurmJob, str] = {}
-        texts = envelope.start_metadata if isinstance(envelope, JobsEnvelope) else {}
         for record in jobs.slurm_jobs:
             try:
-                job = job_of(jobs.cluster, record, self.shared, self._gpu_ids, self._hwthreads)
+                job = job_of(jobs.cluster, record, self.shared)
                 if job is not None:
-                    if record.job_id in texts:
-                        job = replace(job, start_metadata=dict(texts[record.job_id]))
+                    job = self._numbers.apply(job) if self._numbers else job
                     self._jobs.add(job, time)
                     self._jobs.check_reported(job)
             except DataError as error:
                 wrong[record] = f"job {record.job_id}: {error}"
         if wrong:
             rest = JobsData(replace(jobs, slurm_jobs=tuple(wrong)))
-            self._rejected.append((replace(envelope, data=rest), "; ".join(wrong.values())))
+            self._reject(replace(envelope, data=rest), "; ".join(wrong.values()))
 
     def _add_sample(
         self, sample: SampleAttributes, time: int, columns: LinesBuilder, tags: dict[str, str]
@@ -263,14 +255,6 @@ class SonarToCc(Translator):
             _, gone = self._nodes.popitem(last=False)
             self._live -= gone.series
         _log(columns, "warn", sample.errors, tags)
-
-
-def _by_node(gpu_ids: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Expand the lists of nodes; raises ConfigError."""
-    try:
-        return {name: ids for names, ids in gpu_ids.items() for name in expand(names)}
-    except DataError as error:
-        raise ConfigError(f"gpu_ids: {error}") from None
 
 
 class About(NamedTuple):
@@ -328,17 +312,8 @@ def _log(
         columns.text("sonar", "log", error.detail, {**tags, "loglevel": level})
 
 
-def node_state_payloads(cluster: ClusterAttributes, uses: Mapping[str, NodeUse]) -> Iterator[str]:
-    """Yield the payloads of events ``nodestate``; a node that is listed twice has all its states.
-
-    `uses` is what the jobs that are known to run have of each node.
-
-    Raises
-    ------
-    DataError
-        after the last one, where some names are no list of nodes.
-
-    """
+def _node_states(cluster: ClusterAttributes) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the states by node, and what is wrong with names that are not lists of nodes."""
     states: dict[str, list[str]] = {}
     wrong = []
     for nodes in cluster.nodes:
@@ -351,25 +326,7 @@ def node_state_payloads(cluster: ClusterAttributes, uses: Mapping[str, NodeUse])
             for name in expanded:
                 known = states.setdefault(name, [])
                 known += [state.lower() for state in nodes.states if state.lower() not in known]
-    rows = [_node_state(name, known, uses.get(name)) for name, known in states.items()]
-    yield from encode_node_states(cluster.cluster, rows)
-    if wrong:
-        raise DataError("; ".join(wrong))
-
-
-def _node_state(name: str, states: list[str], use: NodeUse | None) -> NodeState:
-    """Return the state of a node; without a known job, only an idle one has numbers: 0."""
-    if use is None and "idle" not in states:
-        return NodeState(name, states)
-    use = use or NodeUse()
-    return NodeState(
-        name,
-        states,
-        cpusAllocated=use.cpus,
-        memoryAllocated=use.memory,
-        gpusAllocated=use.gpus,
-        jobsRunning=use.jobs,
-    )
+    return states, wrong
 
 
 def topology_payload(node: SysinfoAttributes) -> str:

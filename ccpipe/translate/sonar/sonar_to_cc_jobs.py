@@ -1,17 +1,14 @@
 """Sonar's job records as neutral jobs, for the lifecycle that emits their starts and stops."""
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
-
-import msgspec
 
 from ccpipe.errors import DataError
 from ccpipe.formats.nodelist import expand
-from ccpipe.formats.slurm import gpu_count, gres, index_list, tres
+from ccpipe.formats.slurm import Allocation
 from ccpipe.formats.sonar import JobId, SlurmJob
 from ccpipe.formats.sonar.types.timestamp import parse as parse_time
 from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode, is_final
+from ccpipe.translate.slurm.jobs import MIB, job_nodes
 
 Shared = Literal["none", "single_user", "multi_user"]
 
@@ -24,14 +21,11 @@ def job_of(
     cluster: str,
     record: SlurmJob,
     shared: Shared = "none",
-    gpu_ids: Mapping[str, Sequence[str]] | None = None,
-    hwthreads: Mapping[str, Sequence[int]] | None = None,
 ) -> Job | None:
     """Return what a record says of a job; None for a step, which adds nothing.
 
-    `shared` is for jobs of which the record does not say whether their nodes are shared. `gpu_ids`
-    has the accelerators' ids of a node in the order of Slurm's indices, which stand where a node
-    is not in it; `hwthreads` has its hardware threads in Slurm's order, likewise.
+    `shared` is for jobs of which the record does not say whether their nodes are shared. Hardware
+    threads and accelerators have Slurm's numbers.
 
     Raises DataError if the record does not identify a job, or its nodes cannot be read.
     """
@@ -41,7 +35,7 @@ def job_of(
         raise DataError(f"the {'cluster' if record.job_id else 'job_id'} is missing")
     number = JobId.of(record)
     allocated = _resources(record)
-    nodes = _nodes(record, gpu_ids or {}, hwthreads or {})
+    nodes = _nodes(record)
     return Job(
         cluster=cluster,
         id=record.job_id,
@@ -91,95 +85,26 @@ def _shared(record: SlurmJob, default: Shared) -> str:
     return "multi_user"
 
 
-def _nodes(
-    record: SlurmJob,
-    gpu_ids: Mapping[str, Sequence[str]],
-    hwthreads: Mapping[str, Sequence[int]],
-) -> tuple[JobNode, ...]:
+def _nodes(record: SlurmJob) -> tuple[JobNode, ...]:
     if record.nodes in _NO_NODES:
         return ()
     names = expand(",".join(record.nodes))
-    known: dict[str, JobNode] = {}
-    for text in record.gres_detail:
-        if text.startswith("Nodes="):
-            with contextlib.suppress(DataError):
-                found = _allocated_nodes(text, gpu_ids, hwthreads)
-                known |= {node.hostname: node for node in found}
-    nodes = tuple(known.get(name) or JobNode(name) for name in dict.fromkeys(names))
-    return (_only_node(nodes[0], record),) if len(nodes) == 1 else nodes
+    parts = [_allocation(text) for text in record.gres_detail if text.startswith("Nodes=")]
+    if not parts and len(names) > 1:  # Sonar's own records do not divide what a job has
+        return tuple(map(JobNode, dict.fromkeys(names)))
+    return job_nodes(names, parts, _allocated(record))
 
 
-def _only_node(node: JobNode, record: SlurmJob) -> JobNode:
-    """Return the node of a job that has no other: all of its allocation is there."""
-    try:
-        amounts = tres(_allocated(record))
-    except DataError:
-        return node
-    cpus, memory = amounts.get("cpu"), amounts.get("mem")
-    if node.cpus is not None or cpus is None:
-        return node
-    gpus = gpu_count(_allocated(record))
-    size = None if memory is None else int(memory) // 2**20
-    return msgspec.structs.replace(node, cpus=int(cpus), gpus=gpus, memory=size)
-
-
-def _allocated_nodes(
-    text: str, gpu_ids: Mapping[str, Sequence[str]], hwthreads: Mapping[str, Sequence[int]]
-) -> Iterator[JobNode]:
-    """Read ``Nodes=c[1-2] CPU_IDs=0-3 Mem=800 GRES=gpu:a100:1(IDX:0)``; raises DataError."""
+def _allocation(text: str) -> Allocation:
+    """Read ``Nodes=c[1-2] CPU_IDs=0-3 Mem=800 GRES=gpu:a100:1(IDX:0)``."""
     values = dict(pair.partition("=")[::2] for pair in text.split(" "))
-    cpus = index_list(values.get("CPU_IDs"))
-    gpus = [resource for resource in gres(values.get("GRES")) if resource.name == "gpu"]
-    indices = [index for resource in gpus for index in resource.indices]
     memory = values.get("Mem", "")
-    for name in expand(values["Nodes"]):
-        ids = gpu_ids.get(name, ())
-        accelerators = [ids[index] if index < len(ids) else str(index) for index in indices]
-        yield JobNode(
-            name,
-            _physical(cpus, hwthreads.get(name)),
-            tuple(accelerators),
-            cpus=len(cpus) or None,
-            gpus=sum(resource.count for resource in gpus) if cpus else None,
-            memory=int(memory) if memory.isascii() and memory.isdecimal() else None,
-        )
-
-
-def _physical(cpus: tuple[int, ...], order: Sequence[int] | None) -> tuple[int, ...]:
-    """Return Linux's numbers of Slurm's CPUs; none where the node's topology has fewer."""
-    if order is None:
-        return cpus
-    return tuple(sorted(order[cpu] for cpu in cpus)) if max(cpus, default=0) < len(order) else ()
-
-
-class NodeUse(msgspec.Struct):
-    """What the running jobs have of one node; None where that is not known of each of them."""
-
-    jobs: int = 0
-    cpus: int | None = 0
-    gpus: int | None = 0
-    memory: int | None = 0
-    """MB."""
-
-    def add(self, node: JobNode) -> None:
-        """Add the part of one job."""
-        self.jobs += 1
-        self.cpus = _sum(self.cpus, node.cpus)
-        self.gpus = _sum(self.gpus, node.gpus)
-        self.memory = _sum(self.memory, node.memory)
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
-
-
-def uses_of(jobs: Iterable[Job]) -> dict[str, NodeUse]:
-    """Return what running jobs have of each of their nodes."""
-    uses: dict[str, NodeUse] = {}
-    for job in jobs:
-        for node in job.nodes:
-            uses.setdefault(node.hostname, NodeUse()).add(node)
-    return uses
+    return Allocation(
+        node_list=values["Nodes"],
+        cpu_ids=values.get("CPU_IDs"),
+        memory=int(memory) * MIB if memory.isascii() and memory.isdecimal() else None,
+        gres=values.get("GRES"),
+    )
 
 
 def _metadata(record: SlurmJob) -> dict[str, str]:

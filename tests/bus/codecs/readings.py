@@ -1,38 +1,20 @@
 """Records of a type that ccpipe does not know, and their codec, as somebody else writes them."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Self
+from array import array
+from collections.abc import Iterator, Sequence
 
-from ccpipe.bus.codecs import Packing
+from ccpipe.bus.codecs import Packing, Received
 from ccpipe.bus.subjects import Subjects
-from ccpipe.pipeline import Batch, RecordType, Rejected
+from ccpipe.provenance import Provenance
+from ccpipe.records import RecordList
 
 SUBJECT = "fox%2Etest.readings"
 
 
-class Readings(list[int]):
+class Readings(RecordList[int]):
     """Numbers."""
 
-    name: ClassVar[str] = "readings"
-
-    def __init__(self, numbers: Iterable[int] = ()) -> None:
-        super().__init__(numbers)
-        self.rejected: Sequence[Rejected] = ()
-
-    @classmethod
-    def of(cls, records: Iterable[Any]) -> Self:
-        """Return readings unchanged, any other numbers as readings."""
-        return records if isinstance(records, cls) else cls(records)
-
-    @classmethod
-    def concat(cls, parts: Sequence[Any]) -> Self:
-        """Join readings."""
-        return cls(each for part in parts for each in part)
-
-    @property
-    def size(self) -> int:
-        """See ``Records``."""
-        return 8 * len(self)
+    name = "readings"
 
     def original(self, index: int) -> bytes:
         """See ``Records``."""
@@ -42,15 +24,16 @@ class Readings(list[int]):
 class ReadingsCodec:
     """One number in each message."""
 
-    records: RecordType = Readings
+    records = Readings
 
-    def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
+    def decode(self, messages: Sequence[Received]) -> Iterator[tuple[Readings, int]]:
         """See ``Codec``."""
         for message in messages:
-            yield Batch(Readings([int(message.payload)]), origin=message.subject), 1
+            provenance = Provenance.of_messages([message.subject], array("q", [1]))
+            yield Readings([int(message.payload)], provenance=provenance), 1
 
     def encode(
-        self, records: Any, subjects: Subjects, packing: Packing
+        self, records: Readings, subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
         """See ``Codec``."""
         for index in range(len(records)):

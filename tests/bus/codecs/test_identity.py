@@ -11,6 +11,7 @@ from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
 from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.sonar.envelopes import Envelopes
 
 TEMPLATES: dict[str, str | dict[str, str]] = {
@@ -33,7 +34,7 @@ class Message(NamedTuple):
 def decoded(*messages: Message) -> tuple[list[str], list[str]]:
     """Return the nodes of what is accepted, and the reasons for what is not."""
     held = HeldToSubject(LineCodec(), SUBJECTS, ["metrics", "events"])
-    batches = [batch.records for batch, _ in held.decode(messages)]
+    batches = [records for records, _ in held.decode(messages) if isinstance(records, Lines)]
     return (
         [record.hostname for records in batches for record in records],
         [bad.reason for records in batches for bad in records.rejected],
@@ -72,7 +73,7 @@ def test_the_original_line_is_kept_for_the_dead_letter() -> None:
     message = Message("fox%2Eno.metrics.n1", GOOD + line + b"broken value=\n")
     [(batch, count)] = list(held.decode([message]))
     assert count == 1
-    assert [(bad.line, bad.original) for bad in batch.records.rejected] == [
+    assert [(bad.line, bad.original) for bad in batch.rejected] == [
         (3, b"broken value="),
         (2, line.rstrip()),
     ]
@@ -86,7 +87,7 @@ def test_envelopes_are_held_too() -> None:
     )
     held = HeldToSubject(SonarCodec(), SUBJECTS, ["sonar"])
     messages = [Message(f"fox%2Eno.sonar.sample.{node}", text) for node in ("n1", "n2")]
-    good, bad = [batch.records for batch, _ in held.decode(messages)]
+    good, bad = [batch for batch, _ in held.decode(messages)]
     assert (len(good), good.rejected) == (1, [])
     assert isinstance(bad, Envelopes)
     assert len(bad) == 0
@@ -103,5 +104,5 @@ def test_records_are_encoded_as_ever() -> None:
     """The direction to the bus has nothing to hold."""
     held = HeldToSubject(LineCodec(), SUBJECTS, ["metrics"])
     [(batch, _)] = list(held.decode([Message("fox%2Eno.metrics.n1", GOOD)]))
-    [(subject, payload)] = list(held.encode(batch.records, SUBJECTS, Packing(10, 1000, 1000)))
+    [(subject, payload)] = list(held.encode(batch, SUBJECTS, Packing(10, 1000, 1000)))
     assert (subject, payload) == ("fox%2Eno.metrics.n1", GOOD.replace(b"=1 ", b"=1.0 "))

@@ -1,7 +1,6 @@
 """Codecs: payloads to records, many small ones at once."""
 
 import json
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,13 +9,12 @@ from hypothesis import strategies as st
 
 from ccpipe.bus.codecs import Packing
 from ccpipe.bus.codecs.line import JOINED_BYTES, MAX_REJECTED, LineCodec, pack
+from ccpipe.bus.nats.connection import Delivery
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, to_lines
-from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Kind, Message, control, event, log, metric
-from ccpipe.pipeline import Batch
 from ccpipe.pipeline.dead_letters import dead_letters_of
 from tests.translate.records import MESSAGES
 
@@ -39,11 +37,10 @@ payloads = st.lists(
 )
 
 
-def origins(batch: Batch) -> list[str]:
+def origins(records: Lines) -> list[str]:
     """Return the origin of each record."""
-    return [
-        batch.origin_of(i) if batch.origin_of else batch.origin for i in range(len(batch.records))
-    ]
+    assert records.provenance is not None
+    return [records.provenance.origin(row) for row in range(len(records))]
 
 
 @given(payloads)
@@ -53,11 +50,11 @@ def test_joined_payloads_give_what_each_gives_alone(payloads: list[bytes]) -> No
     """The same records with the same origins, the same rejected lines, and each message once."""
     messages = [Delivered(f"s{i}", payload, 7 + i) for i, payload in enumerate(payloads)]
     found, rejected, total = [], [], 0
-    for batch, count in LineCodec().decode(messages):
-        found += list(zip(batch.records, origins(batch), strict=True))
-        rejected += [
-            (bad.original, bad.line, bad.offset, batch.origin) for bad in batch.records.rejected
-        ]
+    for records, count in LineCodec().decode(messages):
+        found += list(zip(records, origins(records), strict=True))
+        assert records.provenance is not None
+        origin = records.provenance.origins[0]
+        rejected += [(bad.original, bad.line, bad.offset, origin) for bad in records.rejected]
         total += count
     alone = [(decode(each.payload).fill_missing_times(each.arrival), each) for each in messages]
     assert found == [(record, each.subject) for records, each in alone for record in records]
@@ -89,10 +86,10 @@ def test_events_may_have_another_precision_than_metrics() -> None:
     subjects = Subjects.of(Site(bus=Bus(subjects=dict(flat))))
     packing = Packing(9, 999, 999)
     codec = LineCodec(precision="s", event_precision="ns")
-    payloads = [payload for _, payload in codec.encode(records, subjects, packing)]
+    payloads = [payload for _, payload in codec.encode(to_lines(records), subjects, packing)]
     times = [line.rpartition(b" ")[2] for line in b"".join(payloads).splitlines()]
     assert times == [b"1740027951", b"1740027951000000000", b"1740027951000000000"]
-    ((_, plain),) = LineCodec(precision="ms").encode(records, subjects, packing)
+    ((_, plain),) = LineCodec(precision="ms").encode(to_lines(records), subjects, packing)
     assert plain.count(b" 1740027951000\n") == 3
 
 
@@ -111,7 +108,7 @@ def test_the_events_of_a_job_are_alone_in_their_message() -> None:
     ]
     subjects = Subjects.of(Site(bus=Bus(subjects={"events": "x"})))
     for lines, alone in ((500, [2]), (1, [1, 1])):
-        messages = LineCodec().encode(records, subjects, Packing(lines, 9999, 9999))
+        messages = LineCodec().encode(to_lines(records), subjects, Packing(lines, 9999, 9999))
         counts = [payload.count(b"\n") for _, payload in messages]
         assert counts == [*alone, 2, 1, 1, 1, 2]
 
@@ -135,16 +132,15 @@ def test_columns_are_published_as_messages_are(
         lines = Lines.concat([Lines(table=table), to_lines(batch)])
         expected = LineCodec(precision="s", event_precision=event_precision)
         assert list(of_columns.encode(lines, subjects, packing)) == list(
-            expected.encode(Messages(batch), subjects, packing)
+            expected.encode(to_lines(batch), subjects, packing)
         )
 
 
-@pytest.mark.parametrize("make", [to_lines, Messages])
-def test_a_control_request_is_not_published_as_data(make: Callable[[list[Message]], Any]) -> None:
+def test_a_control_request_is_not_published_as_data() -> None:
     """Whoever may write metrics over HTTP or into a file cannot have a bridge command a node."""
     tags = {"hostname": "n1", "type": "node"}
     request = control("interval", "PUT", "9s", time=10**9, tags=tags)
-    records = make([metric("m", 1.0, time=10**9, tags=tags), request])
+    records = to_lines([metric("m", 1.0, time=10**9, tags=tags), request])
     with pytest.raises(RejectedError, match="control request"):
         list(LineCodec().encode(records, Subjects.of(Site()), Packing(500, 9999, 9999)))
 
@@ -164,18 +160,18 @@ def test_the_work_for_a_message_of_bad_lines_is_bounded() -> None:
     """So many are looked at; the rest is kept as it is, and counted."""
     payload = b"x\n" * (MAX_REJECTED + 1000)
     for messages in ([payload], [payload, b"m value=1 5"]):
-        batch, _ = next(iter(LineCodec().decode([Delivered("s", each) for each in messages])))
-        rejected = batch.records.rejected
+        lines, _ = next(iter(LineCodec().decode([Delivered("s", each) for each in messages])))
+        rejected = lines.rejected
         assert len(rejected) == MAX_REJECTED + 1
         assert b"\n".join(bad.original for bad in rejected) == payload
-        assert sum(letter.lines for letter in dead_letters_of(batch)) == MAX_REJECTED + 1000
+        assert sum(letter.lines for letter in dead_letters_of(rejected, "s")) == MAX_REJECTED + 1000
 
 
 def test_each_message_goes_where_its_own_tags_and_name_say() -> None:
     """Also where it follows others of the same node: by name, by cluster, by node."""
     tags = [{"cluster": "a", "hostname": "n1"}, {"cluster": "b", "hostname": "n1"}, {}]
     metrics = [metric(name, 1.0, time=10**9, tags=each) for each in tags for name in ("x", "y")]
-    records = Messages([*metrics, log("c", "info", "t", time=10**9, tags=tags[0])])
+    records = to_lines([*metrics, log("c", "info", "t", time=10**9, tags=tags[0])])
     templates = ("{cluster}.metrics", "{cluster}.{hostname}", "{cluster}.{name}", "flat")
     for template in templates:
         site = Site(cluster="own", bus=Bus(subjects={"metrics": template}))
@@ -187,9 +183,25 @@ def test_each_message_goes_where_its_own_tags_and_name_say() -> None:
                 for line in payload.splitlines()
             ]
             wanted = [
-                (subjects.of_message(record), LineCodec().encode([record], subjects, packing))
+                (
+                    subjects.of_message(record),
+                    LineCodec().encode(to_lines([record]), subjects, packing),
+                )
                 for record in records
             ]
             assert sorted(found) == sorted(
                 (subject, payload.rstrip(b"\n")) for subject, each in wanted for _, payload in each
             )
+
+
+def test_lines_of_joined_payloads_belong_to_their_messages() -> None:
+    """Also after rules have taken lines away."""
+    payloads = [b"a value=1 1\nb value=2 1\n", b"a value=3 1", b"", b"b value=4 1\na value=5 1\n"]
+    deliveries = [Delivery("s", payload, b"", "") for payload in payloads]
+    ((lines, count),) = LineCodec().decode(deliveries)
+    assert count == len(payloads)
+    assert lines.provenance is not None
+    assert list(lines.provenance.ends) == [2, 3, 3, 5]
+    thinned = lines.take([message.name == "a" for message in lines])
+    assert thinned.provenance is not None
+    assert list(thinned.provenance.ends) == [1, 2, 2, 3]

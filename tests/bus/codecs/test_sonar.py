@@ -15,7 +15,7 @@ def test_envelopes_keep_their_bad_neighbours_apart() -> None:
         Delivery("c", encode(error), b"", ""),
     ]
     batches = [batch for batch, _ in SonarCodec().decode(messages)]
-    assert [list(batch.records) for batch in batches] == [[error], [], [error]]
-    (bad,) = batches[1].records.rejected
+    assert [list(batch) for batch in batches] == [[error], [], [error]]
+    (bad,) = batches[1].rejected
     assert (bad.original, bad.line) == (b"{", 1)
     assert bad.reason

@@ -8,7 +8,8 @@ from ccpipe.bus.kafka.broker import KafkaBroker
 from ccpipe.bus.kafka.sink import KafkaSink
 from ccpipe.bus.kafka.source import KafkaSource
 from ccpipe.config import Site
-from ccpipe.pipeline import Records, Sink, run
+from ccpipe.pipeline import Sink, run
+from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
 from tests.servers.kafka import Kafka
 
@@ -16,7 +17,7 @@ SECOND = 10**9
 NOON = 1_740_052_800 * SECOND
 
 
-class Enough(Sink):
+class Enough(Sink[Any]):
     """Keeps records and stops the pipe when there are enough; may fail at one of the writes."""
 
     def __init__(self, source: KafkaSource, stop: asyncio.Event, enough: int) -> None:

@@ -13,7 +13,9 @@ from ccpipe.bus.kafka.sink import KafkaSink
 from ccpipe.bus.kafka.source import KafkaSource
 from ccpipe.config import Duration, Site, Size
 from ccpipe.errors import EncodeError, RejectedError, UnavailableError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.sonar import encode
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import log, metric
 from ccpipe.telemetry import Telemetry
 from tests.bus.envelopes import JOBS, META, SAMPLE
@@ -44,7 +46,7 @@ async def test_envelopes_as_sonar_sends_them(kafka: Kafka) -> None:
     """One envelope and a newline on the topic of its type, under its node's name; no headers."""
     site = Site(cluster="fox.no", hostname="master")
     async with KafkaSink(site=site, broker=kafka.broker) as sink:
-        await sink.write([SAMPLE, JOBS])
+        await sink.write(Envelopes([SAMPLE, JOBS]))
     found = await messages_in(kafka, "fox.no.sample", "fox.no.job")
     assert sorted((m.topic, m.key, m.value, m.headers) for m in found) == [
         ("fox.no.job", b"master", encode(JOBS), ()),
@@ -64,7 +66,7 @@ async def test_what_is_written_is_what_comes(kafka: Kafka, compression: Any) -> 
     tags = {"cluster": site.cluster, "hostname": "n1", "type": "node"}
     sent = [metric("m", float(i), time=NOON + i * SECOND, tags=tags) for i in range(1500)]
     async with lines_to(kafka, site, compression=compression) as sink:
-        await sink.write(sent)
+        await sink.write(to_lines(sent))
     topics = [f"{site.cluster}.metrics"]
     got = await read(kafka, site, 1500, group="g", topics=topics, codec=LineCodec())
     assert got == sent
@@ -76,18 +78,20 @@ async def test_messages_that_are_too_large(kafka: Kafka) -> None:
     huge = log("c", "info", "x" * 2**20, time=NOON, tags={"hostname": "n1"})
     async with lines_to(kafka, site) as sink:
         with pytest.raises(RejectedError, match="exceeds"):
-            await sink.write([huge])
-        await sink.write([metric("m", 1.0, time=NOON, tags={"hostname": "n1"})])
+            await sink.write(to_lines([huge]))
+        await sink.write(to_lines([metric("m", 1.0, time=NOON, tags={"hostname": "n1"})]))
     async with lines_to(kafka, site, max_message=Size(2**23), compression="none") as sink:
         with pytest.raises(RejectedError, match="MessageSizeTooLarge"):
-            await sink.write([log("c", "info", "x" * 2**22, time=NOON, tags={"hostname": "n1"})])
+            await sink.write(
+                to_lines([log("c", "info", "x" * 2**22, time=NOON, tags={"hostname": "n1"})])
+            )
 
 
 async def test_a_name_that_is_no_topic(kafka: Kafka) -> None:
     """It is an error of the record, not of the cluster."""
     async with lines_to(kafka, Site(cluster="ä", hostname="n1")) as sink:
         with pytest.raises(EncodeError, match="is not a valid Kafka topic"):
-            await sink.write([metric("m", 1.0, time=NOON, tags={})])
+            await sink.write(to_lines([metric("m", 1.0, time=NOON, tags={})]))
 
 
 async def test_no_broker() -> None:
@@ -96,7 +100,7 @@ async def test_no_broker() -> None:
     site = Site(cluster="none", hostname="n1")
     async with KafkaSink(site=site, broker=nobody) as sink:
         with pytest.raises(UnavailableError, match="127"):
-            await sink.write([SAMPLE])
+            await sink.write(Envelopes([SAMPLE]))
         with pytest.raises(UnavailableError):
             await sink.check()
     with pytest.raises(UnavailableError):

@@ -9,7 +9,9 @@ from ccpipe.bus.kafka.sink import KafkaSink
 from ccpipe.bus.kafka.source import KafkaSource
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import metric
+from ccpipe.pipeline import Scope
 from ccpipe.telemetry import Telemetry
 from tests.bus.kafka.pipes import NOON, lines_to, read
 from tests.servers.kafka import Kafka
@@ -22,12 +24,12 @@ async def test_what_was_not_written_comes_again(kafka: Kafka) -> None:
     batches = [[metric("m", float(i), time=NOON, tags=tags)] for i in range(5)]
     async with lines_to(kafka, site) as sink:
         for batch in batches[:2]:
-            await sink.write(batch)
+            await sink.write(to_lines(batch))
     reading: dict[str, Any] = {"group": "g", "topics": ["again.metrics"]}
     assert [m.value for m in await read(kafka, site, 2, codec=LineCodec(), **reading)] == [0, 1]
     async with lines_to(kafka, site) as sink:
         for batch in batches[2:]:
-            await sink.write(batch)
+            await sink.write(to_lines(batch))
     with pytest.raises(RuntimeError, match="killed"):
         await read(kafka, site, 3, dies=True, codec=LineCodec(), **reading)
     again = await read(kafka, site, 3, codec=LineCodec(), **reading)
@@ -38,19 +40,25 @@ async def test_bridges_of_one_group_share_the_partitions(kafka: Kafka) -> None:
     """A stateful translator must see all of them: the second process is then refused."""
     site = Site(cluster="shared", hostname="n1")
     async with KafkaSink(site=site, broker=kafka.broker, codec=LineCodec()) as sink:
-        await sink.write([metric("m", 1.0, time=NOON, tags={"hostname": "n1"})])
+        await sink.write(to_lines([metric("m", 1.0, time=NOON, tags={"hostname": "n1"})]))
 
     def source() -> KafkaSource:
-        made = KafkaSource(site=site, telemetry=Telemetry(), broker=kafka.broker, group="shared")
-        made.exclusive = True
-        return made
+        return KafkaSource(
+            site=site,
+            telemetry=Telemetry(),
+            broker=kafka.broker,
+            group="shared",
+            codec=LineCodec(),
+            topics=["shared.metrics"],
+        )
 
-    async with source():
-        with pytest.raises(ConfigError, match="another process is a member of 'shared'"):
-            async with source():
-                pass
-    async with source():
-        pass
+    async with source() as first:
+        await anext(first.batches(Scope.CLUSTER))
+        async with source() as second:
+            with pytest.raises(ConfigError, match="another process is a member of 'shared'"):
+                await anext(second.batches(Scope.CLUSTER))
+    async with source() as third:
+        await anext(third.batches(Scope.CLUSTER))
 
 
 async def test_a_pattern_reads_all_clusters(kafka: Kafka) -> None:
@@ -58,7 +66,7 @@ async def test_a_pattern_reads_all_clusters(kafka: Kafka) -> None:
     for cluster in ("many-1", "many-2"):
         site = Site(cluster=cluster, hostname="n1")
         async with lines_to(kafka, site) as sink:
-            await sink.write([metric("m", 1.0, time=NOON, tags={"cluster": cluster})])
+            await sink.write(to_lines([metric("m", 1.0, time=NOON, tags={"cluster": cluster})]))
     options: dict[str, Any] = {"pattern": r"many-.*\.metrics", "codec": LineCodec()}
     got = await read(kafka, Site(cluster="x", hostname="n1"), 2, group="many", **options)
     assert {m.tags["cluster"] for m in got} == {"many-1", "many-2"}

@@ -26,7 +26,7 @@ class Reader:
 
     def __init__(self, source: MqttSource, *, acknowledge: bool = True) -> None:
         self.source, self.acknowledge = source, acknowledge
-        self.batches: list[Batch] = []
+        self.batches: list[Batch[Any]] = []
         self.records: list[Any] = []
 
     async def __aenter__(self) -> Self:
@@ -40,10 +40,11 @@ class Reader:
     async def read(self) -> None:
         """Keep what comes until the source ends."""
         async with self.source:
-            async for batch in self.source:
+            async for batch in self.source.batches():
                 self.batches.append(batch)
                 self.records += batch.records
                 if self.acknowledge:
+                    assert batch.ack
                     await batch.ack()
 
     @property

@@ -13,6 +13,7 @@ from ccpipe.bus.mqtt.sink import MqttSink
 from ccpipe.bus.mqtt.source import MqttSource
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
 from tests.bus.mqtt.reader import Reader
@@ -61,7 +62,7 @@ async def test_a_broker_that_refuses_messages(tmp_path: Path, fox: Site) -> None
     try:
         async with MqttSink(site=fox, broker=mosquitto.broker) as sink:
             with pytest.raises(DeniedError, match="Not authorized"):
-                await sink.write([METRIC])
+                await sink.write(to_lines([METRIC]))
     finally:
         mosquitto.stop()
 
@@ -71,7 +72,7 @@ async def test_no_broker(fox: Site) -> None:
     nobody = MqttBroker(url=f"mqtt://127.0.0.1:{free_port()}")
     async with MqttSink(site=fox, broker=nobody) as sink:
         with pytest.raises(UnavailableError, match="refused"):
-            await sink.write([METRIC])
+            await sink.write(to_lines([METRIC]))
 
 
 async def test_a_broker_that_does_not_answer(fox: Site) -> None:
@@ -117,7 +118,7 @@ async def test_certificates(tmp_path: Path, fox: Site) -> None:
     broker = MqttBroker(url=url, ca_file=f"{tmp_path}/ca.pem", cert_file=ours, key_file=key)
     try:
         async with MqttSink(site=fox, broker=broker) as sink:
-            await sink.write([METRIC])
+            await sink.write(to_lines([METRIC]))
         stranger = MqttBroker(url=url, cert_file=ours, key_file=key)
         with pytest.raises(UnavailableError, match="(?i)certificate verify failed"):
             await MqttSink(site=fox, broker=stranger).check()

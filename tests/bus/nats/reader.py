@@ -1,12 +1,12 @@
 """Metrics to publish, and a source that is read in the background."""
 
 import asyncio
-from typing import Self
+from typing import Any, Self
 
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Site
 from ccpipe.message import Message, metric
-from ccpipe.pipeline import Batch
+from ccpipe.pipeline import Batch, Scope
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 
@@ -23,19 +23,28 @@ def metrics(count: int, start: int = 1_740_000_000) -> list[Message]:
 class Reader:
     """Reads a source in the background and keeps what came."""
 
-    def __init__(self, source: NatsSource, *, acknowledge: bool = True) -> None:
+    def __init__(
+        self, source: NatsSource, *, acknowledge: bool = True, scope: Scope = Scope.RECORD
+    ) -> None:
         self.source = source
         self.acknowledge = acknowledge
-        self.batches: list[Batch] = []
+        self.scope = scope
+        self.batches: list[Batch[Any]] = []
+        self.is_open = False
 
     @property
     def values(self) -> list[object]:
         """The values of all records so far."""
         return [record.value for batch in self.batches for record in batch.records]
 
+    @property
+    def origins(self) -> set[str]:
+        """The subjects of all messages so far."""
+        return {origin for batch in self.batches for origin in batch.records.provenance.origins}
+
     async def __aenter__(self) -> Self:
         self.task = asyncio.create_task(self.read())
-        await eventually(lambda: self.source.bus.is_connected or self.task.done())
+        await eventually(lambda: self.is_open or self.task.done())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -45,9 +54,10 @@ class Reader:
     async def read(self) -> None:
         """Keep what comes until the source ends."""
         async with self.source:
-            async for batch in self.source:
+            self.is_open = True
+            async for batch in self.source.batches(self.scope):
                 self.batches.append(batch)
-                if self.acknowledge:
+                if self.acknowledge and batch.ack:
                     await batch.ack()
 
 

@@ -15,6 +15,7 @@ from ccpipe.bus.nats.accounts import (
     write_site,
 )
 from ccpipe.bus.nats.connection import Delivery
+from ccpipe.bus.nats.consumer import ConsumerReader
 from ccpipe.bus.nats.control_requests import control_request, send_requests
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.outgoing import Outgoing
@@ -26,6 +27,7 @@ from ccpipe.bus.nats.streams.stored import read_stored
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Duration, Site, to_struct
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message, event, metric
 from ccpipe.node.agent.responder import Responder
 from ccpipe.node.controls.control import Control
@@ -92,11 +94,12 @@ async def test_each_role_can_do_its_work(site_of: SiteOf) -> None:
         event("nodestate", "up", "{}", time=NOW, tags=tags),
     ]
     async with source, NatsSink(site=site_of("node", "n1"), telemetry=telemetry) as sink:
-        await eventually(lambda: bool(source._stream))
-        await sink.write(records)
+        await source.start()
+        await eventually(lambda: bool(source.stream))
+        await sink.write(to_lines(records))
         await NatsDeadLetterSink(source.bus, bridge).write([DeadLetter(b"x", "why")])
         source.stop()
-        names = [record.name async for batch in source for record in batch.records]
+        names = [record.name async for batch in source.batches() for record in batch.records]
     assert sorted(names) == ["m", "nodestate"]
     assert denials(telemetry) == 0
 
@@ -123,16 +126,20 @@ async def test_a_node_cannot_let_the_broker_delete_messages(site_of: SiteOf, req
     bridge = site_of("bridge", "b")
     source = NatsSource(site=bridge, telemetry=Telemetry(), durable="b")
     async with source, connected(site_of("node", "n1").bus) as node:
-        await eventually(lambda: bool(source._stream))
+        await source.start()
+        await eventually(lambda: bool(source.stream))
         subject = "fox%2Eno.metrics.n1"
-        for reply in ("", "", f"$JS.API.{request_}.{source._stream}"):
+        for reply in ("", "", f"$JS.API.{request_}.{source.stream}"):
             await node.publish(subject, b"m value=1", reply=reply)
         await node.flush()
-        async for batch in source:  # which stays in the stream, read or not
-            if (place := stored_as(next(iter(source._handed_over.values()))[-1])) and place[0] == 3:
+        async for batch in source.batches():  # which stays in the stream, read or not
+            assert isinstance(source.reader, ConsumerReader)
+            reply = next(iter(source.reader.handed_over.values()))[-1]
+            if (place := stored_as(reply)) and place[0] == 3:
                 break
+            assert batch.ack
             await batch.ack()
-        stream = await source.bus.jetstream().stream_info(source._stream)
+        stream = await source.bus.jetstream().stream_info(source.stream)
         assert stream.state.messages == 3
 
 
@@ -146,11 +153,12 @@ async def test_a_node_publishes_its_first_message_once(site_of: SiteOf) -> None:
         await viewer.subscribe("fox%2Eno.metrics.*", heard.append)
         await viewer.flush()
         with pytest.raises(UnavailableError, match="a bridge does when it starts"):
-            await sink.write([sample("n1")])
+            await sink.write(to_lines([sample("n1")]))
         source = NatsSource(site=site_of("bridge", "b"), telemetry=Telemetry(), durable="b")
         async with source:
-            await eventually(lambda: bool(source._stream))
-            await sink.write([sample("n1")])
+            await source.start()
+            await eventually(lambda: bool(source.stream))
+            await sink.write(to_lines([sample("n1")]))
             await viewer.flush()
     assert len(heard) == 1
 
@@ -180,7 +188,7 @@ async def test_tags_that_differ_from_the_subject_are_dead_letters(site_of: SiteO
     )
     line = b"m,cluster=fox.no,hostname=n2,type=node value=1 1740000000\n"
     async with Reader(source) as reader, connected(site_of("node", "n1").bus) as node:
-        await eventually(lambda: bool(source._stream))
+        await eventually(lambda: bool(source.stream))
         await node.publish("fox%2Eno.metrics.n1", line)
         await eventually(lambda: bool(reader.batches))
     batches = reader.batches
@@ -274,7 +282,7 @@ async def test_bridges_may_use_the_domains_that_are_named(tmp_path: Path) -> Non
             cluster="fox.no", hostname="n1", bus=Bus(servers=[f"nats://127.0.0.1:{there}"])
         )
         async with reading as reader, NatsSink(site=publisher, telemetry=Telemetry()) as sink:
-            await sink.write([sample("n1")])
+            await sink.write(to_lines([sample("n1")]))
             await eventually(lambda: len(reader.values) == 1, 60)
         assert denials(telemetry) == 0
         async with connected(bridge(port, "rack2").bus, telemetry) as bus:

@@ -16,7 +16,7 @@ from ccpipe.bus.nats.streams.stream import ensure_stream
 from ccpipe.bus.subjects import KEPT, Subjects
 from ccpipe.config import Bus, Site
 from ccpipe.errors import DeniedError
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import event, log, metric
 from ccpipe.pipeline import run
 from ccpipe.telemetry import Telemetry
@@ -88,7 +88,7 @@ async def test_what_is_forbidden_is_a_dead_letter_and_the_rest_goes_once(
     await client.flush()
     await make_stream(site)
     sink = NatsSink(site=as_user(site, "node", jetstream=jetstream), telemetry=telemetry)
-    source = Given(Messages.of(RECORDS))
+    source = Given(to_lines(RECORDS))
     await run(source, sink, dead_letter_sink=letters, telemetry=telemetry)
     await client.flush()
     messages = [await heard.next_msg() for _ in range(heard.pending_msgs)]
@@ -133,7 +133,7 @@ async def test_whoever_may_not_hear_replies_is_told_so(
     await make_stream(site)
     async with NatsSink(site=as_user(site, "deaf"), telemetry=Telemetry()) as sink:
         with pytest.raises(DeniedError, match=r"subscribe to _INBOX\.deaf\."):
-            await sink.write(RECORDS)
+            await sink.write(to_lines(RECORDS))
 
 
 async def test_a_flush_comes_behind_what_was_published(site: Site) -> None:

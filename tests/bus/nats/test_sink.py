@@ -21,14 +21,16 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.streams import jetstream
 from ccpipe.config import Bus, Duration, Site, Size
 from ccpipe.errors import DeniedError, RejectedError, UnavailableError
-from ccpipe.formats.lineprotocol import decode
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.formats.sonar import Envelope, ErrorObject, MetadataObject
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import event, log, metric
-from ccpipe.pipeline import DeadLetter, Limits, MessageIds, run
+from ccpipe.pipeline import DeadLetter, Limits, run
+from ccpipe.provenance import Provenance
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.reader import NOW, TAGS, Reader, metrics, source
 from tests.conftest import eventually
+from tests.deliveries import delivered, provenance_of
 from tests.servers.nats.proxy import Proxy
 from tests.servers.nats.stored import stored
 from tests.sinks.conftest import Given
@@ -51,16 +53,16 @@ async def test_sinks_share_a_connection_that_stays_open(
     sonar = SonarCodec()
     envelopes = NatsSink(site=site, telemetry=telemetry, codec=sonar).using(bus)
     async with lines, envelopes:
-        await lines.write([METRIC])
-        await envelopes.write([ENVELOPE])
-    await lines.write([LINE])
+        await lines.write(to_lines([METRIC]))
+        await envelopes.write(Envelopes([ENVELOPE]))
+    await lines.write(to_lines([LINE]))
     client = await nats.connect(nats_server.url)
     state = (await client.jetstream().stream_info("ccpipe-fox%2Etest")).state
     await client.close()
     await bus.__aexit__(None, None, None)
     assert state.messages == 3
     with pytest.raises(UnavailableError):
-        await lines.write([METRIC])
+        await lines.write(to_lines([METRIC]))
 
 
 async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: NatsServer) -> None:
@@ -70,7 +72,7 @@ async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: 
     bus = await Connection(site.bus, name="test", telemetry=telemetry).connect_in_background()
     for _ in range(2):
         with pytest.raises(DeniedError):
-            await NatsSink(site=site, telemetry=telemetry).using(bus).write([METRIC])
+            await NatsSink(site=site, telemetry=telemetry).using(bus).write(to_lines([METRIC]))
     await bus.__aexit__(None, None, None)
 
 
@@ -90,7 +92,7 @@ async def test_the_stream_is_made_although_somebody_listens(
     heard = await client.subscribe("fox%2Etest.>")
     await client.flush()
     async with NatsSink(site=site, telemetry=Telemetry()) as sink:
-        await sink.write([LINE, METRIC])
+        await sink.write(to_lines([LINE, METRIC]))
         await NatsDeadLetterSink(sink.bus, site).write([DeadLetter(b"m", "no luck")])
     await client.flush()
     payloads = [(await heard.next_msg()).data for _ in range(heard.pending_msgs)]
@@ -105,8 +107,8 @@ async def test_the_stream_is_made_although_somebody_listens(
 
 async def test_written_twice_it_is_stored_once(site: Site, sink: NatsSink) -> None:
     """A write that is tried again after a lost acknowledgement makes no duplicates."""
-    await sink.write(metrics(700))
-    await sink.write(metrics(700))
+    await sink.write(to_lines(metrics(700)))
+    await sink.write(to_lines(metrics(700)))
     async with Reader(source(site, drain=Duration(3))) as reader:
         await eventually(lambda: len(reader.values) >= 700)
     assert len(reader.values) == 700
@@ -117,21 +119,23 @@ async def stored_values(server: NatsServer) -> list[object]:
     return [line.value for _, payload in await stored(server) for line in decode(payload)]
 
 
-def from_messages(sizes: Sequence[int], first: int = 1) -> MessageIds:
+def from_messages(sizes: Sequence[int], first: int = 1) -> Provenance:
     """Return the ids of records that came in messages with consecutive numbers."""
     numbers = array("q", range(first, first + len(sizes)))
-    return MessageIds(["a consumer"] * len(sizes), numbers, numbers, array("q", accumulate(sizes)))
+    return provenance_of(
+        ["a consumer"] * len(sizes), numbers, numbers, array("q", accumulate(sizes))
+    )
 
 
 async def test_what_came_from_a_stream_is_stored_once_however_it_is_batched(
     sink: NatsSink, nats_server: NatsServer
 ) -> None:
     """As after a kill: the same messages again, beside others in the batch."""
-    records = Messages.of(metrics(1000))
+    records = to_lines(metrics(1000))
     sizes = [100, 300, 50, 550]
-    await sink.write_once(records[:400], from_messages(sizes[:2]))
-    await sink.write_once(records[100:], from_messages(sizes[1:], first=2))
-    await sink.write_once(records, from_messages(sizes))
+    await sink.write(delivered(records[:400], from_messages(sizes[:2])))
+    await sink.write(delivered(records[100:], from_messages(sizes[1:], first=2)))
+    await sink.write(delivered(records, from_messages(sizes)))
     assert await stored_values(nats_server) == [float(i) for i in range(1000)]
 
 
@@ -139,7 +143,9 @@ async def test_small_messages_are_joined_and_overtake_nothing(
     sink: NatsSink, nats_server: NatsServer
 ) -> None:
     """A message for each line that came alone would cost more than a line that is stored twice."""
-    await sink.write_once(Messages.of(metrics(400)), from_messages([10] * 10 + [100] + [20] * 10))
+    await sink.write(
+        delivered(to_lines(metrics(400)), from_messages([10] * 10 + [100] + [20] * 10))
+    )
     assert await stored_values(nats_server) == [float(i) for i in range(400)]
     assert len(await stored(nats_server)) == 3
 
@@ -149,7 +155,9 @@ async def test_a_bad_record_is_named_by_its_place_among_all(site: Site) -> None:
     huge = replace(ENVELOPE, errors=(replace(ENVELOPE.errors[0], detail="x" * 2**20),))
     async with NatsSink(site=site, telemetry=Telemetry(), codec=SonarCodec(), join=0) as sink:
         with pytest.raises(RejectedError) as caught:
-            await sink.write_once([ENVELOPE, ENVELOPE, huge], from_messages([1, 1, 1]))
+            await sink.write(
+                Envelopes([ENVELOPE, ENVELOPE, huge], provenance=from_messages([1, 1, 1]))
+            )
     assert caught.value.indices == [2]
 
 
@@ -178,7 +186,7 @@ async def test_what_was_stored_of_a_write_that_failed_is_not_stored_again(
         proxy.change = change
         site = Site(cluster="fox.test", hostname="n1", bus=proxy.bus)
         sink = NatsSink(site=site, telemetry=Telemetry(), lines=100)
-        given = Given(Messages.of(metrics(3050)))
+        given = Given(to_lines(metrics(3050)))
         await run(given, sink, limits=Limits(age=0, timeout=1.0, backoff=0.1))
     assert acknowledged > 25
     assert await stored_values(nats_server) == [float(i) for i in range(3050)]
@@ -188,14 +196,14 @@ async def test_a_line_beyond_the_servers_limit_is_rejected(sink: NatsSink) -> No
     """The broker would refuse it forever, so trying again is pointless."""
     huge = event("job", "f", "x" * 2**20, time=NOW, tags=TAGS)
     with pytest.raises(RejectedError, match="max_payload"):
-        await sink.write([huge])
+        await sink.write(to_lines([huge]))
 
 
 async def test_payloads_stay_below_the_servers_limit(nats_server: NatsServer, site: Site) -> None:
     """Asked for larger payloads than the server takes, the sink makes smaller ones."""
     async with NatsSink(site=site, telemetry=Telemetry(), lines=10**6, bytes=Size(2**30)) as sink:
         await sink.write(
-            [log("c", "info", "x" * 1000, time=NOW + i, tags=TAGS) for i in range(3000)]
+            to_lines([log("c", "info", "x" * 1000, time=NOW + i, tags=TAGS) for i in range(3000)])
         )
     async with Reader(source(site)) as reader:
         await eventually(lambda: len(reader.values) == 3000)

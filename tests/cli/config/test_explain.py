@@ -1,16 +1,14 @@
 """``ccpipe.cli.config.explain``: what each rule did, and what comes out."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from ccpipe.cli.config.explain import explain, passed
-from ccpipe.formats.lineprotocol import decode
-from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.message import Message, metric
-from ccpipe.pipeline import Translator
+from ccpipe.formats.lineprotocol import Lines, RejectedLine, decode, to_lines
+from ccpipe.message import metric
+from ccpipe.pipeline import HoldingTranslator, Translator
 from ccpipe.translate.rules.aggregate import Aggregate
 from ccpipe.translate.rules.convert import Convert
 from ccpipe.translate.rules.rename import Rename
@@ -23,7 +21,7 @@ SAMPLE = [
     metric("load_five", 0.25, time=1740027951 * 10**9, tags=TAGS),
     metric("mem_used", 2000, time=1740027951 * 10**9, tags={**TAGS, "unit": "kB"}),
 ]
-RULES: dict[str, Translator] = {
+RULES: dict[str, Translator[Any, Any]] = {
     "drop": Drop(names=["load_*"]),
     "rename": Rename(names={"cpu_load": "load"}),
     "convert": Convert(to="MB", names=["mem_*"]),
@@ -33,7 +31,9 @@ RULES: dict[str, Translator] = {
 
 def printed(capsys: pytest.CaptureFixture[str], output: Any, records: Any = None) -> str:
     """Explain the rules and return what was printed."""
-    explain(SAMPLE if records is None else records, list(RULES.values()), list(RULES), output)
+    explain(
+        to_lines(SAMPLE if records is None else records), list(RULES.values()), list(RULES), output
+    )
     return capsys.readouterr().out
 
 
@@ -100,12 +100,12 @@ def test_a_table_stands_below_the_explanation(capsys: pytest.CaptureFixture[str]
 def test_many_changes_are_cut_short_for_people_only(capsys: pytest.CaptureFixture[str]) -> None:
     """A node with 256 hardware threads does not scroll the rest away."""
     records = [metric(f"m{number}", 1.0, time=1, tags={}) for number in range(20)]
-    explain(records, [Tag(add={"zone": "z"})], ["tag"], "line")
+    explain(to_lines(records), [Tag(add={"zone": "z"})], ["tag"], "line")
     comments = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#")]
     assert comments[0] == "# rule 1 tag: 20 in, 20 out: 20 changed"
     assert comments[-1] == "#   and 12 more"
     assert len(comments) == 10
-    (rule,), _ = passed(records, [Tag(add={"zone": "z"})], ["tag"])
+    (rule,), _ = passed(to_lines(records), [Tag(add={"zone": "z"})], ["tag"])
     assert len(rule.changed) == 20
 
 
@@ -115,7 +115,7 @@ def test_added_records_are_named() -> None:
         metric("ipc", 1.0, time=1, tags={"type": "hwthread", "type-id": str(n)}) for n in (0, 1)
     ]
     rules = [Aggregate(function="mean", of="hwthread", per="node")]
-    (rule,), left = passed(parts, rules, ["aggregate"])
+    (rule,), left = passed(to_lines(parts), rules, ["aggregate"])
     assert (rule.added, rule.dropped, rule.changed) == (["ipc,type=node"], [], [])
     assert len(left) == 3
 
@@ -127,39 +127,37 @@ def test_series_that_became_one_are_told_of() -> None:
     """
     disks = [metric("io", n, time=1, tags={"stype-id": name}) for n, name in enumerate("ab")]
     rules = [Tag(add={"cluster": "c"}), Tag(remove=["stype-id"]), Tag(add={"zone": "z"})]
-    reported, _ = passed(disks, rules, ["tag"] * 3)
+    reported, _ = passed(to_lines(disks), rules, ["tag"] * 3)
     assert [rule.doubled for rule in reported] == [[], ["io,cluster=c"], []]
 
 
-class Window(Translator):
+class Window(HoldingTranslator[Lines, Lines]):
     """A translator that holds records until the end, and rejects some."""
 
-    takes = gives = Messages
+    takes = gives = Lines
 
     def __init__(self) -> None:
-        self.held: list[Message] = []
-        self.rejected: list[tuple[Message, str]] = []
+        self.held = Lines()
 
-    def feed(self, records: Sequence[Message]) -> list[Message]:
+    def feed(self, records: Lines) -> Lines:
         """Hold all but the first, which it refuses."""
-        self.rejected.append((records[0], "no number"))
-        self.held += records[1:]
-        return []
+        self.held = records[1:]
+        return to_lines([], [RejectedLine(0, 0, 0, "no number", records.original(0))])
 
-    def flush(self) -> list[Message]:
+    def oldest_held(self) -> int | None:
+        """See ``HoldingTranslator``."""
+        return 1 if len(self.held) else None
+
+    def flush(self) -> Lines:
         """Return them."""
         return self.held
-
-    def take_rejected(self) -> list[tuple[Message, str]]:
-        """Return what was rejected."""
-        return self.rejected
 
 
 def test_what_is_held_comes_out_and_what_is_refused_is_told_of(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A rule is fed and flushed, as at the end of a pipe."""
-    explain(SAMPLE, [Window(), RULES["rename"]], ["window", "rename"], "line")
+    explain(to_lines(SAMPLE), [Window(), RULES["rename"]], ["window", "rename"], "line")
     text = capsys.readouterr().out
     assert "# rule 1 window: 3 in, 2 out: 1 dropped, 1 refused\n" in text
     assert "#   ! cpu_load,hostname=a,type=node 0.5: no number\n" in text
@@ -171,5 +169,5 @@ def test_what_does_not_print_cannot_steer_the_terminal(
 ) -> None:
     """Peers choose names and tags."""
     tags = {"x": "\x9b31m"}
-    explain([metric("m", 1.0, time=1, tags=tags)], [Drop(names=["m"])], ["drop"], "line")
+    explain(to_lines([metric("m", 1.0, time=1, tags=tags)]), [Drop(names=["m"])], ["drop"], "line")
     assert "\x9b" not in capsys.readouterr().out

@@ -7,7 +7,7 @@ import time
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Site
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message, metric
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import ccpipe
@@ -31,7 +31,7 @@ async def test_what_nodes_sent_is_read_from_the_bus(nats_server: NatsServer, sit
     async with NatsSink(site=site, telemetry=Telemetry()) as sink:
         while not sink.bus.is_connected:
             await asyncio.sleep(0.01)
-        await sink.write(Messages(records))
+        await sink.write(to_lines(records))
     done = await asyncio.to_thread(
         ccpipe, "config", "clustercockpit", "--since", "1h",
         "--server", nats_server.url, "--cluster", site.cluster,

@@ -2,12 +2,13 @@
 
 import gc
 import urllib.request
+from typing import Any
 
 import pytest
 
 from ccpipe.cli.recipe.pipe import GARBAGE_THRESHOLDS, rare_garbage_collection, run_pipe
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.pipeline import Sink
 from ccpipe.sinks.null import NullSink
 from ccpipe.sources.null import NullSource
@@ -17,10 +18,10 @@ from ccpipe.telemetry import Telemetry
 async def test_the_totals_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Also when the pipe fails."""
 
-    class Broken(Sink):
-        takes = Messages
+    class Broken(Sink[Any]):
+        takes = Lines
 
-        async def write(self, records: Messages) -> None:
+        async def write(self, records: Lines) -> None:
             raise ConfigError("no")
 
     with caplog.at_level("INFO"):
@@ -38,10 +39,10 @@ async def test_telemetry_is_served_while_it_runs(unused_port: int) -> None:
     """And the port is free again afterwards."""
     seen: list[int] = []
 
-    class Probe(Sink):
-        takes = Messages
+    class Probe(Sink[Any]):
+        takes = Lines
 
-        async def write(self, records: Messages) -> None:
+        async def write(self, records: Lines) -> None:
             with urllib.request.urlopen(f"http://127.0.0.1:{unused_port}/health") as answer:
                 seen.append(answer.status)
 

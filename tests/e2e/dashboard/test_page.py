@@ -11,7 +11,7 @@ from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Site
 from ccpipe.dashboard.server import DashboardServer
-from ccpipe.formats.lineprotocol import encode
+from ccpipe.formats.lineprotocol import encode, to_lines
 from ccpipe.live.feed import LiveFeed
 from ccpipe.message import Message, event, log, metric
 from ccpipe.pipeline import DeadLetter
@@ -172,7 +172,7 @@ async def test_history_comes_from_files(busy: Served, page: Page) -> None:
     now = int(time.time())
     async with ParquetSink(dir=str(busy.server.parquet.folder)) as sink:
         for second in range(now - 3000, now - 1500, 60):
-            await sink.write(metrics(second))
+            await sink.write(to_lines(metrics(second)))
     await go(page, busy, "#/node/fox.test/n1")
     await page.until("document.querySelectorAll('.chart').length", lambda n: n >= 7)
     width = """(() => { const u = document.querySelector('.u-over');
@@ -345,7 +345,7 @@ async def test_the_token_opens_the_page(site: Site, page: Page, tmp_path: Path) 
 async def test_another_sink_of_the_bus_is_seen(live: Served, page: Page) -> None:
     """Streams and dead letters stand on the page of the pipe."""
     async with NatsSink(site=live.site, telemetry=Telemetry()) as sink:
-        await sink.write(metrics(time.time()))
+        await sink.write(to_lines(metrics(time.time())))
     await go(page, live, "#/pipe")
     await page.until("document.body.innerText", lambda text: "ccpipe-fox%2Etest" in text)
     assert page.problems == []

@@ -1,7 +1,6 @@
 """A real Kafka that asks who we are: TLS, passwords by each mechanism, and what a refusal says."""
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from ccpipe.bus.kafka.sink import KafkaSink
 from ccpipe.bus.kafka.source import KafkaSource
 from ccpipe.config import Site, to_struct
 from ccpipe.errors import DeniedError, UnavailableError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
 from tests.bus.kafka.pipes import NOON, read_from
@@ -62,7 +62,7 @@ async def both_ways(broker: KafkaBroker, topic: str) -> None:
     sent = [metric("m", 1.0, time=NOON, tags={"cluster": topic, "hostname": "n1"})]
     async with KafkaSink(site=site, broker=broker, codec=LineCodec()) as sink:
         await sink.check()
-        await sink.write(sent)
+        await sink.write(to_lines(sent))
     options: dict[str, Any] = {"group": "g", "topics": [f"{topic}.metrics"]}
     source = KafkaSource(site=site, telemetry=Telemetry(), broker=broker)
     await source.check()
@@ -94,9 +94,12 @@ async def test_a_wrong_password(secure: Secure, mechanism: str) -> None:
     for part in (sink, source):
         with pytest.raises(DeniedError, match="Authentication"):
             await part.check()
+    with pytest.raises(DeniedError, match="Authentication"):
+        async with sink:
+            pass
+    async with source:
         with pytest.raises(DeniedError, match="Authentication"):
-            async with contextlib.AsyncExitStack() as stack:
-                await stack.enter_async_context(part)
+            await anext(source.batches())
 
 
 async def test_a_server_that_somebody_else_certified(secure: Secure, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from ccpipe.bus.mqtt.source import MqttSource
 from ccpipe.bus.nats.server import server_program
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Bus, Site
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.process import child
 from ccpipe.telemetry import Telemetry
 from tests.bus.mqtt.reader import Reader, metrics, remember, subscribed
@@ -58,7 +59,7 @@ async def test_from_mqtt_to_nats(gateway: Gateway) -> None:
     subscription = await client.subscribe("fox%2Etest.metrics")
     await client.flush()
     async with MqttSink(site=site, broker=gateway.broker) as sink:
-        await sink.write(metrics(2))
+        await sink.write(to_lines(metrics(2)))
     message = await subscription.next_msg(30)
     await client.close()
     assert message.data.count(b"\n") == 2
@@ -72,7 +73,7 @@ async def test_from_nats_to_mqtt(gateway: Gateway) -> None:
         await subscribed(reading)
         async with NatsSink(site=site, telemetry=Telemetry()) as sink:
             await eventually(lambda: sink.bus.is_connected)
-            await sink.write(metrics(700))
+            await sink.write(to_lines(metrics(700)))
         await eventually(lambda: len(reader.records) == 700, 60)
     assert sorted(reader.values) == [float(i) for i in range(700)]
 
@@ -86,7 +87,7 @@ async def test_a_durable_name_at_the_gateway(gateway: Gateway) -> None:
 
     await remember(durable())
     async with MqttSink(site=site, broker=gateway.broker, lines=10) as sink:
-        await sink.write(metrics(100))
+        await sink.write(to_lines(metrics(100)))
     async with Reader(durable()) as reader:
         await eventually(lambda: len(reader.records) == 100, 60)
     assert reader.values == [float(i) for i in range(100)]

@@ -12,6 +12,7 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.streams.reconcile import apply, check_streams, survey
 from ccpipe.config import Bus, Site
 from ccpipe.errors import UnavailableError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
 from tests.bus.nats.reader import Reader, metrics, source
@@ -83,7 +84,7 @@ async def test_a_leaf_node_stores_while_the_hub_is_away(
         leaf_server(tmp_path, "rack1", leaves) as leaf,
         NatsSink(site=at(leaf), telemetry=Telemetry()) as sink,
     ):
-        await sink.write(metrics(700))
+        await sink.write(to_lines(metrics(700)))
         async with hub_server(tmp_path, port, leaves):
             wanted = at(port, **upstream)
             await until_reachable(port)
@@ -92,11 +93,11 @@ async def test_a_leaf_node_stores_while_the_hub_is_away(
                 await check_streams(bus, wanted)
             async with Reader(source(wanted)) as reader:
                 await eventually(lambda: len(reader.values) == 700)
-        await sink.write(metrics(1000)[700:])
+        await sink.write(to_lines(metrics(1000)[700:]))
         async with hub_server(tmp_path, port, leaves), Reader(source(wanted)) as again:
             await eventually(lambda: new <= set(again.values))
     assert sorted(map(str, reader.values)) == sorted(str(float(n)) for n in range(700))
-    assert {batch.origin for batch in reader.batches} == {"fox%2Etest.metrics"}
+    assert reader.origins == {"fox%2Etest.metrics"}
 
 
 async def test_a_program_at_the_hub_uses_the_leafs_domain(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ async def test_a_program_at_the_hub_uses_the_leafs_domain(tmp_path: Path) -> Non
     port, leaves = free_port(), free_port()
     async with hub_server(tmp_path, port, leaves), leaf_server(tmp_path, "rack1", leaves) as leaf:
         async with NatsSink(site=at(leaf), telemetry=Telemetry()) as sink:
-            await sink.write(metrics(10))
+            await sink.write(to_lines(metrics(10)))
             async with Reader(source(at(port, domain="rack1"))) as reader:
                 await eventually(lambda: len(reader.values) == 10)
         async with connected(at(port).bus) as bus:

@@ -6,6 +6,7 @@ With nats-py's own parser any of them ended the read loop: whoever received it s
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import nats
 import pytest
@@ -19,7 +20,7 @@ from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message
 from ccpipe.node.agent.responder import Responder
 from ccpipe.pipeline import Sink, run
@@ -35,10 +36,10 @@ DEEP = b'{"a":' * 100_000
 FLAWED = [message for message in MESSAGES if message.flaw]
 
 
-class Values(Sink):
+class Values(Sink[Any]):
     """Keeps the values that it is given."""
 
-    takes = Messages
+    takes = Lines
 
     def __init__(self) -> None:
         self.values: list[object] = []
@@ -90,10 +91,11 @@ async def test_a_bridge_stores_the_good_and_keeps_the_flawed(
     source = NatsSource(site=site, telemetry=telemetry, durable=durable)
     async with bridge(source) as sink:
         if durable:
-            await eventually(lambda: bool(source._stream))
+            await eventually(lambda: bool(source.stream))
         await send_all(nats_server)
         await eventually(lambda: len(sink.values) >= len(good) + 2)
         await eventually(lambda: telemetry.total(telemetry.dead) >= len(FLAWED))
+        read = source.stream
     assert sorted(sink.values) == [*good, 1000, 2000]  # type: ignore[type-var]
     assert telemetry.total(telemetry.dead) == len(FLAWED)
     client = await nats.connect(nats_server.url)
@@ -101,7 +103,7 @@ async def test_a_bridge_stores_the_good_and_keeps_the_flawed(
     dead = await stream.find_stream_name_by_subject("fox%2Etest.dead")
     letters = [await stream.get_msg(dead, n + 1) for n in range(len(FLAWED))]
     if durable:
-        info = await stream.consumer_info(source._stream, durable)
+        info = await stream.consumer_info(read, durable)
         assert info.num_ack_pending == info.num_pending == 0
     await client.close()
     expected = [(n, m) for n, m in enumerate(MESSAGES) if m.flaw]
@@ -120,7 +122,7 @@ async def test_what_waited_for_a_bridge_does_not_wedge_it(
     telemetry = Telemetry()
     first = NatsSource(site=site, telemetry=telemetry, durable="d")
     async with bridge(first):
-        await eventually(lambda: bool(first._stream))
+        await eventually(lambda: bool(first.stream))
     await send_all(nats_server)
     async with bridge(NatsSource(site=site, telemetry=Telemetry(), durable="d")) as sink:
         await eventually(lambda: 2000 in sink.values)
@@ -249,7 +251,7 @@ async def test_a_job_event_that_nests_too_deeply_costs_itself(
     task = asyncio.create_task(
         run(source, sink, translators=[translator], telemetry=telemetry, stop=stop)
     )
-    await eventually(lambda: bool(source._stream) or task.done())
+    await eventually(lambda: bool(source.stream) or task.done())
     good = b'other,cluster=fox.test,hostname=n1,type=node event="1" 1740000000\n'
     subjects = (b"fox%2Etest.events.job", b"fox%2Etest.events.other")
     payloads = (start(DEEP), good)
@@ -277,8 +279,9 @@ async def test_bad_lines_leave_others_their_turns(site: Site, nats_server: NatsS
     source = NatsSource(site=site, telemetry=Telemetry(), durable="test")
     async with source:
         ticking = asyncio.create_task(tick())
-        async for batch in source:
+        async for batch in source.batches():
             seen.append(turns)
+            assert batch.ack
             await batch.ack()
             if len(seen) == len(bad):
                 source.stop()

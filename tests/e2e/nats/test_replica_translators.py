@@ -15,12 +15,11 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import encode
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, encode, to_lines
 from ccpipe.formats.sonar import SampleProcess
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Message, metric
-from ccpipe.pipeline import Limits, Sink, Translator, run
+from ccpipe.pipeline import HoldingTranslator, Limits, Sink, Translator, run
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.rules.aggregate import Aggregate
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
@@ -32,10 +31,10 @@ NODES = 12
 ROUNDS = 4
 
 
-class Kept(Sink):
+class Kept(Sink[Any]):
     """Keeps what is written, as lines."""
 
-    takes = Messages
+    takes = Lines
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
@@ -82,23 +81,26 @@ def samples(round_: int) -> list[list[Any]]:
     ]  # fmt: skip
 
 
-def aggregate() -> Translator:
+def aggregate() -> HoldingTranslator[Any, Any]:
     """Add up the parts of a node, which come in two messages."""
     return Aggregate(function="sum", of="hwthread", per="node", minimum=4, hold=Duration(60))
 
 
-def counters() -> Translator:
+def counters() -> HoldingTranslator[Any, Any]:
     """Turn counters into their increase."""
     return SonarToCc(envelopes=False, jobs=False)
 
 
-CASES: dict[str, tuple[Callable[[], Translator], Callable[[int], Any], Any, type[Codec]]] = {
-    "aggregate": (aggregate, parts, Messages, LineCodec),
+CASES: dict[
+    str,
+    tuple[Callable[[], HoldingTranslator[Any, Any]], Callable[[int], Any], Any, type[Codec[Any]]],
+] = {
+    "aggregate": (aggregate, parts, to_lines, LineCodec),
     "sonar_to_cc": (counters, samples, Envelopes, SonarCodec),
 }
 
 
-def shared(site: Site, codec: Codec) -> NatsSource:
+def shared(site: Site, codec: Codec[Any]) -> NatsSource:
     """Make one of the sources that share the work."""
     return NatsSource(
         site=site, telemetry=Telemetry(), durable="shared", codec=codec,
@@ -107,7 +109,9 @@ def shared(site: Site, codec: Codec) -> NatsSource:
 
 
 @contextlib.asynccontextmanager
-async def bridge(site: Site, translator: Translator, codec: Codec) -> AsyncIterator[Kept]:
+async def bridge(
+    site: Site, translator: Translator[Any, Any], codec: Codec[Any]
+) -> AsyncIterator[Kept]:
     """Run a bridge until it is left; what its translator still holds is then written."""
     sink, stop = Kept(), asyncio.Event()
     task = asyncio.create_task(
@@ -137,8 +141,8 @@ async def test_two_give_what_one_gives(site: Site, case: str) -> None:
         two = [await stack.enter_async_context(each) for each in both]
         async with NatsSink(site=wanted, telemetry=Telemetry(), codec=codec()) as sink:
             for part in (part for round_ in range(ROUNDS) for part in records(round_)):
-                passed += as_lines(alone.feed(type_.of(part)))
-                await sink.write(type_.of(part))
+                passed += as_lines(alone.feed(type_(part)))
+                await sink.write(type_(part))
         await eventually(lambda: sum(len(each.lines) for each in two) >= len(passed))
     expected = [*passed, *as_lines(alone.flush())]
     assert len(expected) > NODES * ROUNDS
@@ -150,7 +154,7 @@ async def test_where_nodes_are_not_told_apart_a_second_process_is_refused(site: 
     """Without partitions parts of one node would come to both."""
     async with bridge(site, aggregate(), LineCodec()) as first:
         async with NatsSink(site=site, telemetry=Telemetry()) as sink:
-            await sink.write(Messages.of(parts(0)[0]))
+            await sink.write(to_lines(parts(0)[0]))
         await eventually(lambda: bool(first.lines))
         with pytest.raises(ConfigError, match="must see all messages"):
             await run(shared(site, LineCodec()), Kept(), translators=[aggregate()])

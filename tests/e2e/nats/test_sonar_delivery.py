@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import nats
 import pytest
 
 from ccpipe.bus.codecs.sonar import SonarCodec
+from ccpipe.bus.nats.consumer import ConsumerReader
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
@@ -45,7 +47,7 @@ class KeptLetters(DeadLetterSink):
         self.kept.count()
 
 
-class Keep(Sink):
+class Keep(Sink[Any]):
     """A sink that keeps envelopes, with one for letters; stops the pipe after so many of both."""
 
     takes = Envelopes
@@ -71,7 +73,7 @@ async def publish(site: Site, *envelopes: Envelope) -> None:
     """Publish envelopes through the sink."""
     async with NatsSink(site=site, telemetry=Telemetry(), codec=SonarCodec()) as sink:
         await eventually(lambda: sink.bus.is_connected)
-        await sink.write(envelopes)
+        await sink.write(Envelopes(envelopes))
 
 
 async def read(site: Site, enough: int, **options: object) -> Keep:
@@ -128,7 +130,7 @@ async def test_the_profile_decides_on_the_numbers(site: Site) -> None:
         site=fox(site), telemetry=Telemetry(), codec=SonarCodec(profile="sonar")
     ) as sink:
         await eventually(lambda: sink.bus.is_connected)
-        await sink.write([envelope])
+        await sink.write(Envelopes([envelope]))
     assert (await read(fox(site), 1, profile="sonar")).envelopes == [envelope]
 
 
@@ -163,14 +165,18 @@ async def test_there_and_back_through_the_broker(site: Site) -> None:
     assert (await read(back, 3)).envelopes == sent
 
 
-async def carry(source: NatsSource, sink: NatsSink, translator: Translator, minimum: int) -> None:
+async def carry(
+    source: NatsSource, sink: NatsSink, translator: Translator[Any, Any], minimum: int
+) -> None:
     """Run a bridge until it has written so much and the broker waits for no acknowledgement."""
     telemetry, stop = Telemetry(), asyncio.Event()
     bridge = asyncio.create_task(
         run(source, sink, translators=[translator], telemetry=telemetry, stop=stop)
     )
     await eventually(lambda: telemetry.total(telemetry.written) >= minimum)
-    await eventually(lambda: not source._handed_over)
+    reader = source.reader
+    assert isinstance(reader, ConsumerReader)
+    await eventually(lambda: reader.is_acknowledged)
     stop.set()
     await bridge
     assert telemetry.total(telemetry.dead) == 0

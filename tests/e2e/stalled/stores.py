@@ -65,7 +65,7 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 class Stalling:
     """A sink, and what its store does when it is told to."""
 
-    sink: Sink
+    sink: Sink[Any]
     stall: Callable[[], None]
     wake: Callable[[], None]
 
@@ -73,7 +73,7 @@ class Stalling:
 Open = Callable[[Path], contextlib.AbstractAsyncContextManager[Stalling]]
 
 
-def sink_of(name: str, site: Site | None = None, **options: Any) -> Sink:
+def sink_of(name: str, site: Site | None = None, **options: Any) -> Sink[Any]:
     """Make a sink as a recipe does."""
     context = {"site": site or Site(cluster="fox", hostname="n1"), "telemetry": Telemetry()}
     table = {"use": name, **options}
@@ -82,7 +82,7 @@ def sink_of(name: str, site: Site | None = None, **options: Any) -> Sink:
     return made
 
 
-def stopping(sink: Sink, pid: int | None) -> Stalling:
+def stopping(sink: Sink[Any], pid: int | None) -> Stalling:
     """Stop a server with all its processes: its sockets stay open, and the kernel accepts more."""
     assert pid is not None
 

@@ -62,16 +62,17 @@ RECORDS: dict[str, Callable[[int], Any]] = {
 }
 
 
-class Endless(Source):
+class Endless(Source[Any]):
     """Yields batches without end once it may; the first one before that."""
 
-    def __init__(self, sink: Sink, make: Callable[[int], Any]) -> None:
+    def __init__(self, sink: Sink[Any], make: Callable[[int], Any]) -> None:
         self.gives = sink.takes
         self.make = make
         self.goes_on, self.stopped = asyncio.Event(), False
         self.yielded = self.acknowledged = self.size = 0
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Any]]:
+        """Yield the batches."""
         for number in itertools.count():
             if number:
                 await self.goes_on.wait()
@@ -149,7 +150,7 @@ async def test_a_store_that_stands_still(name: str) -> None:
     assert telemetry.total(telemetry.dead) == 0
 
 
-def _timeout(sink: Sink) -> float:
+def _timeout(sink: Sink[Any]) -> float:
     """Return how long a write may take: the test's time, where a write can be given up."""
     own = sink.limits.timeout
     return own if own in (0.0, float("inf")) else 2 * float(TIMEOUT)

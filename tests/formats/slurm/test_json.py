@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm import json as sacct_json
-from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.json import JsonObject, read_json
-from ccpipe.formats.slurm.records import SacctRow
-from ccpipe.formats.slurm.resources import tres
+from ccpipe.formats.slurm.records import SacctRow, SlurmId
 from ccpipe.formats.slurm.text import sacct
 from ccpipe.formats.slurm.timestamp import SECOND
+from ccpipe.formats.slurm.values import tres
 from tests.formats.slurm.agreement import differences
 from tests.formats.slurm.captured import UTC, captured, names
 

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.records import Allocation, LiveJob, SacctRow
+from ccpipe.formats.slurm.records import Allocation, LiveJob, SacctRow, SlurmId
 
 RECORDS = [Allocation(node_list="c1"), LiveJob(SlurmId(3)), SacctRow(SlurmId(3))]
 KINDS = [type(record).__name__ for record in RECORDS]

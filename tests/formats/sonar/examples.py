@@ -67,8 +67,9 @@ def bad(text: str, **options: Any) -> RejectedEnvelope:
     """Decode what holds one envelope that is bad."""
     decoded = decode(text.encode(), **options)
     assert decoded == []
-    (rejected,) = decoded.rejected
-    return rejected
+    rejected: list[RejectedEnvelope] = decoded.rejected
+    (only,) = rejected
+    return only
 
 
 def changed(text: str, path: str, value: Any) -> str:

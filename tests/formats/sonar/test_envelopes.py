@@ -32,18 +32,15 @@ def test_all_broken_rules_are_one_reason() -> None:
     assert len(bad.problems) == 2
 
 
-def test_of_wraps_once() -> None:
-    """A batch stays the same object; any other sequence is counted by estimate."""
-    made = batch()
-    assert Envelopes.of(made) is made
-    wrapped = Envelopes.of(tuple(made))
-    assert (wrapped, wrapped.size, wrapped.rejected) == (made, 1024, [])
-    assert Envelopes.of([]).size == 0
+def test_size_is_estimated_where_no_payload_is_known() -> None:
+    """Half a kilobyte for each envelope."""
+    assert Envelopes(batch()).size == 1024
+    assert Envelopes().size == 0
 
 
 def test_concat_joins_everything() -> None:
     """Envelopes in order, sizes, and what was rejected."""
-    joined = Envelopes.concat([batch(), [one(examples.JOBS)], batch()])
+    joined = Envelopes.concat([batch(), Envelopes([one(examples.JOBS)]), batch()])
     assert joined == [*batch(), one(examples.JOBS), *batch()]
     assert joined.size == 2 * len(PAYLOAD) + 512
     assert [bad.line for bad in joined.rejected] == [2, 2]

@@ -15,8 +15,7 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
 from ccpipe.errors import ConfigError, RejectedError, UnavailableError
-from ccpipe.formats.lineprotocol import decode, encode
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, decode, encode
 from ccpipe.message import Message
 from ccpipe.node.agent import log as own
 from ccpipe.node.agent.log import LogSource
@@ -41,7 +40,7 @@ def everything_is_logged() -> Any:
 async def said(source: LogSource) -> list[Message]:
     """Return the lines that a source has, and end it."""
     source.stop()
-    return [message async for batch in source for message in batch.records]
+    return [message async for batch in source.batches() for message in batch.records]
 
 
 def texts(messages: Sequence[Message]) -> list[Any]:
@@ -215,7 +214,7 @@ async def reading(site: Site) -> AsyncIterator[list[Any]]:
     ) as source:
 
         async def read() -> None:
-            async for batch in source:
+            async for batch in source.batches():
                 reported.extend(texts(batch.records))
 
         task = asyncio.create_task(read())
@@ -243,10 +242,10 @@ def _handlers() -> list[logging.Handler]:
     return logging.getLogger().handlers
 
 
-class _Away(Sink):
+class _Away(Sink[Any]):
     """A sink that is away, until it is back."""
 
-    takes = Messages
+    takes = Lines
 
     def __init__(self) -> None:
         self.is_back = False
@@ -307,10 +306,10 @@ async def _server_without_password(folder: Path, port: int) -> AsyncIterator[Non
         await process.wait()
 
 
-class _Refusing(Sink):
+class _Refusing(Sink[Any]):
     """A sink that refuses every log line for good."""
 
-    takes = Messages
+    takes = Lines
 
     def __init__(self) -> None:
         self.writes = 0
@@ -333,10 +332,10 @@ async def test_a_dead_letter_of_a_log_line_is_not_logged_onto_the_bus() -> None:
     assert sink.writes == 2
 
 
-class _Chatty(Sink):
+class _Chatty(Sink[Any]):
     """A sink that logs each write: the worst echo there is."""
 
-    takes = Messages
+    takes = Lines
 
     def __init__(self) -> None:
         self.written: list[Message] = []

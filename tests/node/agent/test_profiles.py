@@ -12,8 +12,7 @@ import pytest
 
 from ccpipe.config import Publish, Site, load
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import to_lines
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message
 from ccpipe.node.agent.parts import AgentParts, translators
 from ccpipe.node.agent.profiles import (
@@ -88,7 +87,7 @@ def test_the_store_keeps_apart_all_that_is_sent(root: Root) -> None:
     assert "job_mem_used" in mixed(sample(root, SITE))
     left: Any = to_lines(sent)
     rules = translators(site.publish.translate, where="test", path="translate", context={})
-    for rule in Stages(rules, Messages).translators:
+    for rule in Stages(rules, Lines).translators:
         left = rule.feed(left)
     assert mixed(left) == set()
     jobs = {m.name for m in sent if m.tags.get("stype") == "job"}

@@ -11,7 +11,9 @@ from ccpipe.telemetry import Telemetry
 async def test_a_single_sample_has_both_envelopes() -> None:
     """Without waiting for minutes."""
     parts = AgentParts.of(Site(cluster="fox", hostname="n1"), None, Telemetry())
-    records = [r async for batch in envelope_sampler(parts, once=True) for r in batch.records]
+    records = [
+        r async for batch in envelope_sampler(parts, once=True).batches() for r in batch.records
+    ]
     assert {record.data.type for record in records if record.data} == {"sample", "sysinfo"}
 
 
@@ -24,7 +26,9 @@ async def test_what_fails_is_an_envelope_of_errors() -> None:
 
     parts = AgentParts.of(Site(cluster="fox", hostname="n1"), None, Telemetry())
     parts.sonar["sonar_sample"] = Broken()
-    records = [r async for batch in envelope_sampler(parts, once=True) for r in batch.records]
+    records = [
+        r async for batch in envelope_sampler(parts, once=True).batches() for r in batch.records
+    ]
     [failed] = [record for record in records if record.data is None]
     [error] = failed.errors
     assert "no luck" in error.detail

@@ -16,7 +16,7 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
 from ccpipe.errors import UnavailableError
-from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.message import Message, event, metric
 from ccpipe.node.agent import spool as spool_module
 from ccpipe.node.agent import spooling
@@ -94,7 +94,7 @@ async def test_while_the_broker_answers_nothing_touches_the_disk(
     monkeypatch.setattr(spooling, "DIRECT_SECONDS", 60.0)
     node = Node(nats_server, tmp_path / "spool")
     async with node.running() as sink:
-        await sink.write([line(1)])
+        await sink.write(to_lines([line(1)]))
         assert node.spool.messages == 0
     assert await numbers(nats_server) == [1]
 
@@ -109,15 +109,15 @@ async def test_what_was_spooled_comes_in_order_once_the_broker_is_there(
     node = Node(server, tmp_path / "spool")
     async with node.running() as sink:
         for number in range(100):
-            await sink.write([line(number)])
+            await sink.write(to_lines([line(number)]))
         assert node.gauge("ccpipe_spooled_messages") == 100
         assert (node.gauge("ccpipe_spooled_bytes") or 0) > 0
         async with server:
             await eventually(lambda: node.spool.messages < 100, 60)
             for number in range(100, 110):
-                await sink.write([line(number)])
+                await sink.write(to_lines([line(number)]))
             await eventually(lambda: not node.spool.is_waiting, 60)
-            await sink.write([line(110)])
+            await sink.write(to_lines([line(110)]))
             assert await numbers(server) == list(range(111))
             await eventually(lambda: "messages were replayed" in caplog.text)
     assert node.gauge("ccpipe_spooled_messages") == 0
@@ -128,12 +128,12 @@ async def test_ids_survive_a_restart(nats_server: NatsServer, tmp_path: Path) ->
     """What the broker had stored, but could not say so, is stored once."""
     node = Node(nats_server, tmp_path / "spool")
     async with node.running() as sink:
-        await sink.write([line(1), line(2)])
-        again = sink.sink.encode([line(1), line(2)])
+        await sink.write(to_lines([line(1), line(2)]))
+        again = sink.sink.encode(to_lines([line(1), line(2)]))
     node.fill(*again)
     node = Node(nats_server, tmp_path / "spool")
     async with node.running() as sink:
-        await sink.write([line(3)])
+        await sink.write(to_lines([line(3)]))
         await eventually(lambda: node.spool.messages == 0, 60)
     assert len(await stored(nats_server)) == 2
 
@@ -144,12 +144,12 @@ async def test_a_frozen_broker_costs_two_seconds_and_nothing_else(
     """It accepts bytes and does not answer: a write goes to the disk instead of waiting."""
     node = Node(nats_server, tmp_path / "spool")
     async with node.running() as sink:
-        await sink.write([line(1)])
+        await sink.write(to_lines([line(1)]))
         await eventually(lambda: node.spool.messages == 0, 60)
         monkeypatch.setattr(spooling, "DIRECT_SECONDS", 0.3)
         async with frozen(nats_server.pid):
             for number in (2, 3):
-                await sink.write([line(number)])
+                await sink.write(to_lines([line(number)]))
             assert node.spool.messages == 2
         await eventually(lambda: node.spool.messages == 0, 60)
     assert await numbers(nats_server) == [1, 2, 3]
@@ -163,9 +163,9 @@ async def test_metrics_go_events_stay_when_it_is_full(
     node = Node(server, tmp_path / "spool", size=409_600)
     job = event("job", "start_job", "{}", time=10**18, tags=TAGS)
     async with node.running() as sink:
-        await sink.write([job])
+        await sink.write(to_lines([job]))
         for number in range(200):
-            await sink.write([line(number)])
+            await sink.write(to_lines([line(number)]))
         held = [each.message.payload for each in node.spool.oldest(1000)]
         assert b"start_job" in held[0]
         assert len(held) == node.spool.messages
@@ -214,7 +214,7 @@ async def test_replay_goes_on_when_a_dead_letter_cannot_be_stored(
     node.fill(huge)
     async with node.running() as sink:
         await eventually(lambda: not node.spool.is_waiting, 60)
-        await sink.write([line(1)])
+        await sink.write(to_lines([line(1)]))
         async with asyncio.timeout(60):
             while await numbers(nats_server) != [1] or node.spool.messages > 1:
                 await asyncio.sleep(0.02)
@@ -246,7 +246,7 @@ async def test_replay_goes_on_after_an_unexpected_error(
     monkeypatch.setattr(Publisher, "publish", publish)
     async with node.running() as sink:
         await eventually(lambda: "ZeroDivisionError: one" in caplog.text, 60)
-        await sink.write([line(3)])
+        await sink.write(to_lines([line(3)]))
         await eventually(lambda: node.spool.messages == 0, 60)
     assert "RuntimeError: two" in caplog.text
     assert sorted(await numbers(nats_server)) == [0, 1, 2, 3]
@@ -284,7 +284,7 @@ async def retried(sink: SpoolingSink, message: Message) -> None:
     """Write a message as a pipe does."""
     while True:
         try:
-            return await sink.write([message])
+            return await sink.write(to_lines([message]))
         except UnavailableError:
             await asyncio.sleep(0.05)
 
@@ -298,7 +298,7 @@ async def test_nothing_waits_for_a_full_disk_once_the_broker_is_back(
     node = Node(server, full)
     async with node.running() as sink:
         with pytest.raises(UnavailableError, match="No space left"):
-            await sink.write([line(30)])
+            await sink.write(to_lines([line(30)]))
         writing = asyncio.create_task(retried(sink, line(30)))
         async with server:
             await writing
@@ -317,9 +317,9 @@ async def test_at_the_end_what_a_full_disk_does_not_take_is_published(
     async with node.running() as sink:
         await eventually(lambda: node.spool.messages == 29, 60)  # the broker is there
         with pytest.raises(UnavailableError, match="No space left"):
-            await sink.write([line(30)])
+            await sink.write(to_lines([line(30)]))
         node.ending.set()
-        await sink.write([line(30)])
+        await sink.write(to_lines([line(30)]))
         left = node.spool.messages
         assert left > 0
     assert 30 in await numbers(nats_server)
@@ -351,12 +351,12 @@ async def test_what_the_broker_forbids_is_neither_spooled_nor_in_the_way(tmp_pat
         node = Node(f"nats://u:p@127.0.0.1:{port}", tmp_path / "spool")
         async with node.running() as sink:
             await eventually(lambda: sink.sink.bus.is_connected)
-            await sink.write([line(0)])  # the stream is there
+            await sink.write(to_lines([line(0)]))  # the stream is there
             job = event("job", "f", "{}", time=1_740_000_000 * 10**9, tags=TAGS)
             with pytest.raises(ForbiddenError) as caught:
-                await sink.write([line(1), job, line(2)])
+                await sink.write(to_lines([line(1), job, line(2)]))
             assert caught.value.indices == [1]
-            await sink.write([line(1), line(2)])  # as the pipe does with what is left
+            await sink.write(to_lines([line(1), line(2)]))  # as the pipe does with what is left
             state = (await sink.sink.bus.jetstream().stream_info("ccpipe-fox%2Etest")).state
     assert state.messages == 2
     assert node.spool.messages == 0

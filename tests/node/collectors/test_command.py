@@ -93,7 +93,7 @@ async def test_a_command_that_hangs_costs_the_others_nothing(
     sampler = OnTheseClocks(
         set_clocks(monkeypatch), jitter=0, jumps={}, collectors=collectors, hanging=["command.bad"]
     )
-    slots = [slot_of(batch) async for batch in sampler.batches(3)]
+    slots = [slot_of(batch) async for batch in sampler.some(3)]
     assert [b - a for a, b in itertools.pairwise(slots)] == [10 * 10**9] * 2
     assert re.search("collector command.bad still .* at its next slot: cut off", caplog.text)
     assert sampler.states()["command.bad"]["state"] == "late"

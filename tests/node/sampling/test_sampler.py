@@ -5,16 +5,18 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message, metric
 from ccpipe.node.collectors.cpu import Cpu
 from ccpipe.node.collectors.network import Network
 from ccpipe.node.sampling.sampler import Collector, Sampler, SamplerSettings
-from ccpipe.pipeline import Limits, Records, Sink, run
+from ccpipe.pipeline import Limits, Sink, run
+from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
 from tests.node.fake_sampling import (
     DEADLINE,
@@ -130,7 +132,7 @@ async def test_slots_that_pass_while_the_consumer_is_slow_are_counted_and_skippe
     )
     slots: list[int] = []
     async with asyncio.timeout(DEADLINE):
-        async for batch in sampler:
+        async for batch in sampler.batches():
             slots.append(slot_of(batch))
             if len(slots) == 1:
                 while time.time_ns() < slots[0] + 3.5 * SLOT:
@@ -151,7 +153,7 @@ async def test_once_gives_one_batch_with_rates() -> None:
         "network": Network(exclude=[]),
     }
     sampler = Sampler(SamplerSettings(collectors, interval=INTERVAL, tags=SITE), once=True)
-    [batch] = [batch async for batch in sampler]
+    [batch] = [batch async for batch in sampler.batches()]
     values = {message.name: message.value for message in batch.records}
     assert values["asked"] == 2
     assert {"cpu_user", "cpu_used", "net_bytes_in_bw"} <= set(values)
@@ -164,8 +166,8 @@ async def test_it_is_a_source_of_a_pipe() -> None:
     stop = asyncio.Event()
     seen: list[Message] = []
 
-    class Keeping(Sink):
-        takes = Messages
+    class Keeping(Sink[Any]):
+        takes = Lines
 
         async def write(self, records: Records) -> None:
             seen.extend(records)
@@ -212,7 +214,7 @@ async def test_it_says_until_when_it_must_have_gone_on() -> None:
     seen: list[tuple[float, float]] = []
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(DEADLINE):
-        async for _ in sampler:
+        async for _ in sampler.batches():
             assert sampler.expected == math.inf
             if len(seen) >= 2:
                 sampler.stop()

@@ -24,7 +24,7 @@ async def test_an_hour_has_every_slot_once(clocks: Clocks) -> None:
     """No drift, none twice, none missing, and nothing is held on to."""
     collectors: dict[str, Collector] = {"one": Counting(), "two": Counting()}
     sampler = OnTheseClocks(clocks, jitter=0.2, jumps={}, collectors=collectors)
-    slots = [slot_of(batch) async for batch in sampler.batches(360)]
+    slots = [slot_of(batch) async for batch in sampler.some(360)]
     assert slots == list(range(slots[0], slots[0] + 3600 * SECOND, 10 * SECOND))
     assert sampler.telemetry.total(sampler.telemetry.missed) == 0
     assert sampler._pending == {}
@@ -50,7 +50,7 @@ async def test_missed_slots_are_those_of_each_interval(clocks: Clocks) -> None:
     """A consumer that is away for a minute costs six slots of ten seconds and one of a minute."""
     every: dict[str, Collector] = {"ten": Counting(), "minute": Counting()}
     sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=every, intervals={"minute": 60})
-    batches = sampler.batches(20)
+    batches = sampler.some(20)
     async for batch in batches:
         if len(batch.records) == 2:
             break

@@ -62,7 +62,7 @@ async def test_reloads_at_any_moment_cost_no_slot_and_no_rate() -> None:
     seen: list[Message] = []
 
     async def read() -> None:
-        async for batch in sampler:
+        async for batch in sampler.batches():
             seen.extend(batch.records)
 
     reading = asyncio.create_task(read())
@@ -101,7 +101,7 @@ async def test_collectors_that_stay_keep_state_and_thread() -> None:
     sampler = waiting_sampler({"telling": telling})
     values: list[object] = []
     async with asyncio.timeout(DEADLINE):
-        async for batch in sampler:
+        async for batch in sampler.batches():
             values += [message.value for message in batch.records]
             sampler.reload(
                 SamplerSettings(
@@ -120,7 +120,7 @@ async def test_a_new_interval_tags_and_units_hold_from_the_next_slot_on() -> Non
     sampler = waiting_sampler({"c": counting})
     slots: list[int] = []
     async with asyncio.timeout(DEADLINE):
-        async for batch in sampler:
+        async for batch in sampler.batches():
             slots.append(slot_of(batch))
             [message] = batch.records
             if len(slots) == 2:
@@ -164,7 +164,7 @@ async def test_a_collector_that_is_taken_away_is_waited_for_no_more() -> None:
     )
     reader = next(iter(sampler._turns.values())).reader
     async with asyncio.timeout(DEADLINE):
-        async for _ in sampler:
+        async for _ in sampler.batches():
             if hanging.begun:
                 sampler.reload(
                     SamplerSettings({"c": counting}, interval=INTERVAL, tags=SITE, timeout=0.02)
@@ -202,7 +202,7 @@ async def test_states_are_told() -> None:
     sampler = Sampler(SamplerSettings(collectors, interval=INTERVAL, tags=SITE, timeout=0.02))
     expected = {name: {"interval": INTERVAL, "state": name} for name in collectors}
     async with asyncio.timeout(DEADLINE):
-        async for _ in sampler:
+        async for _ in sampler.batches():
             if sampler.states() == expected:  # a busy machine may be late with the others too
                 sampler.stop()
     assert sampler.states() == expected
@@ -227,13 +227,14 @@ async def test_records_without_tags_stay_as_they_are_and_errors_are_records() ->
             timeout=0.02,
         ),
         gives=Envelopes,
+        pack=Envelopes,
         record=Envelope,
         make_error=lambda slot, text: f"{slot}: {text}",
     )
     slots: set[int] = set()
     reported: set[str] = set()
     async with asyncio.timeout(DEADLINE):
-        async for batch in sampler:
+        async for batch in sampler.batches():
             slots |= {int(r.meta.producer) for r in batch.records if isinstance(r, Envelope)}
             reported |= {record for record in batch.records if isinstance(record, str)}
             bad = any(text.endswith(": collector bad: no luck") for text in reported)
@@ -255,7 +256,7 @@ async def test_what_is_wanted_at_the_start_comes_at_once() -> None:
     )
     batches = []
     async with asyncio.timeout(DEADLINE):
-        async for batch in sampler:
+        async for batch in sampler.batches():
             batches.append(batch)
             if len(batches) == 1:
                 sampler.reload(

@@ -12,7 +12,7 @@ import pytest
 
 from ccpipe.config import Duration, Interval, Size
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.sinks.file import FileSink
 from ccpipe.sinks.file.rotation import Rotation
 from tests.conftest import eventually
@@ -43,8 +43,8 @@ async def test_by_size(tmp_path: Path) -> None:
     path = tmp_path / "m.lp"
     async with FileSink(path=str(path), rotate_size=Size(200)) as sink:
         for number in range(20):
-            await sink.write([metric(float(number))])
-        await sink.write([metric(float(number)) for number in range(20, 30)])
+            await sink.write(to_lines([metric(float(number))]))
+        await sink.write(to_lines([metric(float(number)) for number in range(20, 30)]))
     names = closed(tmp_path)
     assert len(names) > 5
     assert all((tmp_path / name).stat().st_size <= 200 for name in names)
@@ -56,12 +56,12 @@ async def test_by_time(tmp_path: Path) -> None:
     """Days end at midnight in UTC, whoever wrote them; the name says when the last write was."""
     path = tmp_path / "m.lp"
     async with FileSink(path=str(path), rotate_every=Duration(86400)) as sink:
-        await sink.write([metric(1.0)])
-        await sink.write([metric(2.0)])
+        await sink.write(to_lines([metric(1.0)]))
+        await sink.write(to_lines([metric(2.0)]))
         assert closed(tmp_path) == []
         os.utime(path, (NIGHT - 1, NIGHT - 1))
     async with FileSink(path=str(path), rotate_every=Duration(86400)) as sink:
-        await sink.write([metric(3.0)])
+        await sink.write(to_lines([metric(3.0)]))
     assert closed(tmp_path) == ["m-20250220T235959Z.lp"]
     assert values(tmp_path / "m-20250220T235959Z.lp") == [1.0, 2.0]
     assert values(path) == [3.0]
@@ -117,13 +117,13 @@ async def test_closed_files_are_compressed_and_kept(tmp_path: Path) -> None:
     async with FileSink(path=str(path), **options) as sink:
         await eventually(lambda: closed(tmp_path) == ["m-20250101T000000Z.lp.gz"])
         assert values(tmp_path / "m-20250101T000000Z.lp.gz") == [7.0]
-        await sink.write([metric(1.0)])
-        await sink.write([metric(2.0)])
+        await sink.write(to_lines([metric(1.0)]))
+        await sink.write(to_lines([metric(2.0)]))
         await eventually(lambda: len(closed(tmp_path)) == 2 and closed(tmp_path)[1].endswith(".gz"))
         assert values(tmp_path / closed(tmp_path)[1]) == [1.0]
     async with FileSink(path=str(path), keep=2, **options) as sink:
         for number in range(3, 7):
-            await sink.write([metric(float(number))])
+            await sink.write(to_lines([metric(float(number))]))
         await eventually(lambda: len(closed(tmp_path)) == 2)
         kept = [value for name in closed(tmp_path) for value in values(tmp_path / name)]
         assert kept == [4.0, 5.0]
@@ -156,14 +156,14 @@ async def test_when_it_is_synced(
     monkeypatch.setattr(os, "fsync", watch)
     options: dict[str, Any] = {"fsync": fsync, "fsync_interval": Interval(0.2)}
     async with FileSink(path=str(path), **options) as sink:
-        await sink.write([metric(1.0)])
+        await sink.write(to_lines([metric(1.0)]))
         first = path.stat().st_size
         if fsync == "interval":
             await eventually(lambda: first in sizes)
         else:
             await asyncio.sleep(0.3)  # nothing may come, or nothing more
             assert sizes == ([first] if fsync == "always" else [])
-        await sink.write([metric(2.0)])
+        await sink.write(to_lines([metric(2.0)]))
     assert (path.stat().st_size in sizes) == (fsync != "never")
 
 

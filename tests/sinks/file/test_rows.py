@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats import csvlines, jsonlines
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.file import FileSink
 from ccpipe.sinks.file.rows import RowFile
@@ -58,7 +59,7 @@ async def test_csv_begins_with_its_header(tmp_path: Path) -> None:
     path.write_bytes(csvlines.HEADER[:20])
     for value in (1.0, 2.0):
         async with FileSink(path=str(path), format="csv") as sink:
-            await sink.write([metric(value)])
+            await sink.write(to_lines([metric(value)]))
     with path.open(newline="") as file:
         found = list(csv.DictReader(file))
     assert [(row["time"], row["hostname"], row["value"]) for row in found] == [

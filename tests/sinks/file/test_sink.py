@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
-from ccpipe.formats.lineprotocol import Precision, decode, encode
+from ccpipe.formats.lineprotocol import Precision, decode, encode, to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.file import FileSink
 from ccpipe.telemetry import Telemetry
@@ -34,7 +34,7 @@ def test_what_is_written_can_be_read(batches: list[list[Message]]) -> None:
     async def write(path: Path) -> None:
         async with FileSink(path=str(path), precision="ns") as sink:
             for batch in batches:
-                await sink.write(batch)
+                await sink.write(to_lines(batch))
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "new" / "folders" / "records.lp"
@@ -65,7 +65,7 @@ async def test_json(tmp_path: Path) -> None:
     """As JSON every message is one object on one line."""
     path = tmp_path / "records.json"
     async with FileSink(path=str(path), format="json") as sink:
-        await sink.write([metric(1.5), metric("text")])
+        await sink.write(to_lines([metric(1.5), metric("text")]))
     objects = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
     assert [o["value"] for o in objects] == [1.5, "text"]
 
@@ -87,7 +87,7 @@ async def test_it_is_on_the_disk_before_write_returns(
     folder = tmp_path.stat()
     path = tmp_path / "records.lp"
     async with FileSink(path=str(path)) as sink:
-        await sink.write([metric(1.5)])
+        await sink.write(to_lines([metric(1.5)]))
     assert synced == [(True, 0), (False, path.stat().st_size)]
 
 
@@ -95,20 +95,20 @@ async def test_rotation(tmp_path: Path) -> None:
     """After the file was renamed, removed or truncated, the next write goes to the right file."""
     path, old = tmp_path / "records.lp", tmp_path / "records.lp.1"
     async with FileSink(path=str(path), precision="ns") as sink:
-        await sink.write([metric(1.0)])
+        await sink.write(to_lines([metric(1.0)]))
         path.rename(old)
-        await sink.write([metric(2.0)])
+        await sink.write(to_lines([metric(2.0)]))
         assert [message.value for message in lines_of(old)] == [1.0]
         assert [message.value for message in lines_of(path)] == [2.0]
         path.unlink()
-        await sink.write([metric(3.0)])
+        await sink.write(to_lines([metric(3.0)]))
         assert [message.value for message in lines_of(path)] == [3.0]
         path.rename(old)
         path.touch()
-        await sink.write([metric(4.0)])
+        await sink.write(to_lines([metric(4.0)]))
         assert [message.value for message in lines_of(path)] == [4.0]
         os.truncate(path, 0)
-        await sink.write([metric(5.0)])
+        await sink.write(to_lines([metric(5.0)]))
         assert [message.value for message in lines_of(path)] == [5.0]
 
 
@@ -123,7 +123,7 @@ def test_a_torn_line(torn: list[Message], data: st.DataObject) -> None:
 
     async def go_on(path: Path) -> None:
         async with FileSink(path=str(path), precision="ns") as sink:
-            await sink.write([after])
+            await sink.write(to_lines([after]))
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "records.lp"
@@ -148,12 +148,12 @@ async def test_a_full_disk(tmp_path: Path) -> None:
     path = tmp_path / "records.lp"
     many = [metric(float(n), hostname=f"n{n}") for n in range(20_000)]
     async with FileSink(path=str(path), precision="ns") as sink:
-        await sink.write(many[:100])
+        await sink.write(to_lines(many[:100]))
         before = path.read_bytes()
         with full_disk(2**20), pytest.raises(UnavailableError, match="too large"):
-            await sink.write(many[100:])
+            await sink.write(to_lines(many[100:]))
         assert path.read_bytes() == before
-        await sink.write(many[100:])
+        await sink.write(to_lines(many[100:]))
     assert lines_of(path) == many
 
 

@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ccpipe.config import Duration
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.sinks.parquet import ParquetSink, housekeeping
 from ccpipe.sinks.parquet.housekeeping import JOINED, MANY_ROWS
 from tests.conftest import eventually
@@ -20,7 +21,7 @@ async def test_files_are_joined_when_there_is_time(
         monkeypatch.setattr(housekeeping, "BUSY_SECONDS", 3600.0)
         sink._housekeeping.look_after([], MANY_ROWS)
         for number in range(JOINED):
-            await sink.write([metric(float(number))])
+            await sink.write(to_lines([metric(float(number))]))
         (folder,) = tmp_path.glob("cluster=*/date=*")
         assert len(list(folder.glob("*.parquet"))) == JOINED
     assert len(list(folder.glob("*.parquet"))) == JOINED, "closing does not wait for the time"
@@ -35,7 +36,7 @@ async def test_old_days_go(tmp_path: Path) -> None:
     old = tmp_path / "cluster=fox" / "date=2001-01-01"
     old.mkdir(parents=True)
     async with ParquetSink(dir=str(tmp_path), retention=Duration(365 * 86_400)) as sink:
-        await sink.write([metric(1.0, time=4 * 10**18)])
+        await sink.write(to_lines([metric(1.0, time=4 * 10**18)]))
         await eventually(lambda: not old.exists())
 
 
@@ -44,7 +45,7 @@ async def test_row_groups_of_joined_files(tmp_path: Path, monkeypatch: pytest.Mo
     async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
         for number in range(JOINED):
             rows = [metric(float(number), hostname=f"n{host}") for host in range(3)]
-            await sink.write(rows)
+            await sink.write(to_lines(rows))
     (folder,) = tmp_path.glob("cluster=*/date=*")
     monkeypatch.setattr(housekeeping, "GROUP_ROWS", 10)
     assert housekeeping.join_files(tmp_path, folder, "zstd")

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccpipe.errors import DeniedError, MissingExtra, RejectedError, UnavailableError
-from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.parquet import NULL, PATH_COLUMNS, ParquetSink
 from ccpipe.sinks.parquet.housekeeping import LEFTOVER_AGE
@@ -68,7 +68,7 @@ async def write(folder: Path, *batches: list[Message]) -> list[Path]:
     """Write batches, return the files below `folder`."""
     async with ParquetSink(dir=str(folder)) as sink:
         for batch in batches:
-            await sink.write(batch)
+            await sink.write(to_lines(batch))
     return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
 
 
@@ -156,7 +156,7 @@ async def test_lines_stay_columns(tmp_path: Path) -> None:
 async def test_compression(tmp_path: Path, compression: Any) -> None:
     """Files are compressed as the recipe says."""
     async with ParquetSink(dir=str(tmp_path), compression=compression) as sink:
-        await sink.write([metric(1.0)])
+        await sink.write(to_lines([metric(1.0)]))
     (path,) = tmp_path.rglob("*.parquet")
     used = pq.ParquetFile(path).metadata.row_group(0).column(0).compression
     assert used == {"none": "UNCOMPRESSED"}.get(compression, compression.upper())
@@ -165,7 +165,9 @@ async def test_compression(tmp_path: Path, compression: Any) -> None:
 async def test_clusters_do_not_share_dictionaries(tmp_path: Path) -> None:
     """A cluster's files hold no names of another cluster's nodes."""
     async with ParquetSink(dir=str(tmp_path), compression="none") as sink:
-        await sink.write([metric(1.0, hostname="mine"), metric(2.0, cluster="b", hostname="yours")])
+        await sink.write(
+            to_lines([metric(1.0, hostname="mine"), metric(2.0, cluster="b", hostname="yours")])
+        )
     (path,) = tmp_path.glob("cluster=fox/**/*.parquet")
     assert b"mine" in path.read_bytes()
     assert b"yours" not in path.read_bytes()
@@ -193,9 +195,9 @@ async def test_a_full_disk(tmp_path: Path) -> None:
     many = [metric(1.0, cluster="a"), *(metric(chance.random()) for _ in range(50_000))]
     async with ParquetSink(dir=str(tmp_path)) as sink:
         with full_disk(2**16), pytest.raises(UnavailableError, match="too large"):
-            await sink.write(many)
+            await sink.write(to_lines(many))
         assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-        await sink.write(many)
+        await sink.write(to_lines(many))
     assert by_pyarrow(tmp_path, "cluster") == Counter({("a",): 1, ("fox",): 50_000})
 
 
@@ -245,10 +247,10 @@ async def test_it_is_on_the_disk_before_write_returns(
         fsync(descriptor)
 
     async with ParquetSink(dir=str(tmp_path)) as sink:
-        await sink.write([metric(1.0)])  # makes the folders
+        await sink.write(to_lines([metric(1.0)]))  # makes the folders
         (first,) = tmp_path.rglob("*.parquet")
         monkeypatch.setattr(os, "fsync", watch)
-        await sink.write([metric(2.0)])
+        await sink.write(to_lines([metric(2.0)]))
     (second,) = set(tmp_path.rglob("*.parquet")) - {first}
     aside = second.with_name(f".{second.stem}.tmp")
     assert [(path, first in names, second in names) for path, _, names in synced] == [

@@ -17,14 +17,15 @@ CLUSTERS, DAYS, ROWS = 3, 4, 30
 
 WRITER = f"""
 import asyncio, itertools, sys
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.parquet import ParquetSink
 
 def batch(number):
-    return [
+    return to_lines(
         Message("m", {{"cluster": f"c{{c}}", "hostname": "n1"}}, number, day * 86400 * 10**9 + row)
         for c in range({CLUSTERS}) for day in range({DAYS}) for row in range({ROWS})
-    ]
+    )
 
 async def main(folder, start):
     async with ParquetSink(dir=folder) as sink:

@@ -1,4 +1,4 @@
-"""``ParquetSink.write_once``: messages that are delivered again are in the files once."""
+"""``ParquetSink``: messages that are delivered again are in the files once."""
 
 import asyncio
 import tempfile
@@ -17,17 +17,19 @@ from hypothesis import strategies as st
 
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.errors import UnavailableError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message
-from ccpipe.pipeline import MessageIds
+from ccpipe.provenance import Provenance
 from ccpipe.sinks.parquet import NULL, ParquetSink, files, housekeeping
 from ccpipe.sinks.parquet.housekeeping import clean_up, join_files, remove_old
+from tests.deliveries import delivered, provenance_of
 from tests.sinks.conftest import NOON, SECOND, metric
 from tests.sinks.kills import LINES, KilledBridges
 
 DAY = 86_400 * SECOND
 
 
-def delivery(*numbers: int) -> tuple[list[Message], MessageIds]:
+def delivery(*numbers: int) -> tuple[list[Message], Provenance]:
     """Return the records of some messages, over two days and clusters, and their ids."""
     records = [
         metric(float(n), time=NOON + row * DAY // 2, cluster=f"c{n % 2}")
@@ -36,7 +38,7 @@ def delivery(*numbers: int) -> tuple[list[Message], MessageIds]:
     ]
     ends = array("q", range(LINES, LINES * len(numbers) + 1, LINES))
     times = array("q", [1000 + n for n in numbers])
-    return records, MessageIds(["c"] * len(numbers), array("q", numbers), times, ends)
+    return records, provenance_of(["c"] * len(numbers), array("q", numbers), times, ends)
 
 
 def stored(folder: Path) -> Counter[int]:
@@ -60,7 +62,7 @@ def test_whatever_the_batches(batches: Sequence[Sequence[int]], again: bool) -> 
         sink = ParquetSink(dir=folder)
         for numbers in batches:
             sink = ParquetSink(dir=folder) if again else sink
-            await sink.write_once(*delivery(*numbers))
+            await sink.write(to_lines(delivered(*delivery(*numbers))))
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(run(folder))
@@ -76,10 +78,10 @@ async def test_another_bridge_was_faster(tmp_path: Path, monkeypatch: pytest.Mon
 
     def overtaken(file: Any) -> Any:
         monkeypatch.undo()
-        asyncio.run(second.write_once(*delivery(2, 3)))
+        asyncio.run(second.write(to_lines(delivered(*delivery(2, 3)))))
         return file
 
-    await first.write_once(*delivery(1, 2))
+    await first.write(to_lines(delivered(*delivery(1, 2))))
     assert stored(tmp_path) == dict.fromkeys((1, 2, 3), LINES)
 
 
@@ -88,9 +90,9 @@ async def test_a_lock_that_somebody_holds(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(files.locked.__wrapped__, "__defaults__", (0.05,))  # type: ignore[attr-defined]
     sink = ParquetSink(dir=str(tmp_path))
     with files.locked(tmp_path), pytest.raises(UnavailableError, match="holds the lock"):
-        await sink.write_once(*delivery(1))
+        await sink.write(to_lines(delivered(*delivery(1))))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    await sink.write_once(*delivery(1))
+    await sink.write(to_lines(delivered(*delivery(1))))
     assert stored(tmp_path) == {1: LINES}
 
 
@@ -100,8 +102,8 @@ async def test_small_files_are_joined(tmp_path: Path) -> None:
     async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
         for number in range(2 * housekeeping.JOINED):
             record = metric(float(number), time=NOON + number, n=str(number))
-            ids = MessageIds(["c"], array("q", [number]), array("q", [number]), array("q", [1]))
-            await sink.write_once([record], ids)
+            ids = provenance_of(["c"], array("q", [number]), array("q", [number]), array("q", [1]))
+            await sink.write(to_lines(delivered([record], ids)))
             before[float(number), NOON + number, (("n", str(number)),)] += 1
     (folder,) = tmp_path.glob("cluster=*/date=*")
     while join_files(tmp_path, folder, "zstd"):
@@ -111,8 +113,10 @@ async def test_small_files_are_joined(tmp_path: Path) -> None:
     rows = table.select("value, epoch_us(time) * 1000 + ns, map_entries(tags)").fetchall()
     after = Counter((v, t, tuple((e["key"], e["value"]) for e in tags)) for v, t, tags in rows)
     assert after == before
-    ids = MessageIds(["c"] * 2, array("q", [3, 99]), array("q", [3, 99]), array("q", [1, 2]))
-    await ParquetSink(dir=str(tmp_path)).write_once([metric(3.0), metric(99.0)], ids)
+    ids = provenance_of(["c"] * 2, array("q", [3, 99]), array("q", [3, 99]), array("q", [1, 2]))
+    await ParquetSink(dir=str(tmp_path)).write(
+        to_lines(delivered([metric(3.0), metric(99.0)], ids))
+    )
     assert stored(tmp_path) == dict.fromkeys([*range(2 * housekeeping.JOINED), 99], 1)
 
 
@@ -122,7 +126,7 @@ async def test_a_kill_while_files_are_joined(
     """Files whose rows another one has, and that are still there, go with the next start."""
     async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
         for number in range(housekeeping.JOINED):
-            await sink.write([metric(float(number))])
+            await sink.write(to_lines([metric(float(number))]))
     (folder,) = tmp_path.glob("cluster=*/date=*")
     with monkeypatch.context() as patch:
         patch.setattr(housekeeping, "remove", lambda *_: None)
@@ -136,7 +140,7 @@ async def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     """A file with other columns is not joined."""
     async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
         for number in range(housekeeping.JOINED - 1):
-            await sink.write([metric(float(number))])
+            await sink.write(to_lines([metric(float(number))]))
     (folder,) = tmp_path.glob("cluster=*/date=*")
     pq.write_table(pa.table({"mine": [1]}), folder / "mine.parquet")
     assert not join_files(tmp_path, folder, "zstd")

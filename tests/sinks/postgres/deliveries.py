@@ -4,7 +4,8 @@ from array import array
 from collections import Counter
 
 from ccpipe.message import Message
-from ccpipe.pipeline import MessageIds
+from ccpipe.provenance import Provenance
+from tests.deliveries import provenance_of
 from tests.servers.postgres import Server
 from tests.sinks.conftest import metric
 
@@ -12,12 +13,12 @@ LINES = 3
 """Of each message."""
 
 
-def delivery(*numbers: int, consumer: str = "c") -> tuple[list[Message], MessageIds]:
+def delivery(*numbers: int, consumer: str = "c") -> tuple[list[Message], Provenance]:
     """Return the records of some messages, and their ids."""
     records = [metric(float(n), row=str(row)) for n in numbers for row in range(LINES)]
     ends = array("q", range(LINES, LINES * len(numbers) + 1, LINES))
     times = array("q", [1000 + n for n in numbers])
-    return records, MessageIds([consumer] * len(numbers), array("q", numbers), times, ends)
+    return records, provenance_of([consumer] * len(numbers), array("q", numbers), times, ends)
 
 
 async def stored(server: Server, database: str) -> Counter[int]:

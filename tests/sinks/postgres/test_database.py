@@ -14,6 +14,7 @@ from ccpipe.errors import (
     DeniedError,
     UnavailableError,
 )
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.sinks.postgres import PostgresSink
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
@@ -32,12 +33,12 @@ async def test_a_server_that_goes_and_comes_back(server: Server) -> None:
         await asyncio.to_thread(server.start)
 
     async with server.sink(database) as sink:
-        await sink.write([messages[0]])
+        await sink.write(to_lines([messages[0]]))
         server.stop()
         try:
             for _ in range(2):
                 with pytest.raises(UnavailableError, match=f"127.0.0.1/{database}"):
-                    await sink.write([messages[1]])
+                    await sink.write(to_lines([messages[1]]))
             with pytest.raises(UnavailableError):
                 await sink.check()
             source = Given([messages[2]], [messages[3]])
@@ -48,7 +49,7 @@ async def test_a_server_that_goes_and_comes_back(server: Server) -> None:
             if server.process.poll() is not None:
                 server.start()
         assert letters == []
-        await sink.write([messages[1]])
+        await sink.write(to_lines([messages[1]]))
     assert await server.messages(database) == Counter(map(sent, messages))
 
 
@@ -58,25 +59,25 @@ async def test_a_server_that_says_nothing() -> None:
         url = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/db"
         async with PostgresSink(url=url, timeout=Duration(0.1)) as sink:
             with pytest.raises(UnavailableError, match="(?i)timeout"):
-                await sink.write([metric(1.0)])
+                await sink.write(to_lines([metric(1.0)]))
 
 
 async def test_a_lock_that_stays(server: Server) -> None:
     """A table that somebody holds costs us `timeout`; what we gave up is not written later."""
     database = await server.database()
     async with server.sink(database, timeout=Duration(60)) as sink:
-        await sink.write([metric(1.0)])
+        await sink.write(to_lines([metric(1.0)]))
         other = await asyncpg.connect(server.url(database), password=PASSWORD)
         try:
             await other.execute("BEGIN; LOCK TABLE samples")
             sink.time_limit = 0.3
             with pytest.raises(UnavailableError, match="timeout|Timeout"):
-                await sink.write([metric(2.0)])
+                await sink.write(to_lines([metric(2.0)]))
             await server.waiting(database, 0)
         finally:
             sink.time_limit = 60.0
             await other.close()
-        await sink.write([metric(2.0)])
+        await sink.write(to_lines([metric(2.0)]))
     assert await server.messages(database) == Counter(map(sent, [metric(1.0), metric(2.0)]))
 
 
@@ -120,13 +121,13 @@ async def test_rights(server: Server) -> None:
         await guest.check()
     async with guest:
         with pytest.raises(DeniedError, match="permission denied"):
-            await guest.write([metric(1.0)])
+            await guest.write(to_lines([metric(1.0)]))
     await server.ask(
         database, f"GRANT SELECT, INSERT, DELETE ON series, samples, delivered TO guest_{database}"
     )
     await guest.check()
     async with guest:
-        await guest.write([metric(1.0)])
+        await guest.write(to_lines([metric(1.0)]))
     assert await server.messages(database) == Counter([sent(metric(1.0))])
 
 
@@ -136,7 +137,7 @@ async def test_a_schema_of_its_own(server: Server) -> None:
     await server.ask(database, "CREATE SCHEMA monitoring")
     url = server.url(database) + "?search_path=monitoring"
     async with PostgresSink(url=url, password_file=str(server.secret)) as sink:
-        await sink.write([metric(1.0)])
+        await sink.write(to_lines([metric(1.0)]))
     assert await server.ask(database, "SELECT value FROM monitoring.messages") == [(1.0,)]
 
 

@@ -1,4 +1,4 @@
-"""``PostgresSink.write_once``: messages that are delivered again are stored once."""
+"""``PostgresSink``: messages that are delivered again are stored once."""
 
 import asyncio
 from array import array
@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccpipe.errors import RejectedError
-from ccpipe.pipeline import MessageIds
-from ccpipe.sinks.postgres import delivered
+from ccpipe.provenance import Provenance
+from ccpipe.sinks.postgres.delivered import _LOCK
+from tests.deliveries import delivered, provenance_of
 from tests.servers.postgres import PASSWORD, Server
 from tests.sinks.conftest import metric
 from tests.sinks.postgres.deliveries import LINES, delivery, stored
@@ -27,7 +28,7 @@ def test_whatever_the_batches(server: Server, batches: Sequence[Sequence[int]]) 
         database = await server.database()
         async with server.sink(database) as sink:
             for numbers in batches:
-                await sink.write_once(*delivery(*numbers))
+                await sink.write(delivered(*delivery(*numbers)))
         return await stored(server, database)
 
     assert asyncio.run(run()) == dict.fromkeys({n for batch in batches for n in batch}, LINES)
@@ -37,12 +38,12 @@ async def test_consumers_and_streams_apart(server: Server) -> None:
     """Equal numbers of another consumer, or of a later time, are other messages."""
     database = await server.database()
     records, ids = delivery(1, 2)
-    later = MessageIds(ids.consumers, ids.numbers, array("q", [5000, 5001]), ids.ends)
+    later = provenance_of(ids.consumers, ids.numbers, array("q", [5000, 5001]), ids.ends)
     async with server.sink(database) as sink:
-        await sink.write_once(records, ids)
-        await sink.write_once(*delivery(1, 2, consumer="other"))
-        await sink.write_once(records, later)
-        await sink.write_once(records, later)
+        await sink.write(delivered(records, ids))
+        await sink.write(delivered(*delivery(1, 2, consumer="other")))
+        await sink.write(delivered(records, later))
+        await sink.write(delivered(records, later))
     assert await stored(server, database) == {1: 3 * LINES, 2: 3 * LINES}
 
 
@@ -50,10 +51,10 @@ async def test_records_without_a_message(server: Server) -> None:
     """What nobody delivers again is written each time, beside what is stored already."""
     database = await server.database()
     records, ids = delivery(1)
-    both = MessageIds.concat([MessageIds.unknown(1), ids])
+    both = Provenance.concat([(None, 1), (ids, len(records))])
     async with server.sink(database) as sink:
         for _ in range(2):
-            await sink.write_once([metric(9.0), *records], both)
+            await sink.write(delivered([metric(9.0), *records], both))
     assert await stored(server, database) == {9: 2, 1: LINES}
 
 
@@ -68,9 +69,9 @@ async def test_bad_records_are_named_each_time(server: Server) -> None:
     async with server.sink(database) as sink:
         for _ in range(2):
             with pytest.raises(RejectedError) as caught:
-                await sink.write_once(records, ids)
+                await sink.write(delivered(records, ids))
             assert caught.value.indices == [1]
-            await sink.write_once([records[0], records[2]], ids.without([1]))
+            await sink.write(delivered([records[0], records[2]], ids.take(b"\1\0\1")))
     assert await stored(server, database) == {1: 2}
 
 
@@ -80,10 +81,10 @@ async def test_two_bridges_with_the_same_message(server: Server) -> None:
     async with server.sink(database) as first, server.sink(database) as second:
         other = await asyncpg.connect(server.url(database), password=PASSWORD)
         try:
-            await other.execute(f"SELECT pg_advisory_lock({delivered._LOCK})")
+            await other.execute(f"SELECT pg_advisory_lock({_LOCK})")
             writes = [
-                asyncio.create_task(first.write_once(*delivery(1, 2, 3))),
-                asyncio.create_task(second.write_once(*delivery(2, 3, 4))),
+                asyncio.create_task(first.write(delivered(*delivery(1, 2, 3)))),
+                asyncio.create_task(second.write(delivered(*delivery(2, 3, 4)))),
             ]
             await server.waiting(database, 2)  # both have copied, and neither has committed
         finally:
@@ -94,12 +95,12 @@ async def test_two_bridges_with_the_same_message(server: Server) -> None:
 
 async def test_the_table_is_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the latest runs are remembered."""
-    monkeypatch.setattr(delivered, "MAX_RUNS", 100)
+    monkeypatch.setattr("ccpipe.sinks.postgres.delivered.MAX_RUNS", 100)
     database = await server.database()
     async with server.sink(database) as sink:
         for start in range(0, 1000, 20):
-            await sink.write_once(*delivery(*range(start, start + 20, 2)))
-        await sink.write_once(*delivery(*range(900, 999, 2)))
+            await sink.write(delivered(*delivery(*range(start, start + 20, 2))))
+        await sink.write(delivered(*delivery(*range(900, 999, 2))))
     ((runs,),) = await server.ask(database, "SELECT count(*) FROM delivered")
     assert 100 <= runs <= 120
     assert set((await stored(server, database)).values()) == {LINES}

@@ -4,6 +4,7 @@ import pytest
 
 from ccpipe.config import Duration
 from ccpipe.errors import RejectedError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message
 from tests.servers.postgres import Server
 from tests.sinks.conftest import metric
@@ -40,7 +41,7 @@ async def test_where_it_is_there(server: Server) -> None:
     database = await prepared(server)
     for _ in range(2):
         async with server.sink(database) as sink:
-            await sink.write([metric(1.0)])
+            await sink.write(to_lines([metric(1.0)]))
     called = await server.ask(database, "SELECT * FROM called")
     assert called == [("create_hypertable", "samples time 1 day false")]
     kind = "SELECT relkind::text FROM pg_class WHERE relname = 'samples'"
@@ -53,12 +54,12 @@ async def test_retention(server: Server) -> None:
     """It drops its chunks itself; where it cannot, lines are written all the same."""
     database = await prepared(server)
     async with server.sink(database, retention=Duration(7200)) as sink:
-        await sink.write([metric(1.0)])
+        await sink.write(to_lines([metric(1.0)]))
     dropped = await server.ask(database, "SELECT argument FROM called WHERE what = 'drop_chunks'")
     assert dropped == [("samples 7200",)]
     await server.ask(database, "DROP FUNCTION drop_chunks")
     async with server.sink(database, retention=Duration(7200)) as sink:
-        await sink.write([metric(2.0)])
+        await sink.write(to_lines([metric(2.0)]))
     assert await server.ask(database, "SELECT count(*) FROM messages") == [(2,)]
 
 
@@ -67,7 +68,7 @@ async def test_lines_without_a_time(server: Server) -> None:
     database = await prepared(server)
     async with server.sink(database) as sink:
         with pytest.raises(RejectedError, match="without a time") as caught:
-            await sink.write([metric(1.0), Message("m", {}, 1.0), metric(2.0)])
+            await sink.write(to_lines([metric(1.0), Message("m", {}, 1.0), metric(2.0)]))
     assert caught.value.indices == [1]
 
 
@@ -75,7 +76,7 @@ async def test_a_table_that_became_one_meanwhile(server: Server) -> None:
     """What it says of a time condemns the rows: the same write would never succeed."""
     database = await server.database()
     async with server.sink(database) as sink:
-        await sink.write([metric(1.0)])
+        await sink.write(to_lines([metric(1.0)]))
         await server.run(
             database,
             """
@@ -87,16 +88,16 @@ async def test_a_table_that_became_one_meanwhile(server: Server) -> None:
             """,
         )
         with pytest.raises(RejectedError, match="timestamp out of range"):
-            await sink.write([Message("m", {}, 1.0)])
+            await sink.write(to_lines([Message("m", {}, 1.0)]))
 
 
 async def test_a_database_of_before(server: Server) -> None:
     """One that has the tables keeps its partitions when the extension comes."""
     database = await server.database()
     async with server.sink(database) as sink:
-        await sink.write([metric(1.0)])
+        await sink.write(to_lines([metric(1.0)]))
     await server.run(database, STAND_INS)
     async with server.sink(database) as sink:
-        await sink.write([metric(2.0), Message("m", {}, 1.0)])
+        await sink.write(to_lines([metric(2.0), Message("m", {}, 1.0)]))
     assert await server.ask(database, "SELECT * FROM called") == []
     assert await server.ask(database, "SELECT count(*) FROM messages") == [(3,)]

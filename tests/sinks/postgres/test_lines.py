@@ -41,7 +41,7 @@ def test_what_is_sent_is_what_it_keeps(server: Server, messages: list[Message]) 
     async def send() -> Counter[Any]:
         async with server.sink() as sink:
             await sink.database.connection.execute("TRUNCATE samples")
-            await sink.write(messages)
+            await sink.write(to_lines(messages))
             return await server.messages("postgres")
 
     assert asyncio.run(send()) == Counter(map(sent, messages))
@@ -59,7 +59,7 @@ async def test_the_outermost_values(server: Server) -> None:
         metric(1.0, time=2**63 - 2),
     ]
     async with server.sink(database) as sink:
-        await sink.write(messages)
+        await sink.write(to_lines(messages))
     assert await server.messages(database) == Counter(map(sent, messages))
     rows = await server.ask(database, "SELECT name FROM messages WHERE time = '-infinity'")
     assert rows == [("m",)]
@@ -69,11 +69,11 @@ async def test_a_write_is_all_or_nothing(server: Server) -> None:
     """Where a row is refused no other of its batch stays."""
     database = await server.database()
     async with server.sink(database) as sink:
-        await sink.write([metric(1.0)])
+        await sink.write(to_lines([metric(1.0)]))
         await server.ask(database, "ALTER TABLE samples ADD CHECK (value < 100)")
         with pytest.raises(RejectedError, match="violates check constraint"):
-            await sink.write([*(metric(2.0) for _ in range(1000)), metric(100.0)])
-        await sink.write([metric(3.0)])
+            await sink.write(to_lines([*(metric(2.0) for _ in range(1000)), metric(100.0)]))
+        await sink.write(to_lines([metric(3.0)]))
     assert await server.ask(database, "SELECT value FROM samples") == [(1.0,), (3.0,)]
 
 
@@ -83,7 +83,7 @@ async def test_texts_with_nul(server: Server) -> None:
     records = [metric(1.0), metric("a\0b"), metric("text"), metric("\0")]
     async with server.sink(database) as sink:
         with pytest.raises(RejectedError, match="NUL") as caught:
-            await sink.write(records)
+            await sink.write(to_lines(records))
     assert caught.value.indices == [1, 3]
     letters = await carry(Given(to_lines(records)), server.sink(database))
     assert [letter.original.count(b"\0") for letter in letters] == [1, 1]

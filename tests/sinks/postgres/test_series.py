@@ -6,7 +6,7 @@ from collections import Counter
 import asyncpg
 import pytest
 
-from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.sinks.postgres import lines
 from ccpipe.sinks.postgres.migrations import LOCK
 from tests.servers.postgres import PASSWORD, Server, sent
@@ -44,7 +44,7 @@ async def test_several_bridges_at_once(server: Server) -> None:
     async def bridge(order: int) -> None:
         async with server.sink(database) as sink:
             for batch in batches:
-                await sink.write(batch[::order])
+                await sink.write(to_lines(batch[::order]))
 
     other = await asyncpg.connect(server.url(database), password=PASSWORD)
     try:
@@ -67,7 +67,7 @@ async def test_many_new_series(server: Server, monkeypatch: pytest.MonkeyPatch) 
 
     async def bridge(order: int) -> None:
         async with server.sink(database) as sink:
-            await sink.write(batch[::order])
+            await sink.write(to_lines(batch[::order]))
 
     await asyncio.gather(*(bridge(order) for order in (1, -1, 1)))
     assert await server.ask(database, "SELECT count(*) FROM series") == [(100,)]

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccpipe.formats.sonar import Envelope, MetadataObject, SampleData, SampleEnvelope
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
     SampleJob,
@@ -17,9 +18,9 @@ from ccpipe.formats.sonar.types.sample import (
     SampleProcessGpu,
     SampleSystem,
 )
-from ccpipe.pipeline import MessageIds
 from ccpipe.sinks.postgres import PostgresSonarSink
 from ccpipe.sinks.postgres.sonar_rows import COLUMNS, rows
+from tests.deliveries import provenance_of
 from tests.formats.sonar.strategies import envelopes
 from tests.paths import ROOT
 from tests.servers.postgres import PASSWORD, Server
@@ -47,7 +48,7 @@ def test_every_envelope_has_its_rows(server: Server, found: list[Envelope]) -> N
             connection = await asyncpg.connect(server.url("postgres"), password=PASSWORD)
             try:
                 await connection.execute("TRUNCATE " + ", ".join(COLUMNS))
-                await target.write(found)
+                await target.write(Envelopes(found))
                 return {
                     table: await connection.fetchval(f"SELECT count(*) FROM {table}")  # noqa: S608
                     for table in COLUMNS
@@ -85,7 +86,7 @@ async def test_missing_time_is_not_1970(server: Server) -> None:
     attributes = SampleAttributes(time="", cluster="fox", node="n1", system=SampleSystem())
     envelope = SampleEnvelope(MetadataObject("sonar", "0.19.0"), SampleData(attributes))
     async with sink(server, database) as target:
-        await target.write([envelope])
+        await target.write(Envelopes([envelope]))
     found = await server.ask(database, "SELECT time::text, boot FROM sonar_samples")
     assert found == [("-infinity", None)]
 
@@ -94,10 +95,10 @@ async def test_which_job_used_which_gpu_when(server: Server) -> None:
     """The query of the page says it, of envelopes that were delivered twice."""
     database = await server.database()
     found = [sample(0, (7, "ann", "GPU-a")), sample(1, (7, "ann", "GPU-a"), (8, "bob", "GPU-b"))]
-    ids = MessageIds(["c"] * 2, array("q", [1, 2]), array("q", [1, 2]), array("q", [1, 2]))
+    ids = provenance_of(["c"] * 2, array("q", [1, 2]), array("q", [1, 2]), array("q", [1, 2]))
     async with sink(server, database) as target:
-        await target.write_once(found, ids)
-        await target.write_once(found[1:], ids.split(1)[1])
+        await target.write(Envelopes(found, provenance=ids))
+        await target.write(Envelopes(found[1:], provenance=ids.split(1)[1]))
     page = (ROOT / "docs/stores/postgres.md").read_text()
     (query,) = re.findall(r"```sql\n(SELECT cluster, job.*?)```", page, re.DOTALL)
     query = query.replace("now()", "timestamptz '2025-02-20 13:00:00Z'").rstrip(";\n")
@@ -112,13 +113,13 @@ async def test_old_rows_go(server: Server) -> None:
     """Rows beyond the retention are removed, others stay."""
     database = await server.database()
     async with sink(server, database) as target:
-        await target.write([sample(0, (7, "ann", "GPU-a"))])
+        await target.write(Envelopes([sample(0, (7, "ann", "GPU-a"))]))
     await server.ask(
         database,
         "INSERT INTO sonar_process_gpus (time, cluster, node) VALUES (now(), 'fox', 'new')",
     )
     async with sink(server, database, retention=86_400.0) as target:
-        await target.write([])
+        await target.write(Envelopes([]))
     assert await server.ask(database, "SELECT node FROM sonar_process_gpus") == [("new",)]
 
 

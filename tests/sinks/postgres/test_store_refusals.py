@@ -2,15 +2,16 @@
 
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator
 
 import pytest
 
 from ccpipe.errors import RejectedError, UnavailableError
+from ccpipe.formats.lineprotocol import to_lines
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Message
-from ccpipe.pipeline import Batch, MessageIds
 from ccpipe.sinks.postgres.sonar import PostgresSonarSink
 from tests.bus.envelopes import JOBS, SAMPLE
+from tests.deliveries import delivered, provenance_of
 from tests.servers.postgres import Server, sent
 from tests.sinks.conftest import NOON, Given, carry, metric
 
@@ -57,7 +58,7 @@ async def test_refused_rows_become_dead_letters(
     """All other rows of the batch and of later ones are stored, and the bridge goes on."""
     database = await server.database()
     async with server.sink(database) as sink:
-        await sink.write([metric(-1.0)])
+        await sink.write(to_lines([metric(-1.0)]))
     for statement in statements:
         await server.ask(database, statement)
     good = [metric(float(value), time=NOON + value) for value in range(100, 400)]
@@ -82,19 +83,11 @@ async def test_refused_rows_inside_a_message_become_dead_letters(server: Server)
     await server.ask(database, "ALTER TABLE samples ADD CHECK (value::int % 10 <> 7)")
     records = [metric(float(value), time=NOON + value) for value in range(500)]
     column = array("q", [1])
-    message = MessageIds(["consumer"], column, column, array("q", [len(records)]))
+    message = provenance_of(["consumer"], column, column, array("q", [len(records)]))
 
-    class Delivered(Given):
-        """Gives one message, twice."""
-
-        async def __aiter__(self) -> AsyncIterator[Batch]:
-            async for batch in super().__aiter__():
-                batch.ids_of = lambda _: message
-                yield batch
-
-    letters = await carry(Delivered(records), server.sink(database))
+    letters = await carry(Given(delivered(records, message)), server.sink(database))
     assert len(letters) == 50
-    letters = await carry(Delivered(records), server.sink(database))
+    letters = await carry(Given(delivered(records, message)), server.sink(database))
     good = [record for record in records if int(record.value) % 10 != 7]
     assert await server.ask(database, "SELECT count(*) FROM delivered") == [(1,)]
     stored = await server.messages(database)
@@ -108,8 +101,8 @@ async def test_refused_envelopes_become_dead_letters(server: Server) -> None:
     async with PostgresSonarSink(url=server.url(database), password_file=secret) as sink:
         await server.ask(database, "ALTER TABLE sonar_jobs ADD CHECK (cluster = 'elsewhere')")
         with pytest.raises(RejectedError, match="violates check constraint"):
-            await sink.write([JOBS])
-        await sink.write([SAMPLE])
+            await sink.write(Envelopes([JOBS]))
+        await sink.write(Envelopes([SAMPLE]))
 
 
 async def test_dropped_partition_is_made_again(server: Server) -> None:
@@ -118,7 +111,7 @@ async def test_dropped_partition_is_made_again(server: Server) -> None:
     first, second = metric(1.0), metric(2.0)
     async with server.sink(database) as sink:
         for _ in range(2):  # the second finds the partition in the sink's memory
-            await sink.write([first])
+            await sink.write(to_lines([first]))
         [(name,)] = await server.ask(
             database, "SELECT inhrelid::regclass::text FROM pg_inherits "
             "WHERE inhparent = 'samples'::regclass AND inhrelid::regclass::text ~ '[0-9]{8}$'"
@@ -126,8 +119,8 @@ async def test_dropped_partition_is_made_again(server: Server) -> None:
         await server.ask(database, "DROP TABLE samples_other")
         await server.ask(database, f"DROP TABLE {name}")
         with pytest.raises(UnavailableError, match="no partition"):
-            await sink.write([second])
-        await sink.write([second])
+            await sink.write(to_lines([second]))
+        await sink.write(to_lines([second]))
     assert await server.messages(database) == Counter([sent(second)])
 
 
@@ -135,10 +128,10 @@ async def test_exhausted_sequence_is_not_the_fault_of_a_row(server: Server) -> N
     """Series without a number wait for the administrator; nothing becomes a dead letter."""
     database = await server.database()
     async with server.sink(database) as sink:
-        await sink.write([metric(1.0)])
+        await sink.write(to_lines([metric(1.0)]))
         await server.ask(database, "ALTER TABLE series ALTER id SET MAXVALUE 2")
         new = [Message(name, {"hostname": "n1"}, 1.0, NOON) for name in ("a", "b")]
         with pytest.raises(UnavailableError, match="reached maximum value"):
-            await sink.write(new)
+            await sink.write(to_lines(new))
         await server.ask(database, "ALTER TABLE series ALTER id SET NO MAXVALUE")
-        await sink.write(new)
+        await sink.write(to_lines(new))

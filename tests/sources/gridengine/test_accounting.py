@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -50,10 +51,11 @@ async def read_once(followed: AccountingFile, *, acknowledge: bool = True) -> li
     """Read what is there, and return the records of the jobs."""
     records = []
     async with followed:
-        async for batch in followed:
+        async for batch in followed.batches():
             assert isinstance(batch.records, Jobs)
             records += [record_of(job) for job in batch.records]
             if acknowledge:
+                assert batch.ack
                 await batch.ack()
     return records
 
@@ -96,7 +98,7 @@ async def test_a_bad_line_is_a_dead_letter_with_its_place(tmp_path: Path) -> Non
     payload = (DATA / "derived/derived-malformed.jsonl").read_bytes()
     (tmp_path / "accounting.jsonl").write_bytes(payload)
     async with source(tmp_path, once=True) as followed:
-        (batch,) = [batch async for batch in followed]
+        (batch,) = [batch async for batch in followed.batches()]
     assert len(batch.records) == 2
     _, second, _ = batch.records.rejected
     assert (second.line, second.offset, second.reason[:8]) == (6, 1139, "not JSON")
@@ -108,11 +110,11 @@ async def test_a_bad_line_is_a_dead_letter_with_its_place(tmp_path: Path) -> Non
 
 async def test_it_waits_for_a_file_and_for_the_end_of_a_line(tmp_path: Path) -> None:
     """A missing file is no error; half a line is read when it is whole."""
-    followed, batches = source(tmp_path), list[Batch]()
+    followed, batches = source(tmp_path), list[Batch[Any]]()
 
     async def gather() -> None:
         async with followed:
-            async for batch in followed:
+            async for batch in followed.batches():
                 batches.append(batch)
 
     task = asyncio.create_task(gather())
@@ -134,13 +136,14 @@ async def test_a_full_disk_under_the_checkpoint_ends_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What comes meanwhile is read; the checkpoint is written when there is space again."""
-    followed, batches = source(tmp_path), list[Batch]()
+    followed, batches = source(tmp_path), list[Batch[Any]]()
 
     async def gather() -> None:
         async with followed:
-            async for batch in followed:
+            async for batch in followed.batches():
                 batches.append(batch)
                 with contextlib.suppress(UnavailableError):  # as the pipe does
+                    assert batch.ack
                     await batch.ack()
 
     task = asyncio.create_task(gather())
@@ -207,8 +210,9 @@ async def jobs_once(followed: AccountingFile) -> list[Job]:
     """Read what is there, and acknowledge it."""
     found: list[Job] = []
     async with followed:
-        async for batch in followed:
+        async for batch in followed.batches():
             found += batch.records
+            assert batch.ack
             await batch.ack()
     return found
 
@@ -257,13 +261,14 @@ async def test_files_are_read_side_by_side_by_their_times(tmp_path: Path) -> Non
     path = str(tmp_path / "reporting")
     spans: dict[str, tuple[int, int]] = {}
     async with source(tmp_path, reporting=path, begin="oldest", once=True) as followed:
-        async for batch in followed:
+        async for batch in followed.batches():
             times = [job.end or job.start for job in batch.records]
             spans[batch.origin] = (times[0], times[-1])
             if len(spans) == 2:
                 (begin, end), (other_begin, other_end) = spans.values()
                 assert begin <= other_end
                 assert other_begin <= end
+            assert batch.ack
             await batch.ack()
 
 
@@ -375,7 +380,7 @@ async def stored(site: Site) -> Counter[int]:
         total = (await bus.jetstream().stream_info("ccpipe-fox%2Etest")).state.messages
     events = NatsSource(site=site, telemetry=Telemetry(), subjects=["events"], durable="test")
     async with events:
-        async for batch in events:
+        async for batch in events.batches():
             found = map(from_event, batch.records)
             numbers.update(record.job_number for record in found)
             if numbers.total() >= total:

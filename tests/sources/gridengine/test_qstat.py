@@ -32,11 +32,11 @@ class Cell:
         script = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
         options.setdefault("command", [sys.executable, "-c", script, str(path)])
         self.source = Qstat(site=SITE, poll=Interval(options.pop("poll", 0.5)), **options)
-        self.batches: list[Batch] = []
+        self.batches: list[Batch[Any]] = []
 
     async def read(self) -> None:
         """Gather batches until stopped."""
-        async for batch in self.source:
+        async for batch in self.source.batches():
             self.batches.append(batch)
 
     def starts(self) -> list[dict[str, Any]]:

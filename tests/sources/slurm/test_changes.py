@@ -5,9 +5,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ccpipe.formats.slurm import LiveJob, SacctRow, SlurmId
-from ccpipe.formats.sonar import ExtendedUint, SlurmJob
+from ccpipe.jobs import Job
 from ccpipe.sources.slurm.changes import MISSING, UNNAMED, Changes, is_final_run, record_digest
 from ccpipe.sources.slurm.poll import Poll
+from ccpipe.translate.slurm.jobs import job_of_live, job_of_row
 
 SECOND = 10**9
 TIME = 1795170834 * SECOND
@@ -20,11 +21,16 @@ LIVE = LiveJob(
 )
 
 
-def states(changes: Changes, poll: Poll) -> list[str]:
+def states(changes: Changes, poll: Poll) -> list[str | None]:
     """Return the states of the records of a poll, each acknowledged."""
     found = list(changes.changed(poll))
     changes.acknowledge([sent for _, sent in found])
-    return [job.job_state for job, _ in found]
+    return [raw.state for job, _ in found if isinstance(raw := job.raw, SacctRow | LiveJob)]
+
+
+def job_of(raw: SacctRow | LiveJob) -> Job:
+    """Return a record as a job."""
+    return job_of_row(raw, "fox") if isinstance(raw, SacctRow) else job_of_live(raw, "fox")
 
 
 def live(*jobs: LiveJob, time: int = TIME) -> Poll:
@@ -34,7 +40,7 @@ def live(*jobs: LiveJob, time: int = TIME) -> Poll:
 
 def test_accounting_is_the_last_word() -> None:
     """What squeue has of a run whose end sacct reported is not sent; its next run is."""
-    changes = Changes("")
+    changes = Changes("", "fox")
     assert states(changes, live(LIVE)) == ["RUNNING"]
     assert states(changes, Poll(TIME, rows=[ROW])) == ["COMPLETED"]
     assert states(changes, live(replace(LIVE, state="COMPLETING"))) == []
@@ -48,8 +54,8 @@ def test_listed_jobs_are_squeues_until_they_end() -> None:
     row = replace(ROW, state="PENDING", start=None, end=None)
     step = replace(ROW, id=SlurmId(7, "0"), state="RUNNING", end=None)
     poll = Poll(TIME, rows=[row, step], jobs=[LIVE], listed=frozenset({7}))
-    assert states(Changes(""), poll) == ["RUNNING", "RUNNING"]
-    assert states(Changes(""), Poll(TIME, rows=[row])) == ["PENDING"]
+    assert states(Changes("", "fox"), poll) == ["RUNNING", "RUNNING"]
+    assert states(Changes("", "fox"), Poll(TIME, rows=[row])) == ["PENDING"]
 
 
 def test_a_job_whose_start_slurmdbd_has_not_heard_of() -> None:
@@ -57,27 +63,42 @@ def test_a_job_whose_start_slurmdbd_has_not_heard_of() -> None:
     early = replace(ROW, job_name=UNNAMED)
     ended = replace(LIVE, name="a|b", state="COMPLETED", end=TIME + 9 * SECOND)
     poll = Poll(TIME, rows=[early], jobs=[ended], listed=frozenset({7}))
-    changes = Changes("")
-    assert [job.job_name for job, _ in changes.changed(poll)] == ["a|b"]
+    changes = Changes("", "fox")
+    assert [job.name for job, _ in changes.changed(poll)] == ["a|b"]
     whole = Poll(TIME, rows=[replace(ROW, job_name="a|b")], listed=frozenset({7}))
-    assert [(job.job_name, bool(job.sacct)) for job, _ in changes.changed(whole)] == [("a|b", True)]
+    assert [(job.name, bool(job.usage)) for job, _ in changes.changed(whole)] == [("a|b", True)]
     assert list(changes.changed(Poll(TIME, listed=frozenset()))) == []
 
-    changes = Changes("")
+    changes = Changes("", "fox")
     assert len(list(changes.changed(poll))) == 1
-    assert [job.job_name for job, _ in changes.changed(live())] == [UNNAMED]
+    assert [job.name for job, _ in changes.changed(live())] == [UNNAMED]
 
 
 def test_priority_is_no_change() -> None:
-    """It grows with age."""
-    job = SlurmJob(job_id=7, job_state="PENDING", priority=ExtendedUint(1))
-    assert record_digest(job) == record_digest(replace(job, priority=ExtendedUint(2)))
-    assert record_digest(job) != record_digest(replace(job, job_state="RUNNING"))
+    """Nor is when a pending job is expected to start, or a running one to end."""
+    for raw in (LIVE, ROW):
+        job, priority = job_of(raw), job_of(replace(raw, priority=2))
+        assert record_digest(job) == record_digest(priority)
+        assert record_digest(job) != record_digest(job_of(replace(raw, state="FAILED")))
+    assert record_digest(job_of(LIVE)) == record_digest(job_of(replace(LIVE, end=TIME)))
+    waits = replace(LIVE, state="PENDING", node_list=None)
+    assert record_digest(job_of(waits)) == record_digest(job_of(replace(waits, start=TIME)))
+    assert record_digest(job_of(LIVE)) != record_digest(job_of(replace(LIVE, start=TIME)))
+
+
+def test_running_row_has_nothing_that_changes() -> None:
+    """Its elapsed and suspended time would have it sent at each poll."""
+    row = SacctRow(SlurmId(3), state="SUSPENDED", start=TIME, elapsed=30, suspended=7)
+    later = replace(row, elapsed=60, suspended=9)
+    assert record_digest(job_of(row)) == record_digest(job_of(later))
+    assert record_digest(job_of(replace(row, end=TIME))) != record_digest(
+        job_of(replace(later, end=TIME))
+    )
 
 
 def test_missing_job_holds_the_time_back_for_a_day() -> None:
     """Until sacct has its end, the ends are known up to when squeue listed it last."""
-    changes = Changes("")
+    changes = Changes("", "fox")
     states(changes, live(LIVE, time=TIME))
     changes.note_listed(live(LIVE, time=TIME))
     changes.note_listed(live(time=TIME + 30 * SECOND))
@@ -92,7 +113,7 @@ def test_missing_job_holds_the_time_back_for_a_day() -> None:
 
 def test_what_was_sent_long_ago_is_forgotten(tmp_path: Path) -> None:
     """The file does not grow forever; what may come again is kept."""
-    changes = Changes(str(tmp_path / "state"))
+    changes = Changes(str(tmp_path / "state"), "fox")
     changes.open()
     assert states(changes, Poll(TIME, rows=[ROW])) == ["COMPLETED"]
     changes.acknowledge_poll(live(), TIME, TIME)
@@ -104,14 +125,14 @@ def test_what_was_sent_long_ago_is_forgotten(tmp_path: Path) -> None:
 
 def test_requeued_run_has_ended() -> None:
     """REQUEUED with an end is a run; without one the job waits again."""
-    job = SlurmJob(job_id=7, job_state="REQUEUED")
-    assert not is_final_run(job)
-    assert is_final_run(replace(job, end_time="2026-11-20T10:35:04Z"))
+    row = replace(ROW, state="REQUEUED")
+    assert not is_final_run(job_of(replace(row, end=None)))
+    assert is_final_run(job_of(row))
 
 
 def test_end_of_a_requeued_run_follows_what_squeue_lists() -> None:
     """A reader of NODE_FAIL then knows that the job goes on; squeue's job is sent once only."""
-    changes = Changes("")
+    changes = Changes("", "fox")
     assert states(changes, live(LIVE)) == ["RUNNING"]
     waits = replace(LIVE, state="PENDING", start=None, node_list=None)
     lost = Poll(TIME, [replace(ROW, state="NODE_FAIL")], [waits], frozenset({7}))

@@ -3,11 +3,21 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccpipe.formats.slurm import Allocation, read_squeue
+from ccpipe.formats.sonar import timestamp
 from ccpipe.sources.slurm.commands import SACCT_COLUMNS, SEPARATOR, Commands
-from ccpipe.sources.slurm.poll import Poller, printed_jobs, read_details, sacct_records
+from ccpipe.sources.slurm.poll import (
+    Poller,
+    pending_if_requeued,
+    printed_jobs,
+    read_details,
+    sacct_records,
+)
+from ccpipe.translate.slurm.jobs import has_started
 from tests.formats.slurm.captured import captured
 from tests.sources.slurm.programs import Programs, sacct_row, scontrol_job, squeue_job
 
@@ -94,7 +104,8 @@ def test_only_wanted_jobs_of_scontrol_are_read() -> None:
     output = "".join(scontrol_job(str(n)) for n in range(1, 100)).encode()
     found = read_details(printed_jobs(output, {7, 9, 1000}))
     assert set(found) == {7, 9}
-    assert found[7].allocation == ("OverSubscribe=OK", "Nodes=c1 CPU_IDs=0-1 Mem=600 GRES=")
+    assert found[7].oversubscribe == "OK"
+    assert found[7].allocation == (Allocation(node_list="c1", cpu_ids="0-1", memory=600 * 2**20),)
 
 
 def test_captured_jobs_of_scontrol_have_their_allocations() -> None:
@@ -103,3 +114,38 @@ def test_captured_jobs_of_scontrol_have_their_allocations() -> None:
     found = read_details(printed_jobs(output, set(range(1000))))
     assert len(found) == output.count(b"\nJobId=") + 1
     assert sum(bool(detail.allocation) for detail in found.values()) > len(found) / 2
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "limit", "is_requeued"),
+    [
+        ("04:05:33", "04:15:33", "10:00", True),
+        ("04:12:06", "NONE", "UNLIMITED", True),
+        ("N/A", "N/A", "10:00", True),
+        ("04:05:15", "04:05:18", "10:00", False),
+        ("03:55:33", "04:05:33", "10:00", False),
+        ("04:05:15", "04:05:34", "10:00", False),
+        ("04:05:15", "04:05:18", "UNLIMITED", False),
+    ],
+)
+def test_requeued_job_is_pending_while_its_last_run_completes(
+    start: str, end: str, limit: str, is_requeued: bool
+) -> None:
+    """As squeue 22.05 prints it during an epilog: old nodes, start now, end at the time limit.
+
+    A run that completes ended already, at its time limit, too, and also where slurmctld's clock is
+    ahead by a second.
+    """
+    header = b"JOBID|STATE|SUBMIT_TIME|START_TIME|END_TIME|NODELIST|TIME_LIMIT\n"
+    day = "2026-11-23T"
+    begin, until = (f"{day}{text}" if ":" in text else text for text in (start, end))
+    row = f"1|COMPLETING|{day}04:05:15|{begin}|{until}|c1|{limit}"
+    (found,) = read_squeue(header + row.encode(), zone=UTC).records
+    now = timestamp.parse(f"{day}04:05:33Z")
+    assert now is not None
+    job = pending_if_requeued(found, now)
+    if is_requeued:
+        assert (job.state, job.start, job.node_list) == ("PENDING", None, None)
+    else:
+        assert job == found
+        assert has_started(job)

@@ -15,9 +15,11 @@ from ccpipe.errors import ConfigError
 from ccpipe.formats.slurm import read_sacct
 from ccpipe.formats.sonar import UNSET, Envelope, JobsData, SlurmJob, encode
 from ccpipe.formats.sonar import decode as decode_sonar
+from ccpipe.jobs import Jobs
 from ccpipe.sources.slurm.replay import PollReplay
 from ccpipe.sources.slurm.source import Slurm
-from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+from ccpipe.translate.slurm.to_cc import SlurmToCc
+from ccpipe.translate.slurm.to_sonar import SlurmToSonar
 from tests.formats.slurm.captured import UTC
 from tests.paths import TEST_DATA
 
@@ -26,24 +28,31 @@ SITE = Site(cluster="fox", hostname="master")
 POLLS = 14
 
 
-async def replayed(**options: Any) -> list[Envelope]:
-    """Return all envelopes of the snapshots, each acknowledged."""
+async def replayed(**options: Any) -> list[Jobs]:
+    """Return all batches of the snapshots, each acknowledged."""
     source = Slurm(site=SITE, replay=str(SNAPSHOTS), speed=0, **options)
-    found: list[Envelope] = []
-    async for batch in source:
+    found: list[Jobs] = []
+    async for batch in source.batches():
         assert not batch.records.rejected
-        found += batch.records
+        found.append(batch.records)
+        assert batch.ack
         await batch.ack()
     return found
 
 
-def job_events(envelopes: Sequence[Envelope]) -> list[dict[str, Any]]:
-    """Return the starts and stops that envelopes make, in their order."""
-    translator = SonarToCc(envelopes=False, stop_delay=Duration(0))
+def envelopes_of(batches: Sequence[Jobs], **options: Any) -> list[Envelope]:
+    """Return the envelopes that batches make."""
+    translator = SlurmToSonar(site=SITE, **options)
+    return [envelope for jobs in batches for envelope in translator.feed(jobs)]
+
+
+def job_events(batches: Sequence[Jobs]) -> list[dict[str, Any]]:
+    """Return the starts and stops that batches make, in their order."""
+    translator = SlurmToCc(site=SITE, stop_delay=Duration(0))
     found = []
-    for envelope in envelopes:
-        lines = translator.feed([envelope])
-        assert not translator.take_rejected()
+    for jobs in batches:
+        lines = translator.feed(jobs)
+        assert not lines.rejected
         found += [json.loads(str(message.value)) for message in lines if message.name == "job"]
     return found
 
@@ -106,13 +115,13 @@ async def test_requeued_job_starts_once_and_stops_at_its_real_end() -> None:
 @pytest.mark.parametrize("mode", ["delta", "full"])
 async def test_envelopes_conform(mode: str) -> None:
     """With the specification's states, a strict decoder takes every envelope."""
-    for envelope in await replayed(mode=mode, states="spec"):
+    for envelope in envelopes_of(await replayed(mode=mode), states="spec"):
         assert not decode_sonar(encode(envelope), strict=True).rejected
 
 
 async def test_delta_sends_what_changed() -> None:
     """Full mode sends every record at each poll, delta mode each version of it once."""
-    full, delta = await replayed(mode="full"), await replayed()
+    full, delta = envelopes_of(await replayed(mode="full")), envelopes_of(await replayed())
     size = {mode: sum(len(encode(e)) for e in found) for mode, found in
             (("full", full), ("delta", delta))}  # fmt: skip
     assert size["delta"] < size["full"] / 4
@@ -131,10 +140,9 @@ async def test_state_outlives_the_process(tmp_path: Path) -> None:
     """A second process sends only what the first had not; without acknowledgement all again."""
     state = str(tmp_path / "slurm.state")
     source = Slurm(site=SITE, replay=str(SNAPSHOTS), speed=0, state=state)
-    unacknowledged = [envelope async for batch in source for envelope in batch.records]
+    unacknowledged = [batch.records async for batch in source.batches()]
     del source
-    first = await replayed(state=state)
-    assert [e.data for e in first] == [e.data for e in unacknowledged]
+    assert await replayed(state=state) == unacknowledged
 
 
 def test_folder_without_snapshots_is_refused(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ import pytest
 
 from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError, UnavailableError
-from ccpipe.formats.sonar import ClusterData, Envelope, JobsData, SlurmJob
+from ccpipe.formats.slurm import LiveJob, SacctRow
+from ccpipe.jobs import Job, Jobs
 from ccpipe.pipeline import Batch
 from ccpipe.sources.slurm.source import Slurm
-from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+from ccpipe.translate.slurm.to_cc import SlurmToCc
 from tests.sources.slurm.programs import Programs, sacct_row, scontrol_job, squeue_job
 
 SITE = Site(cluster="fox", hostname="master")
@@ -33,35 +34,30 @@ class Publisher:
         self.source = Slurm(
             site=SITE, programs=str(programs.folder), poll=Interval(0.001), **options
         )
-        self.batches: AsyncIterator[Batch] = aiter(self.source)
+        self.batches: AsyncIterator[Batch[Any]] = self.source.batches()
 
-    async def poll(self, *, acknowledge: bool = True) -> list[Envelope]:
-        """Return the envelopes of one poll, whose last batch has no jobs."""
-        found: list[Envelope] = []
-        while True:
+    async def poll(self, *, acknowledge: bool = True) -> list[Jobs]:
+        """Return the batches of one poll, the last of which has no jobs."""
+        found: list[Jobs] = []
+        while not found or found[-1]:
             batch = await anext(self.batches)
-            found += batch.records
-            self.rejected = batch.records.rejected
+            found.append(batch.records)
             if acknowledge:
+                assert batch.ack
                 await batch.ack()
-            if not any(isinstance(envelope.data, JobsData) for envelope in batch.records):
-                return found
+        return found
 
     async def jobs(self, **options: bool) -> list[tuple[int, str, str]]:
         """Return job, step and state of the records of one poll."""
         return [
-            (j.job_id, j.job_step, j.job_state) for j in job_records(await self.poll(**options))
+            (job.id, job.step, state_of(job)) for jobs in await self.poll(**options) for job in jobs
         ]
 
 
-def job_records(envelopes: list[Envelope]) -> list[SlurmJob]:
-    """Return all records of jobs."""
-    return [
-        job
-        for envelope in envelopes
-        if isinstance(envelope.data, JobsData)
-        for job in envelope.data.attributes.slurm_jobs
-    ]
+def state_of(job: Job) -> str:
+    """Return a job's state in Slurm's words."""
+    assert isinstance(job.raw, SacctRow | LiveJob)
+    return job.raw.state or ""
 
 
 @pytest.fixture
@@ -122,9 +118,9 @@ async def test_outage_of_accounting_loses_nothing(programs: Programs) -> None:
     await publisher.poll()
     after = time.time()
     programs.set("sacct", None)
-    (error,) = [e for e in await publisher.poll() if e.errors]
-    assert "sacct" in error.errors[0].detail
-    assert not [e for e in await publisher.poll() if e.errors], "an error is reported once"
+    (error,) = (await publisher.poll())[-1].errors
+    assert "sacct" in error
+    assert not (await publisher.poll())[-1].errors, "an error is reported once"
     programs.calls()
     programs.set_sacct(sacct_row("7", "FAILED", end=END))
     later = Publisher(programs, window=Duration(600), state=state_of_killed(programs))
@@ -207,9 +203,10 @@ async def test_cluster_is_sent_as_a_whole(programs: Programs) -> None:
     programs.set("sinfo", "normal*|c[1-2]|idle|\nnormal*|c3|down+drain|\nempty||n/a|\n")
     publisher = Publisher(programs)
     for _ in range(2):
-        (data,) = [e.data for e in await publisher.poll() if isinstance(e.data, ClusterData)]
-        assert [p.name for p in data.attributes.partitions] == ["normal", "empty"]
-        assert [n.states for n in data.attributes.nodes] == [("IDLE",), ("DOWN", "DRAIN")]
+        cluster = (await publisher.poll())[-1].cluster
+        assert cluster is not None
+        assert [p.name for p in cluster.partitions] == ["normal", "empty"]
+        assert [n.states for n in cluster.nodes] == [("IDLE",), ("IDLE",), ("DOWN", "DRAIN")]
 
 
 async def test_bad_row_costs_only_itself(programs: Programs) -> None:
@@ -220,9 +217,9 @@ async def test_bad_row_costs_only_itself(programs: Programs) -> None:
         sacct_row("9", "COMPLETED", end=END),
     )
     publisher = Publisher(programs)
-    jobs = job_records(await publisher.poll())
-    assert [(job.job_id, job.job_name) for job in jobs] == [(7, "a|b\nc"), (9, "a")]
-    (bad,) = publisher.rejected
+    jobs, last = await publisher.poll()
+    assert [(job.id, job.name) for job in jobs] == [(7, "a|b\nc"), (9, "a")]
+    (bad,) = last.rejected
     assert "yesterday" in bad.reason
 
 
@@ -237,23 +234,17 @@ async def test_without_accounting_ends_are_squeues(programs: Programs) -> None:
 async def test_job_between_two_polls_starts_and_stops(programs: Programs) -> None:
     """It is seen at its end only; its threads and GPUs are those that scontrol still knows."""
     publisher = Publisher(programs)
-    translator = SonarToCc(envelopes=False)
+    translator = SlurmToCc(site=SITE)
     await publisher.poll()
     programs.set_sacct(sacct_row("7", "COMPLETED", end=END))
     programs.set_squeue(squeue_job("7", "COMPLETED", end=END))
     programs.set("scontrol", scontrol_job("7", gres="gpu:a100:2(IDX:0,3)"))
-    lines = translator.feed(await publisher.poll())
+    lines = [m for jobs in await publisher.poll() for m in translator.feed(jobs)]
     start, stop = [json.loads(str(m.value)) for m in lines if m.name == "job"]
     assert start["resources"] == [
         {"hostname": "c1", "hwthreads": [0, 1], "accelerators": ["0", "3"]}
     ]
     assert stop["jobState"] == "completed"
-
-
-async def test_states_of_the_specification(programs: Programs) -> None:
-    """``states = "spec"`` knows no NODE_FAIL."""
-    programs.set_sacct(sacct_row("7", "NODE_FAIL", end=END))
-    assert await Publisher(programs, states="spec").jobs() == [(7, "", "FAILED")]
 
 
 async def test_check_needs_the_commands(tmp_path: Path) -> None:
@@ -265,14 +256,14 @@ async def test_check_needs_the_commands(tmp_path: Path) -> None:
 
 def test_numbers_must_make_sense() -> None:
     """A recipe is refused before anything starts."""
-    with pytest.raises(ConfigError, match="batch_size"):
-        Slurm(site=SITE, batch_size=0)
+    with pytest.raises(ConfigError, match="speed"):
+        Slurm(site=SITE, speed=-1)
 
 
 async def test_stop_ends_the_source(programs: Programs) -> None:
     """It ends after the poll that is under way."""
     source = Slurm(site=SITE, programs=str(programs.folder), poll=Interval(60))
-    batches = aiter(source)
+    batches = source.batches()
     await anext(batches)
     source.stop()
     with pytest.raises(StopAsyncIteration):

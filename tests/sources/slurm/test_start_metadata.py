@@ -5,18 +5,18 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ccpipe.config import Interval, Site
 from ccpipe.formats.lineprotocol import decode, encode
-from ccpipe.formats.sonar import Envelope, JobsData, JobsEnvelope
 from ccpipe.formats.sonar import encode as encode_sonar
-from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.jobs import Jobs
 from ccpipe.sources.slurm import start_metadata
 from ccpipe.sources.slurm.source import Slurm
 from ccpipe.sources.slurm.start_metadata import MAX_BYTES, as_text
-from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+from ccpipe.translate.slurm.to_cc import SlurmToCc
+from ccpipe.translate.slurm.to_sonar import SlurmToSonar
 from tests.sources.slurm.programs import Programs, scontrol_job, squeue_job
 
 SCRIPT = '#!/bin/bash -l\n#SBATCH --comment="a,b \\ ü"\n\tsrun --x=1 \x1b[0m\r\n'
@@ -32,9 +32,9 @@ class Bridge:
             site=Site(cluster="fox", hostname="master"), programs=str(programs.folder),
             poll=Interval(0.001), accounting=False, **options,
         )  # fmt: skip
-        self.batches = aiter(self.source)
-        self.translator = SonarToCc()
-        self.envelopes: list[Envelope] = []
+        self.batches = self.source.batches()
+        self.translator = SlurmToCc(site=self.source.site)
+        self.jobs: list[Jobs] = []
 
     async def poll(self) -> list[dict[str, Any]]:
         """Return the metadata of the starts of one poll, as a subscriber reads them."""
@@ -42,10 +42,12 @@ class Bridge:
         is_last = False
         while not is_last:
             batch = await anext(self.batches)
+            assert batch.ack
             await batch.ack()
-            is_last = not any(isinstance(each.data, JobsData) for each in batch.records)
-            self.envelopes += batch.records
-            for message in decode(encode(self.translator.feed(batch.records), precision="ns")):
+            is_last = not batch.records
+            self.jobs.append(batch.records)
+            made = self.translator.feed(batch.records)
+            for message in decode(encode(made, precision="ns")):
                 assert "secret" not in str(message.value) or message.name == "job"
                 if message.tags.get("function") == "start_job":
                     found.append(json.loads(str(message.value))["metaData"])
@@ -109,24 +111,24 @@ async def test_neither_is_sent_by_default(programs: Programs) -> None:
 
 
 async def test_script_is_never_in_an_envelope(programs: Programs) -> None:
-    """Neither as any profile writes it, nor in a dead letter or in an event ``sonar``."""
+    """Nor in a dead letter of a job that an event cannot be made of."""
     bridge = Bridge(programs)
     run(programs, 7)
     programs.set_script(7, b"#!/bin/sh\nsecret\n")
     (metadata,) = await bridge.poll()
     assert "secret" in metadata["jobScript"]
-    (envelope,) = [each for each in bridge.envelopes if isinstance(each, JobsEnvelope)]
-    assert "secret" in repr(envelope.start_metadata)
-    assert b"secret" not in encode_sonar(envelope)
-    for profile in ("spec", "sonar", "jobanalyzer", "slurm-monitor"):
-        assert b"secret" not in encode_sonar(envelope, profile=profile)
-    assert envelope.data is not None
-    attributes = msgspec.structs.replace(envelope.data.attributes, cluster="\udce9")
-    bad = msgspec.structs.replace(envelope, data=JobsData(attributes))
-    for each in (envelope, bad):
-        letter = Envelopes([each]).original(0)
-        assert b"alice" in letter
-        assert b"secret" not in letter
+    jobs = bridge.jobs[0]
+    assert "secret" in repr(jobs[0].start_metadata)
+    for envelope in SlurmToSonar(site=bridge.source.site).feed(jobs):
+        assert b"alice" in encode_sonar(envelope)
+        assert b"secret" not in encode_sonar(envelope)
+    ended = replace(jobs[0], user="", state="failed", end=jobs[0].start)
+    translator = SlurmToCc(site=bridge.source.site)
+    made = translator.feed(Jobs([ended]))
+    (rejected,) = made.rejected
+    assert not made
+    assert b"alice" in rejected.original
+    assert b"secret" not in rejected.original
 
 
 async def test_array_tasks_share_one_request(programs: Programs) -> None:

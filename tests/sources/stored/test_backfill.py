@@ -57,7 +57,7 @@ def source(store: Store, windows: float, checkpoint: Path | None = None) -> Back
 async def test_windows_follow_one_another_up_to_the_end() -> None:
     """The last one is as long as is left."""
     store = Store()
-    times = [m.time async for batch in source(store, 2.5) for m in batch.records]
+    times = [m.time async for batch in source(store, 2.5).batches() for m in batch.records]
     assert times == [0, WINDOW, 2 * WINDOW]
     assert store.asked == [(0, WINDOW), (WINDOW, 2 * WINDOW), (2 * WINDOW, int(2.5 * WINDOW))]
 
@@ -65,11 +65,12 @@ async def test_windows_follow_one_another_up_to_the_end() -> None:
 async def test_it_goes_on_after_the_last_window_that_was_written(tmp_path: Path) -> None:
     """A window is noted when all of its batches are safe, not before."""
     checkpoint, store = tmp_path / "x.json", Store()
-    batches = [batch async for batch in source(store, 3, checkpoint)]
+    batches = [batch async for batch in source(store, 3, checkpoint).batches()]
     for batch in batches[:3]:  # a window, its note, and half of the second
+        assert batch.ack
         await batch.ack()
     again = Store()
-    assert [b async for b in source(again, 3, checkpoint)]
+    assert [b async for b in source(again, 3, checkpoint).batches()]
     assert [begin for begin, _ in again.asked] == [WINDOW, 2 * WINDOW]
 
 
@@ -77,6 +78,6 @@ async def test_it_stops_after_the_batch_in_hand() -> None:
     """What was not handed over is read by the next one."""
     store = Store()
     made = source(store, 5)
-    async for _ in made:
+    async for _ in made.batches():
         made.stop()
     assert len(store.asked) <= 2

@@ -24,9 +24,10 @@ async def read(source: FilesSource, *, ack: bool = True) -> list[float]:
     """Return the values of all lines."""
     found: list[float] = []
     async with source:
-        async for batch in source:
+        async for batch in source.batches():
             found += [float(message.value) for message in batch.records]
             if ack:
+                assert batch.ack
                 await batch.ack()
     return found
 

@@ -6,6 +6,7 @@ import duckdb
 import pytest
 
 from ccpipe.errors import MissingInputError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message, event, metric
 from ccpipe.sinks.parquet import ParquetSink
 from ccpipe.sources.stored.parquet_tables import TRIES, run_query, tables
@@ -17,7 +18,7 @@ TAGS = {"cluster": "fox", "hostname": "n1"}
 async def lake(folder: Path, *records: Message) -> Path:
     """Write records into Parquet files."""
     async with ParquetSink(dir=str(folder)) as sink:
-        await sink.write(list(records))
+        await sink.write(to_lines(list(records)))
     return folder
 
 

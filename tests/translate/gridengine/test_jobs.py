@@ -13,7 +13,8 @@ from ccpipe.config import Duration, Site
 from ccpipe.formats.gridengine import Accounting, Origin, read
 from ccpipe.formats.gridengine.event import to_event
 from ccpipe.formats.gridengine.status import Share, read_shares
-from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.formats.lineprotocol import decode, encode, to_lines
+from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.jobs import Job, JobNode
 from ccpipe.jobs import message as job_message
 from ccpipe.message import Message, event, metric
@@ -214,12 +215,12 @@ def test_a_live_start_gets_its_stop_only() -> None:
     start = job_message("start_job", Mapping(cluster="fox").apply(begun))
     translator = AccountingJobs(site=SITE, live=True, stop_delay=Duration(0))
     ends = [to_event(each, cluster="fox") for each in (live, record(93))]
-    found = translator.feed([start, *ends])
+    found = translator.feed(to_lines([start, *ends]))
     assert [m.tags["function"] for m in found] == ["stop_job", "start_job", "stop_job"]
     backend = Backend()
     for message in [start, *found]:
         backend.take(message)
-    assert translator.feed(found) == []  # as they come back on the bus
+    assert list(translator.feed(found)) == []  # as they come back on the bus
 
 
 def test_records_can_be_kept_beside_events() -> None:
@@ -248,9 +249,10 @@ def test_what_is_no_accounting_passes_through() -> None:
     other = metric("cpu_load", 1.0, time=1, tags=tags)
     broken = event("accounting", "record", "{", time=1, tags=tags)
     translator = AccountingJobs(site=SITE, live=True)
-    assert translator.feed([other, broken]) == [other]
-    ((message, reason),) = translator.take_rejected()
-    assert (message, reason[:8]) == (broken, "not JSON")
+    found = translator.feed(to_lines([other, broken]))
+    assert list(found) == [other]
+    [bad] = found.rejected
+    assert (bad.original, bad.reason[:8]) == (original(broken), "not JSON")
 
 
 texts = st.text(max_size=6) | st.just("caf\udce9")

@@ -14,7 +14,8 @@ from ccpipe.config import Duration, Site
 from ccpipe.formats.gridengine import Accounting, Origin, read
 from ccpipe.formats.gridengine.event import from_event, to_event
 from ccpipe.formats.gridengine.reporting import JobLog, read_job_log
-from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.formats.lineprotocol import decode, encode, to_lines
+from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.jobs import Jobs
 from ccpipe.message import Message
 from ccpipe.telemetry import Telemetry
@@ -63,12 +64,12 @@ BEGIN = NOW // SECOND
 def test_a_job_starts_when_it_is_sent_and_once() -> None:
     """By ``sent`` or ``delivered``, whichever comes first; the stop has the same start."""
     translator, backend = translator_of(), Backend()
-    first = translator.feed([line("sent", at=9), line("delivered", at=11)])
+    first = translator.feed(to_lines([line("sent", at=9), line("delivered", at=11)]))
     assert reported(first) == [("start_job", 1, BEGIN + 9)]
     start = json.loads(str(first[0].value))
     assert start["resources"] == [{"hostname": "unknown"}]
     assert start["metaData"]["nodes"].startswith("unknown")
-    last = translator.feed(accounting(record(begin=10)))
+    last = translator.feed(to_lines(accounting(record(begin=10))))
     assert reported(last) == [("stop_job", 1, BEGIN + 9)]
     for message in [*first, *last]:
         backend.take(message)
@@ -80,37 +81,43 @@ def test_a_start_without_a_node_is_warned_about_once(
 ) -> None:
     """cc-backend finds the subcluster by the nodes, and refuses a job where it cannot."""
     translator = translator_of(sub_cluster=sub_cluster)
-    translator.feed([line("sent", 1), line("sent", 2)])
+    translator.feed(to_lines([line("sent", 1), line("sent", 2)]))
     assert caplog.text.count("sub_cluster is configured") == count
 
 
 def test_a_start_that_is_read_after_the_end_makes_nothing() -> None:
     """The two files are written at different times."""
     translator = translator_of()
-    assert reported(translator.feed(accounting(record(begin=10)))) == [
+    assert reported(translator.feed(to_lines(accounting(record(begin=10))))) == [
         ("start_job", 1, BEGIN + 10),
         ("stop_job", 1, BEGIN + 10),
     ]
-    assert translator.feed([line("sent", at=9), line("delivered", at=10)]) == []
+    assert list(translator.feed(to_lines([line("sent", at=9), line("delivered", at=10)]))) == []
 
 
 def test_a_job_that_runs_again_has_one_start_and_one_stop() -> None:
     """The start of its first run, from either file, and the stop of its last."""
     translator = translator_of()
     failed = record(begin=10, failed=25, exit_status=99)
-    starts = translator.feed([*accounting(failed), line("sent", at=10), line("sent", at=30)])
+    starts = translator.feed(
+        to_lines([*accounting(failed), line("sent", at=10), line("sent", at=30)])
+    )
     assert reported(starts) == [("start_job", 1, BEGIN + 10)]
-    assert reported(translator.feed(accounting(record(begin=31)))) == [("stop_job", 1, BEGIN + 10)]
+    assert reported(translator.feed(to_lines(accounting(record(begin=31))))) == [
+        ("stop_job", 1, BEGIN + 10)
+    ]
 
 
 def test_a_start_that_failed_is_stopped_too() -> None:
     """No run of it has a time: it ended when it began, once the job is deleted."""
     translator = translator_of()
     never = record(failed=8, start_time=None, end_time=None)
-    found = translator.feed([line("sent", at=5), *accounting(never), line("deleted", at=60)])
+    found = translator.feed(
+        to_lines([line("sent", at=5), *accounting(never), line("deleted", at=60)])
+    )
     assert reported(found) == [("start_job", 1, BEGIN + 5)]
     later = accounting(record(2, begin=60 + SETTLE // SECOND))
-    *_, stop = translator.feed(later)
+    *_, stop = translator.feed(to_lines(later))
     assert json.loads(str(stop.value)) == {
         "jobId": 1, "cluster": "fox", "startTime": BEGIN + 5, "stopTime": BEGIN + 5,
         "jobState": "failed",
@@ -125,10 +132,13 @@ def test_a_deleted_job_does_not_wait_for_days(task: int, comes: str) -> None:
     waiting = accounting(record(begin=10, task_number=task, failed=25, exit_status=99))
     deleted = [line("deleted", at=30, task=-1 if comes == "after" else task)]
     lines = [*deleted, *waiting] if comes == "before" else [*waiting, *deleted]
-    assert translator.feed(lines) == []
+    assert list(translator.feed(to_lines(lines))) == []
     name = 10**6 + task if task else 1
-    assert translator.feed(accounting(record(2, begin=300)))[0].tags["function"] == "start_job"
-    found = translator.feed(accounting(record(3, begin=30 + SETTLE // SECOND)))
+    assert (
+        translator.feed(to_lines(accounting(record(2, begin=300))))[0].tags["function"]
+        == "start_job"
+    )
+    found = translator.feed(to_lines(accounting(record(3, begin=30 + SETTLE // SECOND))))
     assert {each[1] for each in reported(found)} == {3, name}
 
 
@@ -136,33 +146,36 @@ def test_a_job_number_that_is_used_again_starts_anew(caplog: pytest.LogCaptureFi
     """A job whose end was never seen does not give its start to another one, years later."""
     translator = translator_of()
     later = 400 * DAY
-    old = translator.feed([line("sent")])
+    old = translator.feed(to_lines([line("sent")]))
     seconds = later // SECOND
-    new = translator.feed([line("sent", at=seconds, submission_time=NOW + later)])
+    new = translator.feed(to_lines([line("sent", at=seconds, submission_time=NOW + later)]))
     assert reported([*old, *new]) == [
         ("start_job", 1, BEGIN + 10),
         ("start_job", 1, BEGIN + seconds),
     ]
     assert "job 1 of fox: its id is used again, its end is unknown" in caplog.text
     end = record(submission_time=NOW + later, begin=seconds)
-    assert reported(translator.feed(accounting(end))) == [("stop_job", 1, BEGIN + seconds)]
+    assert reported(translator.feed(to_lines(accounting(end)))) == [
+        ("stop_job", 1, BEGIN + seconds)
+    ]
 
 
 def test_only_what_is_asked_for_is_sent() -> None:
     """Lines and records pass, each once; without ``events`` there is no start."""
     translator = translator_of(emit=["records"])
     each, begun = accounting(record(origin=Origin("f", 0))), line("sent")
-    assert translator.feed([begun, *each, *each]) == [begun, *each]
+    assert list(translator.feed(to_lines([begun, *each, *each]))) == [begun, *each]
 
 
 def test_a_line_that_cannot_be_read_is_refused() -> None:
     """It becomes a dead letter, and the others are read."""
     translator = translator_of()
     broken = msgspec.structs.replace(line("sent"), value="{}")
-    assert len(translator.feed([broken, line("sent")])) == 1
-    ((message, reason),) = translator.take_rejected()
-    assert message == broken
-    assert "job_log" in reason
+    found = translator.feed(to_lines([broken, line("sent")]))
+    assert len(found) == 1
+    [bad] = found.rejected
+    assert bad.original == original(broken)
+    assert "job_log" in bad.reason
 
 
 def real_messages() -> list[Message]:
@@ -219,7 +232,7 @@ class Bridge:
             if is_last and dies == "before it acknowledges":
                 return
             self.acknowledged += 1
-        assert translator.flush() == []  # what waits is kept
+        assert list(translator.flush()) == []  # what waits is kept
 
 
 def read_jobs(messages: list[Message]) -> Jobs:
@@ -274,13 +287,13 @@ def test_batches_that_come_in_another_order_after_a_crash_change_nothing(tmp_pat
     begun = msgspec.structs.replace(line("sent"), value=_at(line("sent"), "r", 0))
     ended = accounting(record(begin=10, origin=Origin("a", 0)))
     first = translator_of(site=site, state=str(tmp_path / "state"))
-    given = first.feed([begun])
+    given = first.feed(to_lines([begun]))
     del first  # killed before it was written
     second = translator_of(site=site, state=str(tmp_path / "state"))
-    found = second.feed(ended)
-    assert found[: len(given)] == given
+    found = second.feed(to_lines(ended))
+    assert list(found[: len(given)]) == list(given)
     assert [each[0] for each in reported(found)] == ["start_job", "stop_job"]
-    assert second.feed([begun]) == []
+    assert list(second.feed(to_lines([begun]))) == []
 
 
 def _at(message: Message, file: str, offset: int) -> str:
@@ -299,7 +312,7 @@ def test_two_days_of_waiting_are_kept(tmp_path: Path) -> None:
     ]
     found: list[Message] = []
     for records in lives:
-        found = list(translator_of(state=state).feed(accounting(*records)))
+        found = list(translator_of(state=state).feed(to_lines(accounting(*records))))
     first = json.loads(str(found[0].value))
     assert [node["hostname"] for node in first["resources"]] == ["n1", "n2"]
     assert first["startTime"] == BEGIN + 10
@@ -309,15 +322,15 @@ def test_two_days_of_waiting_are_kept(tmp_path: Path) -> None:
 def test_a_stop_waits_until_its_start_is_long_sent() -> None:
     """cc-backend handles messages in no order: a stop that overtakes its start is lost."""
     translator = AccountingJobs(site=SITE, live=True, stop_delay=Duration(1))
-    assert reported(translator.feed([line("sent")])) == [("start_job", 1, BEGIN + 10)]
-    assert not translator.oldest_held
-    assert translator.feed(accounting(record(begin=10))) == []
-    assert translator.feed([]) == []
-    held: int | None = translator.oldest_held
+    assert reported(translator.feed(to_lines([line("sent")]))) == [("start_job", 1, BEGIN + 10)]
+    assert not translator.oldest_held()
+    assert list(translator.feed(to_lines(accounting(record(begin=10))))) == []
+    assert list(translator.feed(to_lines([]))) == []
+    held: int | None = translator.oldest_held()
     assert held == 2
     time.sleep(1.01)
-    assert reported(translator.feed([])) == [("stop_job", 1, BEGIN + 10)]
-    assert translator.oldest_held is None
+    assert reported(translator.feed(to_lines([]))) == [("stop_job", 1, BEGIN + 10)]
+    assert translator.oldest_held() is None
 
 
 def test_a_stop_that_is_held_back_is_sent_at_the_end_and_after_a_crash(tmp_path: Path) -> None:
@@ -329,27 +342,27 @@ def test_a_stop_that_is_held_back_is_sent_at_the_end_and_after_a_crash(tmp_path:
         "stop_delay": Duration(600),
     }
     translator = AccountingJobs(**options)
-    translator.feed([line("sent")])
+    translator.feed(to_lines([line("sent")]))
     translator.commit(1)
-    assert translator.feed(accounting(record(begin=10))) == []
+    assert list(translator.feed(to_lines(accounting(record(begin=10))))) == []
     del translator  # killed
     translator = AccountingJobs(**options)
-    assert translator.feed([]) == []
+    assert list(translator.feed(to_lines([]))) == []
     assert reported(translator.flush()) == [("stop_job", 1, BEGIN + 10)]
     translator.commit(1)
-    translator.feed([line("sent", 2)])
-    assert translator.feed(accounting(record(2, begin=10))) == []
+    translator.feed(to_lines([line("sent", 2)]))
+    assert list(translator.feed(to_lines(accounting(record(2, begin=10))))) == []
     assert reported(translator.flush()) == [("stop_job", 2, BEGIN + 10)]
     translator.commit(3)
     del translator
-    assert AccountingJobs(**options).feed([]) == []
+    assert list(AccountingJobs(**options).feed(to_lines([]))) == []
 
 
 def test_a_start_and_a_stop_of_one_feed_are_neighbours() -> None:
     """So that they travel in one message, whatever stands between their records."""
     started = [line("sent", number) for number in (1, 2, 3)]
     ended = accounting(*(record(number) for number in (3, 1)))
-    found = reported(AccountingJobs(site=SITE, live=True).feed([*started, *ended]))
+    found = reported(AccountingJobs(site=SITE, live=True).feed(to_lines([*started, *ended])))
     assert [(function, job) for function, job, _ in found] == [
         ("start_job", 1), ("stop_job", 1), ("start_job", 2), ("start_job", 3), ("stop_job", 3),
     ]  # fmt: skip
@@ -357,7 +370,7 @@ def test_a_start_and_a_stop_of_one_feed_are_neighbours() -> None:
 
 def test_a_stop_names_the_partition() -> None:
     """cc-energy-manager ignores one without; the start from the reporting file has none yet."""
-    start, stop = translator_of().feed([line("sent"), *accounting(record(qname="all.q"))])
+    start, stop = translator_of().feed(to_lines([line("sent"), *accounting(record(qname="all.q"))]))
     assert (start.tags.get("partition"), stop.tags["partition"]) == (None, "all.q")
     assert stop.tags["hostname"] == "n1"
 
@@ -367,7 +380,7 @@ def test_records_that_are_left_out_are_counted() -> None:
     telemetry = Telemetry()
     translator = AccountingJobs(site=SITE, live=True, telemetry=telemetry)
     both = accounting(record(begin=10, origin=Origin("f", 0)))
-    translator.feed(both)
-    translator.feed(both)
+    translator.feed(to_lines(both))
+    translator.feed(to_lines(both))
     value = telemetry.registry.get_sample_value
     assert value("ccpipe_left_out_records_total", {"part": "repeated"}) == 1

@@ -14,6 +14,7 @@ from ccpipe.config import Duration
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Lines, decode, encode, to_lines
 from ccpipe.message import Message, Uint, metric
+from ccpipe.pipeline import Scope
 from ccpipe.registry import construct
 from ccpipe.translate.rules.aggregate import Aggregate
 
@@ -36,7 +37,7 @@ def hwthread(number: int, value: float, name: str = "flops_any", **tags: str) ->
 def made(records: Sequence[Message], **options: Any) -> list[Message]:
     """Return what an aggregate adds, which is the same for columns."""
     options = {"function": "sum", "of": "hwthread", "per": "node", **options}
-    passed = list(Aggregate(**options).feed(records))
+    passed = list(Aggregate(**options).feed(to_lines(records)))
     assert passed[: len(records)] == list(records)
     assert (
         list(Aggregate(**options).feed(to_lines(records)))[len(records) :] == passed[len(records) :]
@@ -117,7 +118,7 @@ def test_a_metric_that_is_measured_for_the_whole_is_never_replaced(
     node = metric("flops_any", 99.0, time=10, tags={"hostname": "a", "type": "node"})
     with caplog.at_level(logging.WARNING):
         rule = Aggregate(function="sum", of="hwthread", per="node")
-        for records in ([*THREADS, node], to_lines([node, *THREADS]), [node, *THREADS]):
+        for records in (to_lines([*THREADS, node]), to_lines([node, *THREADS])):
             assert rule.feed(records) is records
     assert caplog.messages == [
         "aggregate of hwthread per node: flops_any is measured for the node already"
@@ -210,18 +211,18 @@ def held(**options: Any) -> tuple[Aggregate, list[float]]:
 def test_parts_of_several_batches_are_aggregated_together_where_it_waits() -> None:
     """A node's sample may come in several messages; a part that comes twice counts once."""
     rule, now = held()
-    assert rule.feed([device("eth0", 1)]) == [device("eth0", 1)]
-    assert rule.oldest_held == 1
+    assert list(rule.feed(to_lines([device("eth0", 1)]))) == [device("eth0", 1)]
+    assert rule.oldest_held() == 1
     now[0] += 1.5
     later = [device("eth1", 2), device("eth0", 1), device("eth0", 7, hostname="b")]
-    assert rule.feed(later) == later
-    assert rule.oldest_held == 1
+    assert list(rule.feed(to_lines(later))) == later
+    assert rule.oldest_held() == 1
     now[0] += 1.5
     whole = Message("net_bytes_in", {"hostname": "a", "type": "node"}, 3, 10)
-    assert rule.feed([]) == [whole]
-    assert rule.oldest_held == 2
+    assert list(rule.feed(Lines())) == [whole]
+    assert rule.oldest_held() == 2
     assert [message.value for message in rule.flush()] == [7]
-    assert rule.oldest_held is None
+    assert rule.oldest_held() is None
 
 
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +231,7 @@ def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     rule, _ = held()
     for number in range(15):
         records = [device("eth0", number, f"m{number}")]
-        assert len(rule.feed(records)) == (1 if number < 10 else 2)
+        assert len(rule.feed(to_lines(records))) == (1 if number < 10 else 2)
     assert len(rule.flush()) == 10
 
 
@@ -308,7 +309,6 @@ def test_what_cannot_be_aggregated_is_refused(options: dict[str, Any], reason: s
 def test_one_that_waits_for_parts_must_see_all_of_a_node() -> None:
     """Of one batch alone it needs nothing: then any process may have any batch."""
     options = {"function": "sum", "of": "hwthread", "per": "node"}
-    assert not Aggregate(**options).is_stateful  # type: ignore[arg-type]
+    assert Aggregate(**options).scope == Scope.RECORD  # type: ignore[arg-type]
     held = Aggregate(**options, hold=Duration(1))  # type: ignore[arg-type]
-    assert held.is_stateful
-    assert held.is_per_node
+    assert held.scope == Scope.NODE

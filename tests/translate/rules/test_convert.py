@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.formats.lineprotocol import decode, encode, to_lines
 from ccpipe.message import Message, Uint, Value, event, metric
 from ccpipe.translate.rules.convert import Convert
 
@@ -14,7 +14,7 @@ from ccpipe.translate.rules.convert import Convert
 def converted(value: Value, unit: str | None = None, name: str = "m", /, **options: Any) -> Message:
     """Return a metric after the rule."""
     tags = {"type": "node"} if unit is None else {"type": "node", "unit": unit}
-    (message,) = Convert(**options).feed([Message(name, tags, value, 1)])
+    (message,) = Convert(**options).feed(to_lines([Message(name, tags, value, 1)]))
     return message
 
 
@@ -37,10 +37,10 @@ def test_units_come_from_the_option_then_the_tag_then_the_collectors() -> None:
 def test_the_new_unit_is_told_of_where_none_was() -> None:
     """Otherwise a second rule would convert again from the old unit."""
     once = Convert(to="MB", units={"m": "kB"})
-    (message,) = once.feed([metric("m", 1000, time=1, tags={})])
+    (message,) = once.feed(to_lines([metric("m", 1000, time=1, tags={})]))
     assert message == Message("m", {"unit": "MB"}, 1.0, 1)
-    assert once.feed([message]) == [message]
-    assert Convert(to="kB", units={"m": "kB"}).feed([message])[0].value == 1000.0
+    assert list(once.feed(to_lines([message]))) == [message]
+    assert Convert(to="kB", units={"m": "kB"}).feed(to_lines([message]))[0].value == 1000.0
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_what_is_no_number_of_a_metric_stays_as_it_is() -> None:
     assert converted("1", "kB", to="MB").value == "1"
     assert converted(True, "kB", to="MB").tags["unit"] == "kB"
     job = event("job", "start_job", "{}", time=1, tags={"unit": "kB"})
-    assert Convert(to="MB").feed([job]) == [job]
+    assert list(Convert(to="MB").feed(to_lines([job]))) == [job]
 
 
 def test_a_metric_of_another_measure_stays_and_the_log_says_so_once(
@@ -87,12 +87,11 @@ def test_a_metric_of_another_measure_stays_and_the_log_says_so_once(
     watts, nothing = metric("p", 1.0, time=1, tags={"unit": "W"}), metric("n", 1, time=1, tags={})
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert convert.feed([watts, nothing]) == [watts, nothing]
             lines = decode(encode([watts, nothing]))
             assert convert.feed(lines) is lines
-    assert [record.message for record in caplog.records] == [
-        "convert to MB: p is left unchanged: 'W' is of watt, 'MB' is of byte",
+    assert sorted(record.message for record in caplog.records) == [
         "convert to MB: n is left unchanged: its unit is not known",
+        "convert to MB: p is left unchanged: 'W' is of watt, 'MB' is of byte",
     ]
 
 

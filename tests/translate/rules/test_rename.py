@@ -3,6 +3,7 @@
 import pytest
 
 from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import metric
 from ccpipe.translate.rules.rename import Rename
 
@@ -10,7 +11,7 @@ from ccpipe.translate.rules.rename import Rename
 def renamed(name: str, names: dict[str, str], **tags: str) -> str:
     """Return the new name of a metric."""
     (message,) = Rename(names=names, tags={"type": "node"}).feed(
-        [metric(name, 1.0, time=1, tags={"type": "node", **tags})]
+        to_lines([metric(name, 1.0, time=1, tags={"type": "node", **tags})])
     )
     return message.name
 

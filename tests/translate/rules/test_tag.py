@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.formats.lineprotocol import decode, encode, to_lines
 from ccpipe.message import metric
 from ccpipe.translate.rules.tag import Tag
 
 
 def tagged(tags: Mapping[str, str], /, **options: Any) -> dict[str, str]:
     """Return the tags of a metric after the rule."""
-    (message,) = Tag(**options).feed([metric("m", 1.0, time=1, tags=tags)])
+    (message,) = Tag(**options).feed(to_lines([metric("m", 1.0, time=1, tags=tags)]))
     assert list(message.tags) == sorted(message.tags)
     return dict(message.tags)
 

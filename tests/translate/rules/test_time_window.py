@@ -6,8 +6,7 @@ import pytest
 
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import Lines, decode
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines, decode, to_lines
 from ccpipe.pipeline import run
 from ccpipe.translate.rules.time_window import TimeWindow
 from tests.pipeline.parts import ListDeadLetterSink, ListSink, ListSource, values
@@ -27,22 +26,19 @@ def lines(*times: int) -> Lines:
     return decode(text.encode(), precision="ns")
 
 
-@pytest.mark.parametrize("of", [lambda records: records, Messages])
-def test_what_is_outside_is_rejected_with_its_reason(of: type[Messages]) -> None:
-    """The edges belong to the window; columns and messages are treated alike."""
+def test_what_is_outside_is_rejected_with_its_reason() -> None:
+    """The edges belong to the window."""
     window = TimeWindow(max_age=Duration(3600), max_future=Duration(60))
     ahead = 60 * 10**9
     given = lines(NOW, NOW - HOUR, NOW - HOUR - 1, NOW + ahead, NOW + ahead + 1, 1_740_000_000, 5)
-    kept = window.feed(of(given))
+    kept = window.feed(given)
     assert values(kept) == [0, 1, 3]
-    assert [(record.value, reason.partition(":")[0]) for record, reason in
-            window.take_rejected()] == [
-        (2, "late"),
-        (4, "early"),
-        (5, "absurd time 1970-01-01T00"),
-        (6, "absurd time 1970-01-01T00"),
-    ]  # fmt: skip
-    assert window.take_rejected() == []
+    assert [(bad.original, bad.reason.partition(":")[0]) for bad in kept.rejected] == [
+        (given.original(2), "late"),
+        (given.original(4), "early"),
+        (given.original(5), "absurd time 1970-01-01T00"),
+        (given.original(6), "absurd time 1970-01-01T00"),
+    ]
 
 
 def test_what_is_inside_is_not_touched() -> None:
@@ -56,16 +52,17 @@ def test_lines_without_a_time_are_kept() -> None:
     window = TimeWindow(max_age=Duration(1), max_future=Duration(1))
     records = decode(b"m,hostname=n1 value=1\nm,hostname=n1 value=2 5\n")
     assert values(window.feed(records)) == [1]
-    assert values(window.feed(Messages(records))) == [1]
+    assert values(window.feed(to_lines(records))) == [1]
 
 
 def test_times_at_the_edge_of_64_bits_are_absurd_not_an_error() -> None:
     """Whatever a line says."""
     window = TimeWindow(max_future=Duration(60))
-    assert len(window.feed(lines(2**63 - 1, -(2**63) + 2))) == 0
-    (early, absurd) = window.take_rejected()
-    assert early[1].startswith("early: 2262-")
-    assert absurd[1].startswith("absurd time 1677-")
+    kept = window.feed(lines(2**63 - 1, -(2**63) + 2))
+    assert len(kept) == 0
+    (early, absurd) = kept.rejected
+    assert early.reason.startswith("early: 2262-")
+    assert absurd.reason.startswith("absurd time 1677-")
 
 
 async def test_in_a_pipe_they_are_dead_letters_and_the_batch_is_acknowledged() -> None:

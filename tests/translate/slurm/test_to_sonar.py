@@ -3,6 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
+from ccpipe.config import Site
+from ccpipe.errors import ConfigError
 from ccpipe.formats.slurm import (
     Cluster,
     LiveJob,
@@ -12,18 +14,26 @@ from ccpipe.formats.slurm import (
     SlurmId,
     read_sacct,
     read_sinfo,
-    read_squeue,
     scontrol,
 )
-from ccpipe.formats.sonar import INFINITE, SlurmJob, decode, encode, timestamp
+from ccpipe.formats.sonar import (
+    INFINITE,
+    ClusterData,
+    ErrorObject,
+    JobsData,
+    SlurmJob,
+    decode,
+    encode,
+)
+from ccpipe.jobs import Job, Jobs
+from ccpipe.translate.slurm.jobs import job_of_row as as_job
 from ccpipe.translate.slurm.to_sonar import (
+    SlurmToSonar,
     cluster_envelope,
-    detail_of,
-    has_started,
     job_of_live,
     job_of_row,
     jobs_envelope,
-    pending_if_requeued,
+    slurm_job,
     spec_state,
 )
 from tests.formats.slurm.captured import UTC, captured, names, raw_cells, raw_milliseconds
@@ -72,13 +82,6 @@ def test_units_are_the_specifications() -> None:
     assert job_of_row(replace(row, time_limit=float("inf"))).time_limit == INFINITE
 
 
-def test_running_row_has_nothing_that_changes() -> None:
-    """Its elapsed and suspended time would have it sent at each poll."""
-    row = SacctRow(SlurmId(3), state="SUSPENDED", start=TIME, elapsed=30, suspended=7)
-    job = job_of_row(row)
-    assert (job.suspend_time, job.sacct and job.sacct.ElapsedRaw, job.end_time) == (0, 0, "")
-
-
 def test_expected_times_are_left_out() -> None:
     """A pending job has no start yet and a running one no end."""
     pending = LiveJob(SlurmId(3), state="PENDING", start=TIME, end=TIME, time_limit=60.0)
@@ -88,53 +91,16 @@ def test_expected_times_are_left_out() -> None:
     assert not job_of_live(running).end_time
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "limit", "is_requeued"),
-    [
-        ("04:05:33", "04:15:33", "10:00", True),
-        ("04:12:06", "NONE", "UNLIMITED", True),
-        ("N/A", "N/A", "10:00", True),
-        ("04:05:15", "04:05:18", "10:00", False),
-        ("03:55:33", "04:05:33", "10:00", False),
-        ("04:05:15", "04:05:34", "10:00", False),
-        ("04:05:15", "04:05:18", "UNLIMITED", False),
-    ],
-)
-def test_requeued_job_is_pending_while_its_last_run_completes(
-    start: str, end: str, limit: str, is_requeued: bool
-) -> None:
-    """As squeue 22.05 prints it during an epilog: old nodes, start now, end at the time limit.
-
-    A run that completes ended already, at its time limit, too, and also where slurmctld's clock is
-    ahead by a second.
-    """
-    header = b"JOBID|STATE|SUBMIT_TIME|START_TIME|END_TIME|NODELIST|TIME_LIMIT\n"
-    day = "2026-11-23T"
-    begin, until = (f"{day}{text}" if ":" in text else text for text in (start, end))
-    row = f"1|COMPLETING|{day}04:05:15|{begin}|{until}|c1|{limit}"
-    (found,) = read_squeue(header + row.encode(), zone=UTC).records
-    now = timestamp.parse(f"{day}04:05:33Z")
-    assert now is not None
-    job = pending_if_requeued(found, now)
-    record = job_of_live(job)
-    if is_requeued:
-        assert (job.state, record.start_time, record.nodes) == ("PENDING", "", ())
-    else:
-        assert job == found
-        assert has_started(job)
-
-
 def test_allocation_is_scontrols() -> None:
-    """What scontrol says of a running job's CPUs and memory is in ``gres_detail``."""
+    """What scontrol reports of a running job's CPUs and memory is in ``gres_detail``."""
     payload = captured("scontrol/show_job_d_running.txt")
     (found,) = scontrol.read_jobs(payload, zone=UTC).records
-    detail = detail_of(found)
-    job = job_of_live(
-        LiveJob(SlurmId(35), state="RUNNING", start=found.start, node_list="c1"), detail
-    )
+    job = job_of_live(found)
     assert job.gres_detail == ("OverSubscribe=OK", "Nodes=c1 CPU_IDs=1-2 Mem=600 GRES=")
     assert job.allocated_resources == "cpu=2,mem=600M,node=1,billing=2"
-    assert job.requested_memory_per_node == 2 * 300 * 1024 or found.cpus == 2
+    assert job.requested_memory_per_node == 2 * 300 * 1024
+    row = SacctRow(SlurmId(35), oversubscribe="OK", allocation=found.allocation)
+    assert job_of_row(row).gres_detail == job.gres_detail
 
 
 def test_pending_tasks_are_one_record() -> None:
@@ -180,3 +146,34 @@ def test_captured_cluster_conforms() -> None:
     cluster = read_sinfo(captured("sinfo/phase1_linux.all_fields.txt"))
     envelope = cluster_envelope(cluster, name="fox", time=TIME)
     assert not decode(encode(envelope), strict=True).rejected
+
+
+def test_batch_has_envelopes_of_jobs_of_the_cluster_and_of_errors() -> None:
+    """No more jobs in one than asked for; each has the time of the poll."""
+    rows = [SacctRow(SlurmId(n), state="NODE_FAIL", end=TIME) for n in range(1, 4)]
+    jobs = Jobs(
+        [as_job(row, "fox") for row in rows],
+        time=TIME,
+        cluster=Cluster([Node("c1", ("IDLE",))]),
+        errors=["sacct: timed out"],
+    )
+    translator = SlurmToSonar(site=Site(cluster="fox", hostname="m"), states="spec", batch_size=2)
+    first, second, cluster, error = translator.feed(jobs)
+    found = [job for e in (first, second) if isinstance(e.data, JobsData)
+             for job in e.data.attributes.slurm_jobs]  # fmt: skip
+    assert [(job.job_id, job.job_state) for job in found] == [(n, "FAILED") for n in (1, 2, 3)]
+    assert isinstance(cluster.data, ClusterData)
+    assert error.errors == (ErrorObject("2026-11-20T10:33:54Z", "sacct: timed out", "fox", "m"),)
+    assert translator.feed(Jobs(time=TIME)) == []
+
+
+def test_jobs_of_another_source_are_refused() -> None:
+    """They have no record of Slurm."""
+    with pytest.raises(TypeError, match="not a record of Slurm"):
+        slurm_job(Job(cluster="fox", id=1))
+
+
+def test_envelope_has_at_least_one_record() -> None:
+    """A recipe is refused before anything starts."""
+    with pytest.raises(ConfigError, match="batch_size"):
+        SlurmToSonar(site=Site(cluster="fox"), batch_size=0)

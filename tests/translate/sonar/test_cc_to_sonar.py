@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from ccpipe.config import Duration
-from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.formats.lineprotocol import decode, encode, to_lines
 from ccpipe.formats.sonar import (
     ClusterAttributes,
     ClusterData,
@@ -67,40 +67,40 @@ def samples(envelopes: list[Envelope]) -> list[SampleAttributes]:
 def test_metrics_of_one_moment_become_one_sample() -> None:
     """However many payloads they come in, until the node has sent something so much newer."""
     there = translator()
-    assert there.feed([load(0, 1.5)]) == []
-    assert there.feed([load(0, 1000, name="mem_used"), load(5, 9)]) == []
-    (first,) = samples(there.feed([load(10, 2.5)]))
+    assert there.feed(to_lines([load(0, 1.5)])) == []
+    assert there.feed(to_lines([load(0, 1000, name="mem_used"), load(5, 9)])) == []
+    (first,) = samples(there.feed(to_lines([load(10, 2.5)])))
     system = SampleSystem(load1=1.5, used_memory=1000)
     assert first == SampleAttributes(time=at(0), cluster="fox", node="c1", system=system)
     assert [s.time for s in samples(there.flush())] == [at(5), at(10)]
-    assert there.oldest_held is None
+    assert there.oldest_held() is None
 
 
 def test_a_silent_node_is_not_waited_for_for_ever() -> None:
     """By the clock the moment is held no longer than asked for."""
     there = translator(hold=5)
-    there.feed([load(0)])
+    there.feed(to_lines([load(0)]))
     there.clock = lambda: 4.9
-    assert there.feed([]) == []
-    assert there.oldest_held == 1
+    assert there.feed(to_lines([])) == []
+    assert there.oldest_held() == 1
     there.clock = lambda: 5.0
-    assert len(there.feed([])) == 1
-    assert there.oldest_held is None
+    assert len(there.feed(to_lines([]))) == 1
+    assert there.oldest_held() is None
 
 
 def test_late_metrics_are_not_lost() -> None:
     """They make another envelope of the same moment."""
     there = translator()
-    there.feed([load(0, 1.5)])
-    assert len(there.feed([load(60)])) == 1
-    (late,) = samples(there.feed([load(0, 7, name="mem_used")]))
+    there.feed(to_lines([load(0, 1.5)]))
+    assert len(there.feed(to_lines([load(60)]))) == 1
+    (late,) = samples(there.feed(to_lines([load(0, 7, name="mem_used")])))
     assert (late.time, late.system) == (at(0), SampleSystem(used_memory=7))
 
 
 def test_nodes_do_not_push_each_other() -> None:
     """A node whose clock is ahead closes nobody else's moments."""
     there = translator()
-    assert there.feed([load(0, node="c1"), load(1000, node="c2")]) == []
+    assert there.feed(to_lines([load(0, node="c1"), load(1000, node="c2")])) == []
     assert [s.node for s in samples(there.flush())] == ["c1", "c2"]
 
 
@@ -108,7 +108,7 @@ def test_the_oldest_moments_go_when_there_are_too_many(monkeypatch: pytest.Monke
     """Memory is bounded however many nodes there are."""
     monkeypatch.setattr("ccpipe.translate.sonar.cc_to_sonar.MAX_WINDOWS", 3)
     there = translator()
-    ready = there.feed([load(0, node=f"c{i}") for i in range(10)])
+    ready = there.feed(to_lines([load(0, node=f"c{i}") for i in range(10)]))
     assert [s.node for s in samples(ready)] == [f"c{i}" for i in range(7)]
 
 
@@ -117,16 +117,16 @@ def test_holds_says_what_is_held(rows: list[tuple[int, str]]) -> None:
     """No window is open that was opened before the feeds that it names."""
     there = translator()
     for second, node in rows:
-        there.feed([load(second, node=node)])
+        there.feed(to_lines([load(second, node=node)]))
         opened = [window.feed for window in there._windows.values()]
-        assert there.oldest_held == (min(opened) if opened else None)
+        assert there.oldest_held() == (min(opened) if opened else None)
 
 
 def test_nothing_is_acknowledged_that_is_still_held() -> None:
     """In a pipe: the batch waits for the sample that its metrics are in."""
     diary: list[Any] = []
 
-    class Kept(Sink):
+    class Kept(Sink[Any]):
         takes = Envelopes
 
         async def write(self, records: list[Envelope]) -> None:
@@ -155,18 +155,19 @@ def test_nothing_is_acknowledged_that_is_still_held() -> None:
 def test_a_metric_without_time_is_refused() -> None:
     """Nobody knows of which moment it is."""
     there = translator()
-    there.feed(decode(b"cpu_load,hostname=c1,type=node value=1\n"))
-    assert [reason for _, reason in there.take_rejected()] == ["the timestamp is missing"]
+    found = there.feed(decode(b"cpu_load,hostname=c1,type=node value=1\n"))
+    assert [bad.reason for bad in found.rejected] == ["the timestamp is missing"]
 
 
 def plain(*envelopes: Envelope) -> list[Envelope]:
     """Translate there and back without the events that hold envelopes whole."""
     there = SonarToCc(envelopes=False, all_jobs=True)
     back = translator()
-    lines = decode(encode(there.feed(list(envelopes)), precision="auto"))
-    returned = back.feed(lines) + back.flush()
-    assert not there.take_rejected()
-    assert not back.take_rejected()
+    made = there.feed(Envelopes(envelopes))
+    found = back.feed(decode(encode(made, precision="auto")))
+    returned = found + back.flush()
+    assert not made.rejected
+    assert not found.rejected
     assert not [problem for e in returned for problem in problems(e, strict=True)]
     return returned
 
@@ -253,7 +254,7 @@ def test_with_state_starts_and_processor_time_outlive_the_process(tmp_path: Path
     def run_one(*rows: Message) -> list[Envelope]:
         there = CcToSonar(state=path)
         there.clock = lambda: 0.0
-        made = there.feed(list(rows)) + there.flush()
+        made = there.feed(to_lines(list(rows))) + there.flush()
         there._state._file.close()  # type: ignore[union-attr]
         return made
 
@@ -284,10 +285,11 @@ def test_what_survives_of_clusters_and_nodes() -> None:
 def test_what_line_protocol_cannot_hold_is_refused_alone() -> None:
     """NaN in one metric costs that metric."""
     there = translator()
-    there.feed([load(0, float("nan"), name="mem_used"), load(0, 2.0)])
+    lines = to_lines([load(0, float("nan"), name="mem_used"), load(0, 2.0)])
+    there.feed(lines)
     (only,) = samples(there.flush())
     assert only.system == SampleSystem(load1=2.0)
-    assert len(there.take_rejected()) == 1
+    assert len(lines.rejected) == 1
 
 
 def test_log_lines_of_others_are_no_errors_of_sonar() -> None:
@@ -295,13 +297,13 @@ def test_log_lines_of_others_are_no_errors_of_sonar() -> None:
     tags = {"cluster": "fox", "hostname": "c1", "type": "node"}
     line = log("slurmd", "error", "no", time=START * 10**9, tags=tags)
     there = translator()
-    assert there.feed([line]) + there.flush() == []
+    assert there.feed(to_lines([line])) + there.flush() == []
 
 
 def test_envelopes_made_of_metrics_can_be_encoded() -> None:
     """By every profile, as long as it can write such an envelope at all."""
     there = translator()
-    there.feed([load(0)])
+    there.feed(to_lines([load(0)]))
     (only,) = there.flush()
     for profile in ("spec", "sonar", "jobanalyzer", "slurm-monitor"):
         assert encode_sonar(only, profile=profile)

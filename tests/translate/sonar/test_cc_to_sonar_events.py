@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ccpipe.formats.lineprotocol import to_lines
+from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.formats.sonar import (
     JobsData,
     SacctData,
@@ -33,7 +35,7 @@ START_7 = job_event(
 
 def record(there: CcToSonar, message: Message) -> SlurmJob:
     """Return the record that an event becomes."""
-    (only,) = there.feed([message])
+    (only,) = there.feed(to_lines([message]))
     assert isinstance(only.data, JobsData)
     (made,) = only.data.attributes.slurm_jobs
     return made
@@ -91,7 +93,7 @@ def test_events_of_others_become_envelopes() -> None:
         }
     )  # fmt: skip
     line = event("job", "start_job", payload, time=START * 10**9, tags={"hostname": "mngmt02"})
-    (only,) = translator().feed([line])
+    (only,) = translator().feed(to_lines([line]))
     assert isinstance(only.data, JobsData)
     assert only.data.attributes.cluster == "fritz"
     (record,) = only.data.attributes.slurm_jobs
@@ -117,7 +119,8 @@ def test_events_that_cannot_be_read_are_refused(line: Message, reason: str) -> N
     """With the reason; the others are turned all the same."""
     there = translator()
     lines = [line, load(0)]
-    assert len(there.feed(lines) + there.flush()) == 1
-    ((refused, found),) = there.take_rejected()
-    assert refused.name == line.name
-    assert reason in found
+    found = there.feed(to_lines(lines))
+    assert len(found + there.flush()) == 1
+    [bad] = found.rejected
+    assert bad.original == original(line)
+    assert reason in bad.reason

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.sonar import (
     Envelope,
     SampleGpu,
@@ -37,21 +38,24 @@ def test_metrics_that_sonar_has_no_place_for_are_left_out() -> None:
         metric("job_mem_used", 1, time=START * 10**9, tags=node),
     ]  # fmt: skip
     there = translator()
-    assert there.feed(others) + there.flush() == []
-    assert not there.take_rejected()
+    found = there.feed(to_lines(others))
+    assert found + there.flush() == []
+    assert not found.rejected
 
 
 def test_metrics_without_a_node_or_job_are_rejected() -> None:
     """Sonar has a field for them, so the reason is reported."""
     node = {"cluster": "fox", "hostname": "c1", "type": "node"}
     there = translator()
-    there.feed(
-        [
-            metric("cpu_load", 1, time=START * 10**9, tags={"type": "node"}),
-            metric("job_mem_used", 1, time=5, tags={**node, "stype": "job", "stype-id": "x"}),
-        ]
+    found = there.feed(
+        to_lines(
+            [
+                metric("cpu_load", 1, time=START * 10**9, tags={"type": "node"}),
+                metric("job_mem_used", 1, time=5, tags={**node, "stype": "job", "stype-id": "x"}),
+            ]
+        )
     )
-    assert [reason for _, reason in there.take_rejected()] == [
+    assert [bad.reason for bad in found.rejected] == [
         "the tag hostname is missing",
         "stype-id 'x' is not the number of a job",
     ]
@@ -62,10 +66,10 @@ def test_values_that_a_field_cannot_hold_are_rejected() -> None:
     rows = [load(0, -5, name="mem_used"), load(0, 2.0), load(0, 2.6, name="proc_run")]
     text = replace(load(0, name="load_five"), value="high")
     there = translator()
-    there.feed([*rows, text])
+    found = there.feed(to_lines([*rows, text]))
     (only,) = samples(there.flush())
     assert only.system == SampleSystem(load1=2.0, runnable_entities=3)
-    assert [reason for _, reason in there.take_rejected()] == [
+    assert [bad.reason for bad in found.rejected] == [
         "-5 is not a value for Sonar's used_memory",
         "'high' is not a value for Sonar's load5",
     ]
@@ -76,11 +80,13 @@ def test_a_collectors_names_are_known() -> None:
     tags = {"cluster": "fox", "hostname": "c1", "type": "accelerator", "type-id": "0000:C1:00.0"}
     there = translator()
     there.feed(
-        [
-            load(0, 3.0, name="load_one"),
-            metric("nv_fb_mem_used", 2.5, time=START * 10**9, tags=tags),
-            metric("nv_util", 80.4, time=START * 10**9, tags=tags),
-        ]
+        to_lines(
+            [
+                load(0, 3.0, name="load_one"),
+                metric("nv_fb_mem_used", 2.5, time=START * 10**9, tags=tags),
+                metric("nv_util", 80.4, time=START * 10**9, tags=tags),
+            ]
+        )
     )
     (only,) = samples(there.flush())
     card = SampleGpu(uuid="0000:C1:00.0", memory=2560, ce_util=80)
@@ -114,8 +120,10 @@ def test_metrics_in_are_metrics_out_and_rejected(rows: list[tuple[Any, ...]]) ->
         if "stype" in tags:
             tags["stype-id"] = job
         messages.append(Message(name, {k: v for k, v in tags.items() if v}, value, time))
-    envelopes = there.feed(messages) + there.flush()
-    assert len(envelopes) + len(there.take_rejected()) == len(rows)
+    lines = to_lines(messages)
+    found = there.feed(lines)
+    envelopes = found + there.flush()
+    assert len(envelopes) + len(found.rejected) + len(lines.rejected) == len(rows)
     assert all(encode(envelope) for envelope in envelopes)
 
 
@@ -135,7 +143,7 @@ def test_processor_time_of_a_job_is_integrated() -> None:
     """400 percent for a minute are 240 s: Jobanalyzer computes the 400 percent of them again."""
     there = translator()
     rows = [cpu_used(0, 400.0), cpu_used(60, 400.0), cpu_used(120, 100.0), cpu_used(120, 7.0, "c2")]
-    made = processes_of(there.feed(rows) + there.flush())
+    made = processes_of(there.feed(to_lines(rows)) + there.flush())
     assert [(p.cpu_time, p.cpu_avg) for p in made if p.cpu_util != 7] == [
         (0, 400), (240, 400), (300, 250),
     ]  # fmt: skip
@@ -151,22 +159,24 @@ def test_user_and_system_time_of_a_job_are_added_up() -> None:
         for second in (0, 60)
         for name, percent in (("job_user_cpu", 390.0), ("job_sys_cpu", 10.0))
     ]
-    made = processes_of(there.feed([*rows, cpu_used(60, 50.0, "c2")]) + there.flush())
+    made = processes_of(there.feed(to_lines([*rows, cpu_used(60, 50.0, "c2")])) + there.flush())
     assert [(p.cpu_util, p.cpu_time) for p in made] == [(400, 0), (400, 240), (50, 0)]
     there = translator()
     parts = (("job_user_cpu", 2.3), ("job_sys_cpu", 4.6))
     rows_of_parts = [replace(cpu_used(0, percent), name=name) for name, percent in parts]
-    assert [p.cpu_util for p in processes_of(there.feed(rows_of_parts) + there.flush())] == [6.9]
+    assert [
+        p.cpu_util for p in processes_of(there.feed(to_lines(rows_of_parts)) + there.flush())
+    ] == [6.9]
     both = [*rows[:2], cpu_used(0, 70.0)]
     there = translator()
-    assert [p.cpu_util for p in processes_of(there.feed(both) + there.flush())] == [70]
+    assert [p.cpu_util for p in processes_of(there.feed(to_lines(both)) + there.flush())] == [70]
 
 
 def test_stand_ins_of_a_node_have_distinct_pids() -> None:
     """One for each job, epoch and user, the same in every sample."""
     there = translator()
     rows = [cpu_used(s, 1.0, stype_id=job) for s in (0, 60) for job in ("7", "8", "7.9")]
-    pids = [p.pid for p in processes_of(there.feed(rows) + there.flush())]
+    pids = [p.pid for p in processes_of(there.feed(to_lines(rows)) + there.flush())]
     assert pids[:3] == pids[3:]
     assert len(set(pids)) == 3
     assert min(pids) > 2**22

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ccpipe.config import Duration
-from ccpipe.formats import clustercockpit
+from ccpipe.formats import clustercockpit, sonar
 from ccpipe.formats.nodelist import expand
 from ccpipe.formats.sonar import (
     ClusterAttributes,
@@ -29,6 +29,7 @@ from ccpipe.formats.sonar import (
     SysinfoEnvelope,
     SysinfoGpuCard,
 )
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.formats.sonar import strategies
 from tests.translate.sonar.sonar_samples import META, at, job, sample, values
@@ -50,7 +51,7 @@ def test_states_of_nodes_become_events(
     monkeypatch.setattr(clustercockpit, "MAX_STATES", 2)
     nodes = (ClusterNodes(("c[1-3]",), ("IDLE",)), ClusterNodes(("c3",), ("IDLE", "DRAIN")))
     attributes = ClusterAttributes(at(0), "fox", slurm=True, nodes=nodes)
-    lines = translator.feed([ClusterEnvelope(META, ClusterData(attributes))])
+    lines = translator.feed(Envelopes([ClusterEnvelope(META, ClusterData(attributes))]))
     assert [message.tags["function"] for message in lines] == ["nodestate"] * 2
     states = [json.loads(str(message.value)) for message in lines]
     assert states == [
@@ -81,7 +82,7 @@ def test_states_of_nodes_have_what_running_jobs_have_of_them(translator: SonarTo
     nodes = tuple(ClusterNodes((names,), (state,)) for names, state in states.items())
     attributes = ClusterAttributes(at(9), "fox", slurm=True, nodes=nodes)
     cluster = ClusterEnvelope(META, ClusterData(attributes))
-    lines = translator.feed([envelope(9, *jobs), cluster])
+    lines = translator.feed(Envelopes([envelope(9, *jobs), cluster]))
     (message,) = [one for one in lines if one.name == "nodestate"]
     numbers = {row.pop("hostname"): row for row in json.loads(str(message.value))["nodes"]}
     for row in numbers.values():
@@ -101,11 +102,12 @@ def test_names_that_are_no_list_of_nodes_cost_only_themselves(translator: SonarT
     """The others are sent; the envelope becomes a dead letter with the reason."""
     nodes = (ClusterNodes(("None assigned", "c1"), ("IDLE",)),)
     bad = ClusterEnvelope(META, ClusterData(ClusterAttributes(at(0), "fox", nodes=nodes)))
-    (line,) = translator.feed([bad])
+    lines = translator.feed(Envelopes([bad]))
+    (line,) = lines
     assert json.loads(str(line.value))["nodes"][0]["hostname"] == "c1"
-    ((refused, reason),) = translator.take_rejected()
-    assert refused is bad
-    assert "None assigned" in reason
+    [refused] = lines.rejected
+    assert refused.original == sonar.encode(bad).rstrip()
+    assert "None assigned" in refused.reason
 
 
 def test_a_node_has_an_event_topology(translator: SonarToCc) -> None:
@@ -115,7 +117,7 @@ def test_a_node_has_an_event_topology(translator: SonarToCc) -> None:
         time=at(0), cluster="fox", node="c1", sockets=2, cores_per_socket=64, threads_per_core=2,
         cpu_model="EPYC", memory=1000, cards=(card,), numa_nodes=8,
     )  # fmt: skip
-    (line,) = translator.feed([SysinfoEnvelope(META, SysinfoData(node))])
+    (line,) = translator.feed(Envelopes([SysinfoEnvelope(META, SysinfoData(node))]))
     assert (line.name, line.tags["function"], line.hostname) == ("topology", "sysinfo", "c1")
     payload = json.loads(str(line.value))
     assert payload["socketsPerNode"] * payload["coresPerSocket"] == 128
@@ -127,7 +129,7 @@ def test_a_node_has_an_event_topology(translator: SonarToCc) -> None:
 def test_hard_errors_become_log_lines(translator: SonarToCc) -> None:
     """Of their node, or of the cluster."""
     errors = (ErrorObject(at(0), "no sacct", "fox"), ErrorObject(at(0), "no sinfo", "fox"))
-    lines = list(translator.feed([Envelope(META, errors=errors)]))
+    lines = list(translator.feed(Envelopes([Envelope(META, errors=errors)])))
     assert [(m.value, m.tags["loglevel"], m.hostname) for m in lines] == [
         ("no sacct", "error", "fox"),
         ("no sinfo", "error", "fox"),
@@ -138,9 +140,9 @@ def test_what_cannot_be_encoded_is_refused() -> None:
     """An envelope that no JSON can hold costs only itself."""
     bad = envelope(0, replace(PENDING, job_name="\ud800"))
     translator = SonarToCc()
-    lines = translator.feed([bad, envelope(0, PENDING)])
+    lines = translator.feed(Envelopes([bad, envelope(0, PENDING)]))
     assert len(lines) == 1
-    assert translator.take_rejected()[0][0] is bad
+    assert [refused.original for refused in lines.rejected] == [Envelopes([bad]).original(0)]
 
 
 @pytest.mark.parametrize(
@@ -157,10 +159,14 @@ def test_envelopes_without_a_usable_time_are_rejected(
     """Also an envelope of errors; the reason says why."""
     good = SysinfoEnvelope(META, SysinfoData(SysinfoAttributes(time=time, cluster="f", node="c")))
     bad = Envelope(META, errors=(ErrorObject(time, "no sacct", "fox"),))
-    assert len(translator.feed([good, bad])) == 0
-    assert [envelope for envelope, _ in translator.take_rejected()] == [good, bad]
-    assert len(translator.feed([good])) == 0
-    assert translator.take_rejected()[0][1].startswith(reason)
+    lines = translator.feed(Envelopes([good, bad]))
+    assert len(lines) == 0
+    assert [refused.original for refused in lines.rejected] == [
+        Envelopes([each]).original(0) for each in (good, bad)
+    ]
+    lines = translator.feed(Envelopes([good]))
+    assert len(lines) == 0
+    assert lines.rejected[0].reason.startswith(reason)
 
 
 def test_jobs_that_cannot_be_used_are_rejected_alone(translator: SonarToCc) -> None:
@@ -171,11 +177,15 @@ def test_jobs_that_cannot_be_used_are_rejected_alone(translator: SonarToCc) -> N
         replace(good, job_id=0),
         replace(good, job_id=9, user_name=""),
     )
-    lines = translator.feed([envelope(600, bad[0], good, *bad[1:])])
+    lines = translator.feed(Envelopes([envelope(600, bad[0], good, *bad[1:])]))
     assert functions(lines) == ["start_job", "stop_job"]
-    ((rejected, reason),) = translator.take_rejected()
-    assert rejected == envelope(600, *bad)
-    assert [part.partition(": ")[0] for part in reason.split("; ")] == ["job 8", "job 0", "job 9"]
+    [refused] = lines.rejected
+    assert refused.original == sonar.encode(envelope(600, *bad)).rstrip()
+    assert [part.partition(": ")[0] for part in refused.reason.split("; ")] == [
+        "job 8",
+        "job 0",
+        "job 9",
+    ]
 
 
 UNREADABLE = (("c[", "d1"), ("a b",))
@@ -201,7 +211,7 @@ def test_jobs_in_are_jobs_out_and_rejected(jobs: list[SlurmJob], cluster: str) -
     Neither are steps, those that never ran, and those of which more is to come.
     """
     translator = SonarToCc(envelopes=False)
-    lines = translator.feed([envelope(60, *jobs, cluster=cluster)])
+    lines = translator.feed(Envelopes([envelope(60, *jobs, cluster=cluster)]))
     out = {
         json.loads(str(line.value))["jobId"]
         for line in lines
@@ -209,7 +219,8 @@ def test_jobs_in_are_jobs_out_and_rejected(jobs: list[SlurmJob], cluster: str) -
     }
     rejected = {
         job.job_id
-        for bad, _ in translator.take_rejected()
+        for refused in lines.rejected
+        for bad in sonar.decode(refused.original)
         if isinstance(bad.data, JobsData)
         for job in bad.data.attributes.slurm_jobs
     }
@@ -253,8 +264,9 @@ def test_envelopes_in_are_lines_out_and_rejected(whole: Envelope, time: str | No
     if time is not None:
         whole = with_time(whole, time)
     translator = SonarToCc(envelopes=False, all_jobs=True)
-    lines = list(translator.feed([whole]))
-    rejected = [bad for bad, _ in translator.take_rejected()]
+    found = translator.feed(Envelopes([whole]))
+    lines = list(found)
+    rejected = [bad.original for bad in found.rejected]
     if isinstance(whole.data, JobsData) and time is None:
         return  # see above
     out: list[Any] = [line.value for line in lines if line.field == "log"]
@@ -263,7 +275,7 @@ def test_envelopes_in_are_lines_out_and_rejected(whole: Envelope, time: str | No
     for line in lines:
         if line.name == "nodestate":
             out += [node["hostname"] for node in json.loads(str(line.value))["nodes"]]
-    assert rejected == ([] if time is None else [whole])
+    assert rejected == ([] if time is None else [Envelopes([whole]).original(0)])
     assert len(out) == (len(records_in(whole)) if time is None else 0)
 
 
@@ -289,16 +301,16 @@ def test_a_restart_sends_no_start_again(tmp_path: Path) -> None:
     state = str(tmp_path / "state")
     running = envelope(10, replace(RUNNING, user_name="ann"))
     first = SonarToCc(envelopes=False, state=state)
-    start = list(first.feed([running]))
+    start = list(first.feed(Envelopes([running])))
     assert functions(start) == ["start_job"]
     del first  # killed before its output was written
     second = SonarToCc(envelopes=False, state=state)
-    assert list(second.feed([running])) == start
+    assert list(second.feed(Envelopes([running]))) == start
     second.commit(1)
     del second
     third = SonarToCc(envelopes=False, state=state, stop_delay=Duration(0))
-    assert functions(third.feed([running])) == []
-    assert functions(third.feed([envelope(600, RAN)])) == ["stop_job"]
+    assert functions(third.feed(Envelopes([running]))) == []
+    assert functions(third.feed(Envelopes([envelope(600, RAN)]))) == ["stop_job"]
 
 
 def test_counters_grow_on_after_a_restart(tmp_path: Path) -> None:
@@ -309,13 +321,13 @@ def test_counters_grow_on_after_a_restart(tmp_path: Path) -> None:
         for n in range(4)
     ]
     first = SonarToCc(envelopes=False, state=state)
-    first.feed([samples[0]])
-    first.feed([samples[1]])
+    first.feed(Envelopes([samples[0]]))
+    first.feed(Envelopes([samples[1]]))
     first.commit(1)
     del first  # killed before the second feed was written
     for number in (1, 2, 3):
         translator = SonarToCc(envelopes=False, state=state)
-        lines = translator.feed([samples[number]])
+        lines = translator.feed(Envelopes([samples[number]]))
         assert values(lines)["cpu_used"] == 50
         assert values(lines, stype="job", stype_id="7")["job_cpu_used"] == 50
         translator.commit(1)
@@ -324,7 +336,9 @@ def test_counters_grow_on_after_a_restart(tmp_path: Path) -> None:
 def test_without_a_state_a_restart_sends_a_start_again() -> None:
     """Nothing else knows that it was sent."""
     for _ in range(2):
-        lines = SonarToCc(envelopes=False).feed([envelope(10, replace(RUNNING, user_name="ann"))])
+        lines = SonarToCc(envelopes=False).feed(
+            Envelopes([envelope(10, replace(RUNNING, user_name="ann"))])
+        )
         assert functions(lines) == ["start_job"]
 
 
@@ -332,21 +346,21 @@ def test_a_stop_waits_until_its_start_is_long_sent() -> None:
     """In another message; in the same feed they are neighbours."""
     translator = SonarToCc(envelopes=False, stop_delay=Duration(1))
     running = replace(RUNNING, user_name="ann", partition="gpu")
-    assert functions(translator.feed([envelope(10, running)])) == ["start_job"]
-    assert functions(translator.feed([envelope(600, RAN)])) == []
-    assert translator.oldest_held == 2
+    assert functions(translator.feed(Envelopes([envelope(10, running)]))) == ["start_job"]
+    assert functions(translator.feed(Envelopes([envelope(600, RAN)]))) == []
+    assert translator.oldest_held() == 2
     time.sleep(1.01)
-    (stop,) = translator.feed([])
+    (stop,) = translator.feed(Envelopes([]))
     assert (stop.tags["function"], stop.tags["partition"]) == ("stop_job", "gpu")
     others = [envelope(10, replace(running, job_id=n)) for n in (1, 2)]
-    both = translator.feed([*others, envelope(600, replace(RAN, job_id=1))])
+    both = translator.feed(Envelopes([*others, envelope(600, replace(RAN, job_id=1))]))
     assert functions(both) == ["start_job", "stop_job", "start_job"]
 
 
 def test_a_stop_that_is_held_back_is_flushed() -> None:
     """At the end nothing is lost."""
     translator = SonarToCc(envelopes=False)
-    translator.feed([envelope(10, replace(RUNNING, user_name="ann"))])
-    translator.feed([envelope(600, RAN)])
+    translator.feed(Envelopes([envelope(10, replace(RUNNING, user_name="ann"))]))
+    translator.feed(Envelopes([envelope(600, RAN)]))
     assert functions(translator.flush()) == ["stop_job"]
-    assert translator.oldest_held is None
+    assert translator.oldest_held() is None

@@ -17,6 +17,8 @@ from ccpipe.formats.sonar import (
     SacctData,
     SlurmJob,
 )
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.pipeline import Scope
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.translate.sonar.sonar_samples import META, START, at
 
@@ -61,7 +63,7 @@ def envelope(second: int, *jobs: SlurmJob, cluster: str = "fox") -> JobsEnvelope
 
 def reported(translator: SonarToCc, *envelopes: Envelope) -> list[tuple[str, dict[str, Any]]]:
     """Return function and payload of each job event that envelopes make."""
-    messages = [m for e in envelopes for m in translator.feed([e])]
+    messages = [m for e in envelopes for m in translator.feed(Envelopes([e]))]
     assert all(not m.problems() for m in messages)
     return [(m.tags["function"], json.loads(str(m.value))) for m in messages if m.name == "job"]
 
@@ -140,15 +142,14 @@ def test_jobs_are_not_those_of_one_node() -> None:
         for function, _ in reported(translator, envelope(600, job))
     ]
     assert sorted(events) == ["start_job", "start_job", "stop_job"]
-    assert all(each.is_stateful and not each.is_per_node for each in two)
+    assert all(each.scope == Scope.CLUSTER for each in two)
 
 
 def test_without_jobs_the_state_is_that_of_each_node() -> None:
     """Then no start and no stop is made, and several processes may share the nodes."""
     translator = SonarToCc(envelopes=False, jobs=False)
     assert reported(translator, envelope(600, replace(COMPLETED, user_name="ann"))) == []
-    assert translator.is_stateful
-    assert translator.is_per_node
+    assert translator.scope == Scope.NODE
 
 
 def test_a_job_that_was_seen_only_at_its_end_still_starts_first(translator: SonarToCc) -> None:
@@ -264,7 +265,8 @@ def test_resources_have_threads_and_accelerators() -> None:
     """What Slurm says of a node's CPUs and GPUs is in its resource; ids of GPUs are the site's."""
     translator = SonarToCc(envelopes=False, gpu_ids={"c[1,7]": ["A0", "A1"]})
     (start,) = [
-        json.loads(str(m.value)) for m in translator.feed([envelope(0, PENDING_AND_DETAILED)])
+        json.loads(str(m.value))
+        for m in translator.feed(Envelopes([envelope(0, PENDING_AND_DETAILED)]))
     ]
     assert start["resources"] == [
         {"hostname": "c1", "hwthreads": [0, 1, 2, 3, 8], "accelerators": ["A0", "2"]},
@@ -286,7 +288,7 @@ def test_shared_is_what_slurm_says(text: str, default: Any, shared: str | None) 
     """Where the record does not say it, the recipe does."""
     translator = SonarToCc(envelopes=False, shared=default)
     job = replace(PENDING_AND_DETAILED, gres_detail=(text,))
-    (start,) = [json.loads(str(m.value)) for m in translator.feed([envelope(0, job)])]
+    (start,) = [json.loads(str(m.value)) for m in translator.feed(Envelopes([envelope(0, job)]))]
     assert start.get("shared") == shared
 
 
@@ -294,7 +296,7 @@ def test_details_that_fit_nothing_cost_only_themselves() -> None:
     """The job starts without them."""
     translator = SonarToCc(envelopes=False)
     job = replace(PENDING_AND_DETAILED, gres_detail=("Nodes=c[1 CPU_IDs=x", "Nodes=c1 GRES=:"))
-    (start,) = [json.loads(str(m.value)) for m in translator.feed([envelope(0, job)])]
+    (start,) = [json.loads(str(m.value)) for m in translator.feed(Envelopes([envelope(0, job)]))]
     assert start["resources"] == [{"hostname": "c1"}, {"hostname": "c2"}]
 
 
@@ -308,7 +310,7 @@ def test_requeued_job_starts_once_and_stops_at_its_real_end() -> None:
     events = [
         json.loads(str(message.value))
         for second, job in enumerate((PENDING_AND_DETAILED, requeued, pending, again, done))
-        for message in translator.feed([envelope(200 + second, job)])
+        for message in translator.feed(Envelopes([envelope(200 + second, job)]))
     ]
     assert [event["startTime"] for event in events] == [START, START]
     assert (events[1]["stopTime"], events[1]["jobState"]) == (START + 330, "completed")

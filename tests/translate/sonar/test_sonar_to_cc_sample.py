@@ -18,6 +18,7 @@ from ccpipe.formats.sonar import (
     SampleProcess,
     SampleProcessGpu,
 )
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.translate.sonar import sonar_to_cc
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.translate.sonar.sonar_samples import START, at, job, sample, values
@@ -27,9 +28,9 @@ def fed(*envelopes: SampleEnvelope, **options: bool) -> Lines:
     """Return the lines of the last envelope, after the others."""
     translator = SonarToCc(envelopes=False, **options)  # type: ignore[arg-type]
     for envelope in envelopes[:-1]:
-        translator.feed([envelope])
-    lines = translator.feed([envelopes[-1]])
-    assert not translator.take_rejected()
+        translator.feed(Envelopes([envelope]))
+    lines = translator.feed(Envelopes([envelopes[-1]]))
+    assert not lines.rejected
     return lines
 
 
@@ -109,10 +110,10 @@ def test_a_sample_of_the_future_leaves_gains_alone(caplog: pytest.LogCaptureFixt
     )
     translator = SonarToCc(envelopes=False)
     for number, good in enumerate(samples):
-        lines = translator.feed([good])
+        lines = translator.feed(Envelopes([good]))
         if number:
             assert (values(lines)["cpu_used"], cpu_used(lines)) == (50, 50)
-        early = translator.feed([future])
+        early = translator.feed(Envelopes([future]))
         assert values(early)["cpu_load"] == 1.5
         assert "cpu_used" not in values(early)
         assert cpu_used(early) is None
@@ -124,10 +125,10 @@ def test_counters_of_the_future_are_forgotten(caplog: pytest.LogCaptureFixture) 
     """As after this machine's own clock was wrong: the next sample is the first; it is logged."""
     translator = SonarToCc(envelopes=False)
     translator.clock = lambda: (START + 10**9) * 10**9
-    translator.feed([sample(10**9, cpus=(100,))])
+    translator.feed(Envelopes([sample(10**9, cpus=(100,))]))
     translator.clock = lambda: (START + 60) * 10**9
-    assert "cpu_used" not in values(translator.feed([sample(0, cpus=(100,))]))
-    assert values(translator.feed([sample(60, cpus=(130,))]))["cpu_used"] == 50
+    assert "cpu_used" not in values(translator.feed(Envelopes([sample(0, cpus=(100,))])))
+    assert values(translator.feed(Envelopes([sample(60, cpus=(130,))])))["cpu_used"] == 50
     assert "begin anew" in caplog.text
 
 
@@ -232,7 +233,9 @@ def test_cpu_time_of_children_is_counted_once() -> None:
         ended, running = divmod(second, 600)
         child = SampleProcess(cmd="work", pid=100 + ended, ppid=1, cpu_time=running, cpu_avg=100)
         shell = SampleProcess(cmd="sh", pid=1, cpu_time=600 * ended)
-        lines = translator.feed([sample(second, cpus=(second, 0), jobs=(job(shell, child),))])
+        lines = translator.feed(
+            Envelopes([sample(second, cpus=(second, 0), jobs=(job(shell, child),))])
+        )
         if second:
             used = cpu_used(lines)
             assert used == 100
@@ -361,7 +364,7 @@ def test_no_counters_give_anything_but_finite_rates_above_zero(samples: list[lis
     """Whatever they do: down, up, more, fewer."""
     translator = SonarToCc(envelopes=False)
     for second, cpus in enumerate(samples):
-        lines = translator.feed([sample(60 * second, cpus=tuple(cpus))])
+        lines = translator.feed(Envelopes([sample(60 * second, cpus=tuple(cpus))]))
         assert decode(encode(lines)).rejected == []
         used = [m.value for m in lines if m.name == "cpu_used"]
         assert all(isinstance(value, float) and value >= 0 for value in used)
@@ -373,7 +376,9 @@ def test_jobs_that_are_over_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch
     translator = SonarToCc(envelopes=False)
     for minute in range(50):
         only = job(SampleProcess(pid=1, cpu_time=minute), number=minute + 1)
-        lines = decode(encode(translator.feed([sample(60 * minute, cpus=(minute,), jobs=(only,))])))
+        lines = decode(
+            encode(translator.feed(Envelopes([sample(60 * minute, cpus=(minute,), jobs=(only,))])))
+        )
         assert len(translator._table) < 100
         if minute:
             assert values(lines)["cpu_used"] == pytest.approx(100 / 60)
@@ -387,7 +392,7 @@ def test_objects_of_one_job_are_added_up() -> None:
         for pid in (2, 3, 4)
     )
     translator = SonarToCc(envelopes=False, all_jobs=True)
-    lines = translator.feed([sample(jobs=threads)])
+    lines = translator.feed(Envelopes([sample(jobs=threads)]))
     reported = values(lines, stype="job", stype_id="0.9")
     assert (reported["job_processes"], reported["job_cpu_used"]) == (3, 4.5)
     assert [m.name for m in lines].count("job_processes") == 1
@@ -398,5 +403,5 @@ def test_nodes_that_went_silent_are_forgotten(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sonar_to_cc, "MAX_NODES", 2)
     translator = SonarToCc(envelopes=False)
     for second, name in enumerate(("c1", "c2", "c1", "c3")):
-        translator.feed([sample(second, node=name, cpus=(0,))])
+        translator.feed(Envelopes([sample(second, node=name, cpus=(0,))]))
     assert [name for _, name in translator._nodes] == ["c1", "c3"]

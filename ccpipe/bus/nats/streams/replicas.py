@@ -27,6 +27,7 @@ from ccpipe.config import Site
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.pipeline import Batch, wait_for_event
 from ccpipe.process.background import background
+from ccpipe.records import Records
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class PartitionReader(AbstractAsyncContextManager["PartitionReader"], Protocol):
     def is_acknowledged(self) -> bool:
         """Whether all received messages were acknowledged."""
 
-    def __aiter__(self) -> AsyncIterator[Batch]:
+    def batches(self) -> AsyncIterator[Batch[Records]]:
         """Yield batches."""
 
 
@@ -101,7 +102,7 @@ class Replicas:
         self._claims = Claims(site.bus, Subjects.of(site), durable)
         self._observer = Observer(max_gap=lease / 2)
         self._readings: dict[str, _Reading] = {}
-        self._batches: asyncio.Queue[Batch | None] = asyncio.Queue(maxsize=1)
+        self._batches: asyncio.Queue[Batch[Records] | None] = asyncio.Queue(maxsize=1)
         self._stopped = asyncio.Event()
         self._failed: BaseException | None = None
         self._stream = ""
@@ -127,7 +128,7 @@ class Replicas:
         """End the iteration once all received messages were handed over."""
         self._stopped.set()
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[Batch[Records]]:
         """Yield batches of all partitions until stopped; raises the error of a reader."""
         while (batch := await self._batches.get()) is not None:
             yield batch
@@ -291,7 +292,7 @@ class Replicas:
             async with self._read(partition) as reader:
                 releasing = background(_release(reader, released), "ccpipe-release")
                 try:
-                    async for batch in reader:
+                    async for batch in reader.batches():
                         await self._batches.put(batch)
                 finally:
                     releasing.cancel()

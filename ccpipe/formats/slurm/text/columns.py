@@ -7,7 +7,7 @@ from typing import IO, Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.reading import ParsedOutput, RejectedRecord
+from ccpipe.formats.slurm.records import ParsedOutput, RejectedRow
 from ccpipe.formats.slurm.text.table import (
     MAX_RECORD,
     ColumnBlock,
@@ -261,7 +261,7 @@ class TableReader(Generic[Row]):
                 original = original_bytes(
                     delimiter.join(column[position] for column in block.columns)
                 )
-                rejected = RejectedRecord(block.lines[position], str(error), original)
+                rejected = RejectedRow(block.lines[position], str(error), original)
                 reading.rejected.append(rejected)
         reading.rejected.sort(key=lambda rejected: rejected.line)
         return reading

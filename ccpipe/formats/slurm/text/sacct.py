@@ -18,18 +18,17 @@ from datetime import tzinfo
 
 import msgspec
 
-from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.reading import ParsedOutput
-from ccpipe.formats.slurm.records import SacctRow
-from ccpipe.formats.slurm.states import cancelled_by, job_state
+from ccpipe.formats.slurm.records import ParsedOutput, SacctRow, SlurmId
 from ccpipe.formats.slurm.text.columns import Columns, FieldSpec, TableReader
 from ccpipe.formats.slurm.text.table import Fits
 from ccpipe.formats.slurm.timestamp import SECOND, TimeReader
 from ccpipe.formats.slurm.values import (
+    cancelled_by,
     count,
     decimal,
     duration,
     exit_code,
+    job_state,
     minutes,
     requested_memory,
     text,

@@ -19,14 +19,11 @@ from datetime import tzinfo
 from typing import NamedTuple, TypeVar
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.reading import ParsedOutput, RejectedRecord
-from ccpipe.formats.slurm.records import Allocation, LiveJob
-from ccpipe.formats.slurm.states import job_state
+from ccpipe.formats.slurm.records import Allocation, LiveJob, ParsedOutput, RejectedRow, SlurmId
 from ccpipe.formats.slurm.text.columns import repaired
 from ccpipe.formats.slurm.text.table import MAX_RECORD, original_bytes
 from ccpipe.formats.slurm.timestamp import TimeReader
-from ccpipe.formats.slurm.values import count, megabytes, text, whole
+from ccpipe.formats.slurm.values import count, job_state, megabytes, text, whole
 
 _START = re.compile(r"^JobId=", re.MULTILINE)
 _KEY = re.compile(r"(?:^| )([A-Z][A-Za-z0-9_:/]*)=")
@@ -80,7 +77,7 @@ def read_jobs(payload: bytes, *, zone: tzinfo | None = None) -> ParsedOutput[Liv
             reading.records.append(_job(parse(repaired(record)), time))
         except DataError as error:
             original = original_bytes(record[:MAX_RECORD])
-            reading.rejected.append(RejectedRecord(line, str(error), original))
+            reading.rejected.append(RejectedRow(line, str(error), original))
     return reading
 
 

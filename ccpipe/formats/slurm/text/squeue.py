@@ -15,13 +15,10 @@ Source: squeue(1); ``src/squeue/print.c`` of Slurm 22.05 to 26.05.
 from collections.abc import Sequence
 from datetime import tzinfo
 
-from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.reading import ParsedOutput
-from ccpipe.formats.slurm.records import LiveJob
-from ccpipe.formats.slurm.states import job_state
+from ccpipe.formats.slurm.records import LiveJob, ParsedOutput, SlurmId
 from ccpipe.formats.slurm.text.columns import FieldSpec, TableReader
 from ccpipe.formats.slurm.timestamp import TimeReader
-from ccpipe.formats.slurm.values import count, duration, text, whole
+from ccpipe.formats.slurm.values import count, duration, job_state, text, whole
 
 FREE = (
     "container", "extra", "stdin", "stdout", "stderr", "nodelist(reason)", "comment",

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.reading import RejectedRecord
+from ccpipe.formats.slurm.records import RejectedRow
 
 MAX_RECORD = 2**20
 """Bytes of a row with all its lines; a longer one is rejected."""
@@ -131,7 +131,7 @@ class ColumnBlock(NamedTuple):
     columns: tuple[Sequence[str], ...]
     lines: Sequence[int]
     """The number of each row's first line, from 1."""
-    rejected: list[RejectedRecord]
+    rejected: list[RejectedRow]
     is_utf8: bool = True
     """If not, bytes that are not UTF-8 stand as lone surrogates."""
     is_plain: bool = False
@@ -157,7 +157,7 @@ class RowSplitter:
         block = self._rows(lines, is_last=is_last or is_too_long)
         if is_too_long:
             reason = f"a row of more than {MAX_RECORD} bytes"
-            block.rejected.append(RejectedRecord(self._line, reason, self._rest[:MAX_RECORD]))
+            block.rejected.append(RejectedRow(self._line, reason, self._rest[:MAX_RECORD]))
             self._rest, self._skips = b"", True
         return block
 
@@ -238,7 +238,7 @@ class RowSplitter:
                     starts.append(self._line + begin)
             except DataError as error:
                 start = original_bytes(original[:MAX_RECORD])
-                rejected.append(RejectedRecord(self._line + begin, str(error), start))
+                rejected.append(RejectedRow(self._line + begin, str(error), start))
         return ColumnBlock(self._columns(rows), starts, rejected, self._is_utf8)
 
 

@@ -134,12 +134,6 @@ class JobsEnvelope(Envelope, frozen=True):
     data: JobsData | None = None
     """Jobs data, for successful probes."""
 
-    start_metadata: Mapping[int, Mapping[str, str]] = {}
-    """Texts to send with a job's start, by job: ``start_metadata`` of ``Job``.
-
-    This is not a field of the specification. It is never encoded: a batch script may hold secrets.
-    """
-
 
 class ClusterEnvelope(Envelope, frozen=True):
     """The cluster as a whole, as its management knows it.

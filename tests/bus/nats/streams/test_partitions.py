@@ -20,6 +20,7 @@ from ccpipe.bus.nats.streams.stream import ensure_stream
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
 from ccpipe.errors import ConfigError
+from ccpipe.pipeline import Scope
 from tests.bus.nats.conftest import connected
 from tests.bus.nats.reader import Reader, source
 from tests.conftest import eventually
@@ -27,10 +28,10 @@ from tests.conftest import eventually
 METRICS = ["fox%2Etest.metrics", "fox%2Etest.metrics.*"]
 
 
-async def read_to_the_end(endless: NatsSource) -> None:
+async def read_to_the_end(endless: NatsSource, scope: Scope = Scope.RECORD) -> None:
     """Read until an error ends it."""
     async with endless:
-        async for _ in endless:
+        async for _ in endless.batches(scope):
             pass
 
 

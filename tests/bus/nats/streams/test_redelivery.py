@@ -15,6 +15,7 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.streams.jetstream import consumer_of
 from ccpipe.bus.nats.streams.redelivery import Redelivery
 from ccpipe.config import Bus, Site
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.reader import Reader, metrics, source
 from tests.conftest import eventually, free_port
@@ -80,17 +81,17 @@ async def test_a_broker_that_has_forgotten_acknowledgements(
         reading = Reader(source(site))
         await sink.__aenter__()
         await reading.__aenter__()
-        await sink.write(metrics(5))
+        await sink.write(to_lines(metrics(5)))
         await _acknowledged(reading, 5)
         await eventually(lambda: any(tmp_path.rglob("obs/test/o.dat")))
         [position] = tmp_path.rglob("obs/test/o.dat")
         old = position.read_bytes()
-        await sink.write(metrics(15, start=1_750_000_000))
+        await sink.write(to_lines(metrics(15, start=1_750_000_000)))
         await _acknowledged(reading, 20)
     position.write_bytes(old)
     async with NatsServer(tmp_path, port=port):
         await eventually(lambda: sink.bus.is_connected)
-        await sink.write(metrics(1, start=1_760_000_000))
+        await sink.write(to_lines(metrics(1, start=1_760_000_000)))
         await _acknowledged(reading, 21)
         await reading.__aexit__()
         await sink.__aexit__(None, None, None)

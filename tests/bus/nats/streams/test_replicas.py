@@ -14,7 +14,9 @@ from ccpipe.bus.nats.streams.reconcile import apply, survey
 from ccpipe.bus.nats.streams.stored import read_stored
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message, metric
+from ccpipe.pipeline import Scope
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
 from tests.bus.nats.reader import SECOND, Reader, source
@@ -61,7 +63,7 @@ async def publish(site: Site, start: int, count: int = 1) -> None:
     """Publish samples of all nodes, in order."""
     async with NatsSink(site=site, telemetry=Telemetry()) as sink:
         for number in range(start, start + count):
-            await sink.write(samples(number))
+            await sink.write(to_lines(samples(number)))
 
 
 async def until_all(readers: Sequence[Reader], value: int) -> None:
@@ -76,7 +78,7 @@ async def test_one_process_reads_all_partitions_in_order(site: Site) -> None:
     async with Reader(shared(wanted)) as reader:
         await until_all([reader], 19)
     assert by_node([reader]) == {f"n{n}": [float(v) for v in range(20)] for n in range(NODES)}
-    assert {batch.origin for batch in reader.batches} >= {"fox%2Etest.metrics.n0"}
+    assert "fox%2Etest.metrics.n0" in reader.origins
 
 
 async def test_a_second_process_gets_half_without_a_repetition(site: Site) -> None:
@@ -148,11 +150,10 @@ async def test_a_translator_that_must_see_everything_reads_alone(site: Site) -> 
     wanted = partitioned(site, 4)
     await publish(wanted, 0)
     first, second = shared(wanted), shared(wanted)
-    first.exclusive = second.exclusive = True
-    async with Reader(first) as reader:
+    async with Reader(first, scope=Scope.CLUSTER) as reader:
         await until_all([reader], 0)
         with pytest.raises(ConfigError, match="in use by n1 pid"):
-            await read_to_the_end(second)
+            await read_to_the_end(second, Scope.CLUSTER)
         await publish(wanted, 1)
         await until_all([reader], 1)
 
@@ -161,16 +162,16 @@ async def test_a_process_with_a_state_keeps_its_nodes(site: Site) -> None:
     """Two that start together get half each; one that comes later gets nothing of theirs."""
     wanted = partitioned(site, 4)
     sources = [shared(wanted) for _ in range(3)]
-    for each in sources:
-        each.keeps_nodes = True
     async with contextlib.AsyncExitStack() as stack:
-        first, second = [await stack.enter_async_context(Reader(each)) for each in sources[:2]]
+        first, second = [
+            await stack.enter_async_context(Reader(each, scope=Scope.NODE)) for each in sources[:2]
+        ]
         await publish(wanted, 0)
         await until_all([first, second], 0)
         own = nodes_of(first, 0)
         assert own
         assert nodes_of(second, 0)
-        async with Reader(sources[2]) as third:
+        async with Reader(sources[2], scope=Scope.NODE) as third:
             await asyncio.sleep(1.5 * float(LEASE))  # it would have claimed something by now
             await publish(wanted, 1)
             await until_all([first, second, third], 1)

@@ -95,8 +95,9 @@ async def test_source_counts_what_was_dropped_when_it_ends(
 
     monkeypatch.setattr(UnreadWatch, "poll_last", note)
     async with NatsSource(site=site, telemetry=Telemetry(), durable="b") as source:
-        await eventually(lambda: bool(source._stream))
-        name = source._stream
+        await source.start()
+        await eventually(lambda: bool(source.stream))
+        name = source.stream
     assert ends == [(name, True)]
 
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.records import Allocation
+from ccpipe.formats.slurm.records import Allocation, SlurmId
 from ccpipe.formats.slurm.text import scontrol
 from ccpipe.formats.slurm.text.scontrol import parse, read_jobs
 from ccpipe.formats.slurm.timestamp import SECOND

@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.reading import ParsedOutput
-from ccpipe.formats.slurm.records import LiveJob
+from ccpipe.formats.slurm.records import LiveJob, ParsedOutput, SlurmId
 from ccpipe.formats.slurm.text import squeue
 from ccpipe.formats.slurm.text.squeue import SqueueReader, read
 from ccpipe.formats.slurm.timestamp import SECOND, TimeReader

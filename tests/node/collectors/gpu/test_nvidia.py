@@ -379,6 +379,6 @@ async def test_a_node_without_the_driver_costs_one_line(
         SamplerSettings({"nvidia": Nvidia(root=str(tmp_path))}, interval=0.05, tags={}, timeout=20),
         once=True,
     )
-    assert [message async for batch in sampler for message in batch.records] == []
+    assert [message async for batch in sampler.batches() for message in batch.records] == []
     [record] = caplog.records
     assert record.message == "collectors disabled, as this machine has nothing for them: nvidia"

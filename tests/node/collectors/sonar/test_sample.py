@@ -27,6 +27,7 @@ from ccpipe.formats.sonar import (
     SampleProcessGpu,
     decode,
 )
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.formats.sonar.rollup import synthetic_pid
 from ccpipe.node.collectors.processes import Processes
 from ccpipe.node.collectors.sonar.process import Users
@@ -391,7 +392,7 @@ def test_samples_become_metrics(root: Root, apart: Callable[[float], None]) -> N
         envelopes = list(collector.collect(SLOT + number * 100 * 10**9))
         reported.append({
             message.name: message.value
-            for message in translator.feed(envelopes)
+            for message in translator.feed(Envelopes(envelopes))
             if message.tags["type"] == "node" and message.tags.get("stype-id", "123") == "123"
         })  # fmt: skip
     first, second = reported
@@ -413,7 +414,7 @@ async def test_envelopes_go_over_a_real_broker(root: Root, site: Site) -> None:
     subscription = await client.subscribe("*.sonar.*")
     await client.flush()
     async with NatsSink(site=core, telemetry=Telemetry(), codec=SonarCodec()) as sink:
-        await sink.write([sample, sysinfo, errors])
+        await sink.write(Envelopes([sample, sysinfo, errors]))
     for _ in range(3):
         message = await subscription.next_msg(20)
         [arrived[message.subject.rpartition(".")[2]]] = decode(message.data, strict=True)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.resources import (
+from ccpipe.formats.slurm.values import (
     MAX_INDICES,
     Gres,
     gpu_count,

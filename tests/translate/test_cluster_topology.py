@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from ccpipe.errors import ConfigError
-from ccpipe.translate.sonar.cluster_topology import NodeTopology, read_topology
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.translate.cluster_topology import NodeTopology, read_topology
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.translate.sonar.test_sonar_to_cc_jobs import RUNNING, envelope
 
@@ -57,7 +58,9 @@ def test_jobs_have_the_hardware_threads_of_linux(tmp_path: Path) -> None:
     )
     nodes = ("a[1-2]", "b1", "c1")
     job = replace(RUNNING, user_name="ann", nodes=nodes, gres_detail=detail)
-    (start,) = [json.loads(str(message.value)) for message in translator.feed([envelope(9, job)])]
+    (start,) = [
+        json.loads(str(message.value)) for message in translator.feed(Envelopes([envelope(9, job)]))
+    ]
     accelerators = ["00000000:49:00.0"]
     assert start["resources"] == [
         {"hostname": "a1", "hwthreads": [1, 3, 5], "accelerators": accelerators},

@@ -1,4 +1,4 @@
-"""``MessageIds``: messages of records, however those are joined, split and thinned out."""
+"""``Provenance``: messages of records, however those are joined, split and thinned out."""
 
 from array import array
 from itertools import pairwise
@@ -6,7 +6,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.pipeline import MessageIds, MessageRange
+from ccpipe.provenance import MessageRange, Provenance
+from tests.deliveries import provenance_of
 
 messages = st.lists(
     st.tuples(st.sampled_from(["", "a", "b"]), st.integers(1, 30), st.integers(0, 3)), max_size=20
@@ -14,7 +15,7 @@ messages = st.lists(
 """Consumer, number and records of each message."""
 
 
-def ids_of(chosen: list[tuple[str, int, int]]) -> MessageIds:
+def ids_of(chosen: list[tuple[str, int, int]]) -> Provenance:
     """Return the ids of some messages; the time of each follows its number."""
     ends, total = array("q"), 0
     for *_, count in chosen:
@@ -22,10 +23,10 @@ def ids_of(chosen: list[tuple[str, int, int]]) -> MessageIds:
         ends.append(total)
     numbers = array("q", [number for _, number, _ in chosen])
     times = array("q", [100 + number for number in numbers])
-    return MessageIds([consumer for consumer, *_ in chosen], numbers, times, ends)
+    return provenance_of([consumer for consumer, *_ in chosen], numbers, times, ends)
 
 
-def per_record(ids: MessageIds) -> list[tuple[str, int]]:
+def per_record(ids: Provenance) -> list[tuple[str, int]]:
     """Return consumer and number of each record."""
     found: list[tuple[str, int]] = []
     for consumer, number, end in zip(ids.consumers, ids.numbers, ids.ends, strict=True):
@@ -47,7 +48,7 @@ def test_runs(chosen: list[tuple[str, int, int]]) -> None:
 def test_numbers_that_began_anew_are_other_runs() -> None:
     """A stream that was made again gives its messages the numbers of others."""
     numbers, times = array("q", [1, 2, 1, 3]), array("q", [10, 20, 90, 30])
-    ids = MessageIds(["c"] * 4, numbers, times, array("q", [1, 2, 3, 4]))
+    ids = provenance_of(["c"] * 4, numbers, times, array("q", [1, 2, 3, 4]))
     found = {(run.first, run.last, run.since, run.until) for run in ids.runs()}
     assert sum(last - first + 1 for first, last, *_ in found) == 4
     assert ids.unstored([])[0] is None
@@ -89,17 +90,21 @@ def test_unstored(chosen: list[tuple[str, int, int]], before: list[tuple[str, in
 @given(messages, messages)
 def test_concat(first: list[tuple[str, int, int]], second: list[tuple[str, int, int]]) -> None:
     """Joined records keep their messages."""
-    joined = MessageIds.concat([ids_of(first), ids_of(second)])
+    parts = [ids_of(first), ids_of(second)]
+    joined = Provenance.concat([(each, each.ends[-1] if each.ends else 0) for each in parts])
+    assert joined is not None
     assert per_record(joined) == per_record(ids_of(first)) + per_record(ids_of(second))
 
 
 @given(messages, st.data())
-def test_without(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
+def test_take(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
     """The records that are left keep their messages."""
     whole = per_record(ids_of(chosen))
-    bad = sorted(data.draw(st.sets(st.integers(0, len(whole) - 1)))) if whole else []
+    bad = data.draw(st.sets(st.integers(0, len(whole) - 1))) if whole else set()
     left = [record for row, record in enumerate(whole) if row not in bad]
-    assert per_record(ids_of(chosen).without(bad)) == left
+    assert (
+        per_record(ids_of(chosen).take(bytes(row not in bad for row in range(len(whole))))) == left
+    )
 
 
 @given(messages, st.data())
@@ -137,3 +142,10 @@ def test_numbers_alone_are_not_enough() -> None:
     assert not run.overlaps(MessageRange("c", 21, 30, 2000, 3000))
     assert not run.overlaps(MessageRange("c", 10, 20, 2001, 3000))
     assert not run.overlaps(MessageRange("d", 10, 20, 1000, 2000))
+
+
+@given(messages, st.integers(0, 40), st.integers(0, 40))
+def test_part(chosen: list[tuple[str, int, int]], first: int, last: int) -> None:
+    """Consecutive records keep their messages."""
+    whole = per_record(ids_of(chosen))
+    assert per_record(ids_of(chosen).part(slice(first, last))) == whole[first:last]

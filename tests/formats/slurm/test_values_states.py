@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.states import JOB_CODES, cancelled_by, job_state, node_states
+from ccpipe.formats.slurm.values import JOB_CODES, cancelled_by, job_state, node_states
 
 
 @pytest.mark.parametrize(

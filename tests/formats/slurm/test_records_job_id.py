@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.job_id import SlurmId
+from ccpipe.formats.slurm.records import SlurmId
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,16 @@
-"""Which messages some records came from, so that a sink stores redelivered messages only once.
+"""Which messages some records came from: a column that records keep when some are taken.
 
-A broker redelivers a message whose acknowledgement was lost: the same message, though perhaps
-beside others in the batch. So records are identified by their message, and messages by number and
-time within the consumer that delivers them.
+Dead letters name the origin of a record by it, and a sink stores redelivered messages only once: a
+broker redelivers a message whose acknowledgement was lost, though perhaps beside others in the
+batch. So records are identified by their message, and messages by number and time within the
+consumer that delivers them.
 """
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby, pairwise
 from operator import sub
 from typing import NamedTuple
 
@@ -40,9 +41,11 @@ class MessageRange(NamedTuple):
 
 
 @dataclass(slots=True)
-class MessageIds:
+class Provenance:
     """The messages of some records as columns: one entry for each message, in order."""
 
+    origins: list[str]
+    """Subject, topic or file of each message; empty if it is unknown."""
     consumers: list[str]
     """Consumer of the numbers and times; empty for records that are never redelivered."""
     numbers: "array[int]"
@@ -52,35 +55,63 @@ class MessageIds:
     """Number of records up to and including the last one of the message."""
 
     @classmethod
-    def unknown(cls, count: int) -> "MessageIds":
-        """Return the entry for `count` records whose messages are unknown."""
-        return cls([""], array("q", [0]), array("q", [0]), array("q", [count]))
+    def of_messages(cls, origins: list[str], ends: "array[int]") -> "Provenance":
+        """Return the entries of messages without numbers."""
+        nothing = array("q", bytes(8 * len(origins)))
+        return cls(origins, [""] * len(origins), nothing, nothing, ends)
 
     @classmethod
-    def concat(cls, parts: Iterable["MessageIds"]) -> "MessageIds":
-        """Concatenate the ids of records that are concatenated."""
-        whole = cls([], array("q"), array("q"), array("q"))
-        for part in parts:
+    def concat(cls, parts: Iterable["tuple[Provenance | None, int]"]) -> "Provenance | None":
+        """Concatenate what is known of records that are concatenated, each with their number."""
+        whole = cls([], [], array("q"), array("q"), array("q"))
+        is_known = False
+        for known, count in parts:
+            is_known = is_known or known is not None
+            part = known or cls.of_messages([""], array("q", [count]))
             offset = whole.ends[-1] if whole.ends else 0
+            whole.origins += part.origins
             whole.consumers += part.consumers
             whole.numbers += part.numbers
             whole.times += part.times
             whole.ends.extend(map(offset.__add__, part.ends) if offset else part.ends)
-        return whole
+        return whole if is_known else None
 
     def __len__(self) -> int:
         """Return the number of messages."""
         return len(self.ends)
 
     @property
-    def are_known(self) -> bool:
-        """Whether any message is known."""
+    def has_ids(self) -> bool:
+        """Whether any message can be recognized when it is redelivered."""
         return any(self.consumers)
 
-    def without(self, rows: Sequence[int]) -> "MessageIds":
-        """Return the ids without those of some records, given in ascending order."""
-        ends = array("q", [end - bisect_left(rows, end) for end in self.ends])
-        return MessageIds(self.consumers, self.numbers, self.times, ends)
+    def identified(self, consumer: str, numbers: "array[int]", times: "array[int]") -> "Provenance":
+        """Return the same messages with their numbers and times in a consumer."""
+        return Provenance(self.origins, [consumer] * len(self), numbers, times, self.ends)
+
+    def origin(self, row: int) -> str:
+        """Return the origin of one record."""
+        return self.origins[bisect_right(self.ends, row)]
+
+    def take(self, flags: bytes) -> "Provenance":
+        """Return the messages of the records whose flags are 1; there is one flag per record."""
+        bounds = pairwise([0, *self.ends])
+        ends = array("q", accumulate(flags.count(1, begin, end) for begin, end in bounds))
+        return replace(self, ends=ends)
+
+    def part(self, rows: slice) -> "Provenance":
+        """Return the messages of consecutive rows."""
+        first, last, _ = rows.indices(self.ends[-1] if self.ends else 0)
+        ends = array("q", [min(max(end, first), last) - first for end in self.ends])
+        return replace(self, ends=ends)
+
+    def extended(self, count: int) -> "Provenance":
+        """Return the messages when records were added at the end: they belong to the last one."""
+        return replace(self, ends=self.ends[:-1] + array("q", [count])) if self.ends else self
+
+    def is_inside(self, row: int) -> bool:
+        """Return whether a split at a row would divide a message."""
+        return row not in self.ends
 
     def near(self, row: int) -> int:
         """Return the end of a message near a row, for a split; the row itself if there is none.
@@ -92,16 +123,19 @@ class MessageIds:
         after = self.ends[place] if place < len(self.ends) else 0
         return before or (after if after < self.ends[-1] else row)
 
-    def split(self, row: int) -> "tuple[MessageIds, MessageIds]":
-        """Split the ids at a row.
+    def split(self, row: int) -> "tuple[Provenance, Provenance]":
+        """Split at a row.
 
-        A message with records on both sides belongs to the second part only: it counts as stored
-        when all of its records are.
+        A message with records on both sides has its number in the second part only: it counts as
+        stored when all of its records are.
         """
         place = bisect_right(self.ends, row)
         first = self._slice(0, place, 0)
         if (before := first.ends[-1] if first.ends else 0) < row:
-            first = MessageIds.concat([first, MessageIds.unknown(row - before)])
+            divided = Provenance.of_messages([self.origins[place]], array("q", [row - before]))
+            joined = Provenance.concat([(first, before), (divided, row - before)])
+            assert joined is not None
+            first = joined
         return first, self._slice(place, len(self), row)
 
     def large(self, size: int) -> "Iterator[tuple[int, tuple[str, int, int] | None]]":
@@ -122,9 +156,10 @@ class MessageIds:
         if covered < begin:
             yield begin, None
 
-    def _slice(self, first: int, last: int, offset: int) -> "MessageIds":
+    def _slice(self, first: int, last: int, offset: int) -> "Provenance":
         ends = self.ends[first:last]
-        return MessageIds(
+        return Provenance(
+            self.origins[first:last],
             self.consumers[first:last],
             self.numbers[first:last],
             self.times[first:last],

@@ -1,0 +1,349 @@
+"""Reading a durable consumer of JetStream: requests, acknowledgements, and what comes again."""
+
+import asyncio
+import contextlib
+import functools
+import json
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Self
+
+from ccpipe.bus.codecs import Codec
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.protocol.frames import stored_as
+from ccpipe.bus.nats.protocol.replies import stored
+from ccpipe.bus.nats.reader import STUCK_SECONDS, MessageReader, size_of
+from ccpipe.bus.nats.streams.jetstream import consumer_of
+from ccpipe.bus.nats.streams.partitions import StreamPartition
+from ccpipe.bus.nats.streams.redelivery import Redelivery
+from ccpipe.bus.nats.streams.stream import (
+    ensure_consumer,
+    ensure_stream,
+    refuse_others,
+    require_unpartitioned,
+)
+from ccpipe.bus.nats.streams.unread import UnreadWatch
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Site
+from ccpipe.errors import UnavailableError
+from ccpipe.pipeline import Batch, wait_for_event
+from ccpipe.process.background import background
+from ccpipe.records import Records
+from ccpipe.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+PULL = 5000
+"""Maximum number of messages per request, and of undecoded messages or bytes held here."""
+PULL_BYTES = 16 * 2**20
+PULL_SECONDS = 3.0
+"""How long the broker keeps a request open while there are no messages."""
+SILENT_SECONDS = 5.0
+"""Without an answer for this long the broker counts as unreachable, and shutdown does not wait."""
+REMEMBERED = 5000
+"""Maximum number of acknowledgements that are repeated on a new connection."""
+SETTLE_SECONDS = 1.0
+"""How much longer than `ack_wait` a redelivery by the broker may take."""
+REFUSED_SECONDS = (0.5, 10.0)
+"""Minimum and maximum pause after requests that the broker refuses in a row."""
+
+
+class ConsumerReader(MessageReader):
+    """Reads one durable consumer, alone or beside other processes that share the work."""
+
+    def __init__(
+        self,
+        bus: Connection,
+        codec: Codec[Any],
+        telemetry: Telemetry,
+        *,
+        site: Site,
+        partition: StreamPartition,
+        patterns: list[str],
+        ack_wait: float,
+        drain: float = 0.0,
+        exclusive: bool = False,
+        is_whole: bool = True,
+    ) -> None:
+        """Read the consumer of `partition`, which gets what is published on `patterns`.
+
+        If `exclusive` no other process may read it. If it `is_whole` the stream must have no
+        partitions. See ``NatsSource`` for the other options.
+        """
+        super().__init__(bus, codec, telemetry)
+        self.site = site
+        self.partition = partition
+        self.durable = partition.consumer
+        self.patterns = patterns
+        self.ack_wait = ack_wait
+        self.drain = drain
+        self.is_whole = is_whole
+        self.stream = ""
+        """Name of the stream; empty until it was found."""
+        self.handed_over: dict[int, list[str]] = {}
+        """Reply subjects of each batch that is not acknowledged yet."""
+        self._owner = f"{site.hostname} pid {os.getpid()}" if exclusive else ""
+        self._acknowledged = deque[str](maxlen=REMEMBERED)  # sent, or could not be sent
+        self._redelivery = Redelivery(self._known)
+        self._settled = -1  # connection number since which no older message can arrive
+        self._identity = ""  # of the consumer
+        self._served = asyncio.Event()  # the open request is done
+        self._asked = 0  # messages that the open request may still bring
+        self._is_empty = False  # the stream, as of the last query
+        self._refusal = ""  # of the last request that was refused
+        self._refused = 0  # requests in a row
+        self._inbox = ""
+        self._consumer = ""  # identifies the consumer that numbers belong to
+        self._unread = UnreadWatch(bus, self.durable, telemetry)
+
+    async def __aenter__(self) -> Self:
+        """Start requesting messages."""
+        self._inbox = self.bus.new_inbox()
+        await self.bus.subscribe_lists(self._inbox, self._receive)
+        unread = self._unread.run(lambda: self.stream)
+        self.start(pull=self._pull(), alive=self._stay_alive(), unread=unread)
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """End; unacknowledged messages are redelivered."""
+        await super().__aexit__()
+        if self.stream:
+            await self._unread.poll_last(self.stream)
+
+    def stop(self) -> None:
+        """End the iteration once all received messages were handed over; see `drain`."""
+        super().stop()
+        self._served.set()
+
+    def release(self) -> None:
+        """End like ``stop``, but only after the messages of the open request have arrived."""
+        self._stopped.set()
+        self._emptied.set()
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether all received messages were acknowledged."""
+        return not (self._waiting or self._taken or self.handed_over)
+
+    def _has_ended(self) -> bool:
+        super()._has_ended()
+        return self._tasks[0].done()  # what requests messages, which may drain the stream first
+
+    def _batches(self, deliveries: list[Delivery]) -> Iterator[Batch[Records]]:
+        first = 0
+        for records, count in self._decode(deliveries):
+            replies = [delivery.reply for delivery in deliveries[first : first + count]]
+            if records.provenance and (found := stored(replies)):
+                records.provenance = records.provenance.identified(self._consumer, *found)
+            self.handed_over[id(replies)] = replies
+            yield Batch(records, functools.partial(self._acknowledge, replies))
+            first += count
+
+    async def _acknowledge(self, replies: list[str]) -> None:
+        # If it cannot be sent, it must not count as in progress: no redelivery would follow.
+        self.handed_over.pop(id(replies), None)
+        self._acknowledged += replies
+        # An acknowledgement lost with the connection causes one more delivery, never one less.
+        with contextlib.suppress(UnavailableError):
+            await self.bus.publish_each(replies, b"+ACK")
+
+    def _receive(self, deliveries: list[Delivery]) -> None:
+        """Keep the messages of our request, and handle the server's status messages.
+
+        A message with a reply subject that JetStream did not choose is dropped: acknowledging it
+        would publish on a subject of its sender's choice.
+        """
+        messages = [each for each in deliveries if each.reply.startswith("$JS.ACK.")]
+        if len(messages) < len(deliveries):
+            for delivery in deliveries:
+                code, words = delivery.status
+                if code:
+                    self._end_request(code, words)
+            if foreign := sum(bool(each.reply) for each in deliveries) - len(messages):
+                self.telemetry.count(self.telemetry.bus_errors, "malformed", foreign)
+        messages, repeated = self._redelivery.split(messages)
+        if repeated:
+            self._asked -= len(repeated)
+            self._drop(repeated)
+        if prefix := self.partition.prefix:
+            messages = [m._replace(subject=m.subject.removeprefix(prefix)) for m in messages]
+        self._keep(messages, size_of(messages))
+        self._asked -= len(messages)
+        if self._asked <= 0:
+            self._served.set()
+
+    def _drop(self, repeated: list[Delivery]) -> None:
+        """Acknowledge messages that the broker has delivered again, but those that are held."""
+        log.info("%s: dropped %d messages, delivered again", self.durable, len(repeated))
+        held = set(map(stored_as, self._held()))  # acknowledged later, by their first replies
+        replies = [each.reply for each in repeated if stored_as(each.reply) not in held]
+        background(self._acknowledge(replies), "ccpipe-acknowledge")
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the limit on undecoded messages is reached."""
+        return self._waiting_count >= PULL or self._waiting_bytes >= PULL_BYTES
+
+    def _end_request(self, status: str, description: str) -> None:
+        """Record that the broker closed our request, and why."""
+        if status == "503" or "deleted" in description.lower():
+            # The broker lost the consumer, perhaps with its disk: recreate it.
+            self.stream, self._refusal = "", f"{status} {description}".strip()
+        elif status == "404":  # the answer to a request that does not wait
+            self._is_empty = True
+        elif status not in ("408", "409"):
+            log.warning("NATS at %s: %s %s", self.bus.url, status, description)
+        self._asked = 0
+        self._served.set()
+
+    async def _pull(self) -> None:
+        """Request messages whenever there is room; after a stop, drain the stream first."""
+        while not self._stopped.is_set():
+            if await self._is_prepared():
+                if self._settled != self.bus.connects:
+                    await self._settle(self.bus.connects)
+                await self._ask({"expires": int(PULL_SECONDS * 1e9)}, PULL_SECONDS + 1)
+                await self._pause_if_refused()
+            if self._is_full:
+                self.telemetry.expect_nothing(self)
+                self._emptied.clear()
+                await self._emptied.wait()
+                self.telemetry.expect(self, STUCK_SECONDS)
+        await self._empty(time.monotonic() + self.drain)
+
+    async def _pause_if_refused(self) -> None:
+        """Wait if the broker refuses requests although stream and consumer were just found."""
+        self._refused = 0 if self.stream else self._refused + 1
+        if self._refused > 1:
+            shortest, longest = REFUSED_SECONDS
+            seconds = min(shortest * 2 ** (self._refused - 2), longest)
+            log.warning(
+                "%s: NATS at %s (nats-server %s) refuses requests for messages: %s; "
+                "trying again in %g s",
+                self.durable, self.bus.url, self.bus.server_version, self._refusal, seconds,
+            )  # fmt: skip
+            await wait_for_event(self._stopped, seconds)
+
+    async def _settle(self, connection: int) -> None:
+        """On a new connection, wait for the redelivery of messages sent on an earlier one.
+
+        The broker redelivers them after `ack_wait`. Newer messages would overtake them, such as a
+        job's stop its start. If other bridges request messages too, they share the work and no
+        order is guaranteed.
+        """
+        deadline = time.monotonic() + self.ack_wait + SETTLE_SECONDS
+        is_reported = False
+        while not self._stopped.is_set() and time.monotonic() < deadline:
+            with contextlib.suppress(UnavailableError):
+                found = await consumer_of(self.bus.jetstream(), self.stream, self.durable)
+                if found is None:
+                    self.stream = ""
+                    return
+                self.telemetry.expect(self, STUCK_SECONDS)
+                await self._acknowledge_again(found.identity)
+                missing = found.num_ack_pending - len(self._held())
+                if missing <= 0 or found.num_waiting:
+                    break
+                if not is_reported:
+                    log.info(
+                        "%s: %d messages are redelivered, then newer ones", self.durable, missing
+                    )
+                    is_reported = True
+            await wait_for_event(self._stopped, 0.2)
+        self._settled = connection
+
+    async def _acknowledge_again(self, identity: str) -> None:
+        """Repeat acknowledgements that may have been lost with a connection or a killed broker.
+
+        Not for a recreated consumer, which assigns the same numbers to other messages.
+        """
+        if self._identity == identity:
+            self._redelivery.expect(self._known())
+            await self.bus.publish_each(list(self._acknowledged), b"+ACK")
+        else:
+            self._redelivery.clear()
+        self._acknowledged.clear()
+        self._identity = identity
+
+    async def _empty(self, deadline: float) -> None:
+        """Read until the stream is empty; an unreachable broker is not waited for."""
+        self._is_empty = False
+        answered = time.monotonic()
+        while self.stream and not self._is_empty and (now := time.monotonic()) < deadline:
+            if now - answered >= SILENT_SECONDS:
+                log.warning(
+                    "NATS at %s does not respond; its messages will be read later", self.bus.url
+                )
+                return
+            self._served.clear()
+            await self._ask({"no_wait": True}, min(deadline - now, SILENT_SECONDS))
+            if self._is_full:
+                self._emptied.clear()
+                await wait_for_event(self._emptied, deadline - time.monotonic())
+                answered = time.monotonic()
+            elif self._served.is_set():
+                answered = time.monotonic()
+
+    async def _is_prepared(self) -> bool:
+        """Find or create stream and consumer; return whether they exist."""
+        if self.stream:
+            return True
+        jetstream = self.bus.jetstream()
+        subjects = Subjects.of(self.site)
+        try:
+            if self.bus.is_connected:
+                stream = await ensure_stream(jetstream, self.site.bus, subjects, self.patterns)
+                if self._owner:
+                    await refuse_others(jetstream, stream, self.durable)
+                if self.is_whole:
+                    await require_unpartitioned(jetstream, stream)
+                stored = self.partition.stored(self.patterns)
+                self._consumer = await ensure_consumer(
+                    jetstream, stream, self.durable, stored, self.ack_wait, owner=self._owner
+                )
+                await self._unread.poll(stream)  # what was deleted while no bridge was running
+                self.stream = stream
+                return True
+        except UnavailableError as error:
+            log.warning("%s; retrying", error)
+        await wait_for_event(self._stopped, 1.0)
+        return False
+
+    async def _ask(self, how: dict[str, object], seconds: float) -> None:
+        """Send one request and wait until it is fulfilled, closed by the broker or lost."""
+        request = {"batch": PULL, "max_bytes": PULL_BYTES, **how}
+        subject = f"{self.bus.api_prefix}.CONSUMER.MSG.NEXT.{self.stream}.{self.durable}"
+        if not self._stopped.is_set():
+            self._served.clear()
+        self._asked = PULL
+        try:
+            await self.bus.publish(subject, json.dumps(request).encode(), reply=self._inbox)
+        except UnavailableError:
+            await asyncio.sleep(0.1)
+        else:
+            await wait_for_event(self._served, seconds)
+            if self._served.is_set() and self.stream:
+                self.telemetry.expect(self, STUCK_SECONDS)
+
+    def _held(self) -> list[str]:
+        """Return the reply subjects of messages that are held here."""
+        waiting = [self._taken, *(together for together, _ in self._waiting)]
+        replies = [delivery.reply for each in waiting for delivery in each]
+        return replies + [reply for each in self.handed_over.values() for reply in each]
+
+    def _known(self) -> list[str]:
+        """Return the reply subjects of messages that are held, or were acknowledged lately."""
+        return [*self._acknowledged, *self._held()]
+
+    async def _stay_alive(self) -> None:
+        """Report unacknowledged messages as in progress, so that they are not redelivered."""
+        while True:
+            await asyncio.sleep(self.ack_wait / 3)
+            with contextlib.suppress(UnavailableError):
+                await self.bus.publish_each(self._held(), b"+WPI")
+                if self._owner and self.stream:
+                    stream = self.bus.jetstream()
+                    await refuse_others(stream, self.stream, self.durable, self._owner)

@@ -1,0 +1,133 @@
+"""The nodes' hardware threads and accelerators, from cc-backend's ``cluster.json``.
+
+Slurm numbers the CPUs of a node by socket, core of the socket, and thread of the core, in the order
+in which hwloc has them; Linux numbers hardware threads in any way, often the second threads of all
+cores after the first ones.
+
+Source: ClusterCockpit's page *cluster.json*, *topology*; ``xcpuinfo_hwloc_topo_get`` in Slurm's
+``src/slurmd/common/xcpuinfo.c``.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from ccpipe.errors import ConfigError, DataError
+from ccpipe.formats.nodelist import expand
+from ccpipe.jobs import Job, JobNode
+
+
+class _Accelerator(msgspec.Struct):
+    id: str = ""
+
+
+class _Topology(msgspec.Struct):
+    socket: list[list[int]] = []
+    core: list[list[int]] = []
+    accelerators: list[_Accelerator] = []
+
+
+class _SubCluster(msgspec.Struct):
+    nodes: str = ""
+    topology: _Topology = msgspec.field(default_factory=_Topology)
+
+
+class _Cluster(msgspec.Struct):
+    sub_clusters: list[_SubCluster] = msgspec.field(name="subClusters", default_factory=list)
+
+
+class NodeTopology(msgspec.Struct, frozen=True):
+    """One node."""
+
+    hwthreads: tuple[int, ...]
+    """Linux's number of each hardware thread, in Slurm's order."""
+    accelerators: tuple[str, ...]
+    """Ids, in the order of Slurm's indices."""
+
+
+def read_topology(path: str) -> dict[str, NodeTopology]:
+    """Read the nodes of a ``cluster.json``.
+
+    Raises
+    ------
+    ConfigError
+        if the file cannot be read, or is something else.
+
+    """
+    try:
+        cluster = msgspec.json.decode(Path(path).read_bytes(), type=_Cluster)
+        return {
+            name: _node(part.topology)
+            for part in cluster.sub_clusters
+            for name in expand(part.nodes)
+        }
+    except (OSError, msgspec.MsgspecError, DataError) as error:
+        raise ConfigError(f"cluster_json: {path}: {error}") from None
+
+
+def _node(topology: _Topology) -> NodeTopology:
+    cores = sorted(sorted(core) for core in topology.core)
+    order = [
+        thread
+        for socket in sorted(sorted(socket) for socket in topology.socket)
+        for core in cores
+        if core and core[0] in socket
+        for thread in core
+    ]
+    return NodeTopology(tuple(order), tuple(each.id for each in topology.accelerators))
+
+
+class NodeNumbers:
+    """Linux's numbers of hardware threads, and the ids of accelerators, by Slurm's numbers."""
+
+    def __init__(
+        self, gpu_ids: Mapping[str, Sequence[str]], hwthreads: Mapping[str, Sequence[int]]
+    ) -> None:
+        """Take both by node, in the order of Slurm's numbers."""
+        self._gpu_ids = gpu_ids
+        self._hwthreads = hwthreads
+
+    @classmethod
+    def read(cls, gpu_ids: Mapping[str, list[str]] | None, cluster_json: str) -> Self | None:
+        """Take them from cc-backend's file, if there is one; `gpu_ids`, by node list, override it.
+
+        None without either.
+
+        Raises
+        ------
+        ConfigError
+            if the file or a list cannot be read.
+
+        """
+        if not (gpu_ids or cluster_json):
+            return None
+        topology = read_topology(cluster_json) if cluster_json else {}
+        ids = {name: node.accelerators for name, node in topology.items() if node.accelerators}
+        try:
+            own = {
+                name: known for names, known in (gpu_ids or {}).items() for name in expand(names)
+            }
+        except DataError as error:
+            raise ConfigError(f"gpu_ids: {error}") from None
+        return cls({**ids, **own}, {name: node.hwthreads for name, node in topology.items()})
+
+    def apply(self, job: Job) -> Job:
+        """Return a job that has Slurm's numbers with these; those of other nodes are kept."""
+        return msgspec.structs.replace(job, nodes=tuple(map(self._node, job.nodes)))
+
+    def _node(self, node: JobNode) -> JobNode:
+        ids, order = self._gpu_ids.get(node.hostname, ()), self._hwthreads.get(node.hostname)
+        return msgspec.structs.replace(
+            node,
+            hwthreads=node.hwthreads if order is None else _physical(node.hwthreads, order),
+            accelerators=tuple(
+                ids[int(index)] if int(index) < len(ids) else index for index in node.accelerators
+            ),
+        )
+
+
+def _physical(cpus: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
+    """Return Linux's numbers of Slurm's CPUs; none where the node's topology has fewer."""
+    return tuple(sorted(order[cpu] for cpu in cpus)) if max(cpus, default=0) < len(order) else ()

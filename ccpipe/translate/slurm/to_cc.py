@@ -1,0 +1,119 @@
+"""Slurm's jobs and node states as ClusterCockpit's events."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from ccpipe.config import Duration, Site
+from ccpipe.errors import DataError
+from ccpipe.formats.lineprotocol import Lines, RejectedLine, to_lines
+from ccpipe.jobs import Job, Jobs, Lifecycle, Outbox
+from ccpipe.jobs import message as job_message
+from ccpipe.message import Message, event, log
+from ccpipe.pipeline import HoldingTranslator, Scope
+from ccpipe.pipeline.state import StateStore
+from ccpipe.translate.cluster_topology import NodeNumbers
+from ccpipe.translate.node_states import node_state_payloads
+
+
+class SlurmToCc(HoldingTranslator[Jobs, Lines]):
+    """Turns jobs of the source ``slurm`` into starts and stops, and its node states into events.
+
+    Each start and each stop is sent once; with a `state` file also after a restart or SIGKILL.
+    """
+
+    takes = Jobs
+    gives = Lines
+    scope = Scope.CLUSTER
+
+    def __init__(
+        self,
+        *,
+        site: Site,
+        gpu_ids: dict[str, list[str]] | None = None,
+        cluster_json: str = "",
+        stop_delay: Duration = Duration(2),
+        state: str = "",
+    ) -> None:
+        """Take the options.
+
+        Parameters
+        ----------
+        gpu_ids
+            Ids of a node's accelerators, in the order of Slurm's indices, by list of nodes, such
+            as ``"gpu-[1-8]"``. Without one, Slurm's index is the id.
+        cluster_json
+            cc-backend's file of the cluster. Jobs then have the hardware threads that Linux
+            numbers, and the ids of its accelerators, of the nodes in it; Slurm's own numbers of
+            others.
+        stop_delay
+            Time between a start and a stop that are known at different times; see ``Lifecycle``.
+        state
+            A file, on a local disk, that keeps which starts and stops were sent. Without it,
+            starts are sent again after a restart.
+
+        """
+        self.site = site
+        self._numbers = NodeNumbers.read(gpu_ids, cluster_json)
+        self._rejected: list[RejectedLine] = []  # jobs of this feed
+        self._state = StateStore(state)
+        self._jobs = Lifecycle(self._state, delay=round(stop_delay * 10**9))
+        self._outbox = Outbox(self._state)
+
+    def oldest_held(self) -> int | None:
+        """Return the oldest feed of which a stop is held back; see ``HoldingTranslator``."""
+        return self._outbox.oldest_held
+
+    def commit(self, feed: int) -> None:
+        """Forget what was returned up to a feed: it is stored; see ``HoldingTranslator``."""
+        self._outbox.commit(feed)
+
+    def feed(self, records: Jobs) -> Lines:
+        """Return the events of jobs that started or ended, and those of the cluster."""
+        self._state.open()
+        for job in records:
+            if not job.step:
+                self._add(job, records.time)
+        made = list(self._about_cluster(records))
+        made += self._outbox.put(self._job_events())
+        rejected, self._rejected = self._rejected, []
+        return to_lines(made, rejected)
+
+    def flush(self) -> Lines:
+        """Return the stops that are held back."""
+        return to_lines(self._outbox.flush())
+
+    def _add(self, job: Job, time: int) -> None:
+        try:
+            job = self._numbers.apply(job) if self._numbers else job
+            self._jobs.add(job, time)
+            self._jobs.check_reported(job)
+        except DataError as error:
+            original = Jobs([replace(job, start_metadata={})]).original(0)  # a script may be secret
+            self._rejected.append(RejectedLine(0, 0, 0, f"job {job.id}: {error}", original))
+
+    def _job_events(self) -> Iterator[tuple[Message, int]]:
+        """Yield the starts and stops of this feed, and the time before which each is held back.
+
+        They have the poll's time and the cluster's host name, by which ``cc_to_sonar`` recognises
+        them.
+        """
+        for found in self._jobs.take():
+            hostname = found.job.cluster
+            message = job_message(found.function, found.job, time=found.time, hostname=hostname)
+            yield message, found.not_before
+
+    def _about_cluster(self, records: Jobs) -> Iterator[Message]:
+        cluster, time = self.site.cluster, records.time
+        tags = {"cluster": cluster, "hostname": cluster, "type": "node"}
+        if records.cluster is not None:
+            states = {
+                node.name: list(dict.fromkeys(state.lower() for state in node.states))
+                for node in records.cluster.nodes
+            }
+            running = self._jobs.running(cluster)
+            for payload in node_state_payloads(cluster, states, running):
+                yield event("nodestate", "nodestate", payload, time=time, tags=tags)
+        tags = {**tags, "hostname": self.site.hostname or cluster}
+        for text in records.errors:
+            yield log("sonar", "error", text, time=time, tags=tags)

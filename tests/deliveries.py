@@ -1,0 +1,22 @@
+"""Records as a broker delivers them: with the messages that they came from."""
+
+from array import array
+from collections.abc import Iterable
+
+from ccpipe.formats.lineprotocol import Lines, to_lines
+from ccpipe.message import Message
+from ccpipe.provenance import Provenance
+
+
+def provenance_of(
+    consumers: list[str], numbers: "array[int]", times: "array[int]", ends: "array[int]"
+) -> Provenance:
+    """Return the messages of some records, whose origin does not matter."""
+    return Provenance([""] * len(consumers), consumers, numbers, times, ends)
+
+
+def delivered(records: Iterable[Message], provenance: Provenance | None) -> Lines:
+    """Return records that came from some messages."""
+    lines = to_lines(list(records))
+    lines.provenance = provenance
+    return lines

@@ -1,0 +1,117 @@
+"""Slurm's jobs and node states as ClusterCockpit's events."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ccpipe.config import Duration, Site
+from ccpipe.errors import ConfigError
+from ccpipe.formats.slurm import Allocation, Cluster, LiveJob, Node, SlurmId
+from ccpipe.jobs import Jobs
+from ccpipe.message import Message
+from ccpipe.translate.slurm.jobs import job_of_live
+from ccpipe.translate.slurm.to_cc import SlurmToCc
+
+SITE = Site(cluster="fox", hostname="master")
+SECOND = 10**9
+TIME = 1795170834 * SECOND
+LIVE = LiveJob(
+    SlurmId(7), state="RUNNING", user="alice", submit=TIME, start=TIME, node_list="g1", cpus=2,
+    allocation=(Allocation(node_list="g1", cpu_ids="0-1", memory=2**30, gres="gpu:2(IDX:0,2)"),),
+)  # fmt: skip
+ENDED = replace(LIVE, state="COMPLETED", end=TIME + 5 * SECOND)
+
+
+def jobs(*records: LiveJob, time: int = TIME) -> Jobs:
+    """Return the jobs of a poll."""
+    return Jobs([job_of_live(record, "fox") for record in records], time=time)
+
+
+def translator(**options: Any) -> SlurmToCc:
+    """Return a translator that holds no stop back."""
+    return SlurmToCc(site=SITE, stop_delay=Duration(0), **options)
+
+
+def functions(messages: Any) -> list[str]:
+    """Return the functions of events."""
+    return [message.tags["function"] for message in messages]
+
+
+def test_job_starts_and_stops_once() -> None:
+    """Whatever comes again."""
+    found = translator()
+    assert functions(found.feed(jobs(LIVE))) == ["start_job"]
+    assert functions(found.feed(jobs(LIVE))) == []
+    assert functions(found.feed(jobs(ENDED))) == ["stop_job"]
+    assert functions(found.feed(jobs(ENDED))) == []
+    assert functions(translator().feed(jobs(ENDED))) == ["start_job", "stop_job"]
+
+
+def test_starts_and_stops_outlive_the_process(tmp_path: Path) -> None:
+    """What was committed is not sent again, what was not is."""
+    state = str(tmp_path / "state")
+    first = translator(state=state)
+    start = list(first.feed(jobs(LIVE)))
+    del first
+    second = translator(state=state)
+    assert list(second.feed(jobs(LIVE))) == start
+    second.commit(1)
+    del second
+    assert functions(translator(state=state).feed(jobs(ENDED))) == ["stop_job"]
+
+
+def test_events_have_the_time_of_the_poll_and_the_cluster_as_host() -> None:
+    """By these ``cc_to_sonar`` recognises them."""
+    (start,) = translator().feed(jobs(LIVE, time=TIME + SECOND))
+    assert (start.time, start.tags["hostname"]) == (TIME + SECOND, "fox")
+
+
+def test_gpus_have_their_ids() -> None:
+    """In the order of Slurm's indices; one beyond the list keeps its index."""
+    (start,) = translator(gpu_ids={"g[1-2]": ["A", "B"]}).feed(jobs(LIVE))
+    assert json.loads(str(start.value))["resources"] == [
+        {"hostname": "g1", "hwthreads": [0, 1], "accelerators": ["A", "2"]}
+    ]
+    with pytest.raises(ConfigError, match="gpu_ids"):
+        translator(gpu_ids={"g[": ["A"]})
+
+
+def test_nodes_have_states_and_what_jobs_use() -> None:
+    """Zero where a node is idle; nothing where its jobs are not known."""
+    found = translator()
+    found.feed(jobs(LIVE))
+    cluster = Cluster([Node("g1", ("MIXED",)), Node("g2", ("IDLE",)), Node("g3", ("DOWN",))])
+    (event,) = found.feed(Jobs(time=TIME, cluster=cluster))
+    assert event.tags["hostname"] == "fox"
+    assert json.loads(str(event.value)) == {
+        "cluster": "fox",
+        "nodes": [
+            {"hostname": "g1", "states": ["mixed"], "cpusAllocated": 2, "memoryAllocated": 1024,
+             "gpusAllocated": 2, "jobsRunning": 1},
+            {"hostname": "g2", "states": ["idle"], "cpusAllocated": 0, "memoryAllocated": 0,
+             "gpusAllocated": 0, "jobsRunning": 0},
+            {"hostname": "g3", "states": ["down"]},
+        ],
+    }  # fmt: skip
+
+
+def test_errors_are_log_lines_of_the_node_that_polls() -> None:
+    """With the time of the poll."""
+    found = translator().feed(Jobs(time=TIME, errors=["sacct: timed out"]))
+    tags = {"cluster": "fox", "hostname": "master", "type": "node", "loglevel": "error"}
+    assert list(found) == [Message("sonar", tags, "sacct: timed out", TIME, "log")]
+
+
+def test_job_that_cannot_be_reported_is_rejected() -> None:
+    """It is named; the others are reported."""
+    found = translator()
+    wrong = replace(ENDED, id=SlurmId(8), user=None)
+    made = found.feed(jobs(wrong, LIVE))
+    assert functions(made) == ["start_job"]
+    (rejected,) = made.rejected
+    assert rejected.reason == "job 8: it has ended, but its user is unknown"
+    assert b'"job":8' in rejected.original
+    assert not found.feed(jobs()).rejected

@@ -153,3 +153,16 @@ def test_a_module_that_misses_an_extra_names_it() -> None:
     command = [sys.executable, "-c", WITHOUT_EXTRAS, *extras]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == ""
+
+
+def test_everything_public_has_a_docstring() -> None:
+    """Also each public method: who reads the reference has no source at hand."""
+    named = [(name, getattr(ccpipe, name)) for name in ccpipe.__all__]
+    named += [
+        (f"{name}.{member}", value)
+        for name, kind in named
+        if inspect.isclass(kind)
+        for member, value in vars(kind).items()
+        if not member.startswith("_") and callable(value)
+    ]
+    assert [name for name, value in named if not inspect.getdoc(value)] == []

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ccpipe.pipeline.attempts import Attempts
 from ccpipe.pipeline.interfaces import Sink
@@ -48,7 +48,7 @@ class Confirmation:
     A store that was restarted meanwhile may have lost them: they are written again.
     """
 
-    def __init__(self, sink: Sink[Any], attempts: Attempts) -> None:
+    def __init__(self, sink: Sink[Records], attempts: Attempts) -> None:
         """Ask `sink`, if its store answers too early, how long that has been running."""
         self.sink = sink if isinstance(sink, UnsyncedSink) else None
         self.safe_after = self.sink.safe_after if self.sink else 0.0

@@ -49,10 +49,7 @@ class Part:
         """Close it; it may be opened again."""
 
     async def check(self) -> None:
-        """Check address and credentials, for ``ccpipe validate --connect``: open and close.
-
-        A part that would change something by that, such as taking a port, does less.
-        """
+        """Try address and credentials for ``validate --connect``; not what takes a port."""
         async with self:
             pass
 
@@ -89,10 +86,7 @@ class SharedSource(Source[R_co]):
 
     @abstractmethod
     def batches(self, scope: Scope = Scope.RECORD) -> AsyncIterator[Batch[R_co]]:
-        """Yield batches; this process must see all records of a node, or of the cluster.
-
-        Raises ConfigError if another process may get some of them.
-        """
+        """Yield batches; raise ConfigError if another process may get records of this scope."""
 
 
 class Translator(ABC, Generic[A_contra, B_co]):

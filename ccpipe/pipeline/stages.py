@@ -11,7 +11,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Never, cast
 
 from ccpipe.errors import ConfigError
 from ccpipe.pipeline.conformance import fault_of
@@ -28,7 +28,7 @@ from ccpipe.pipeline.interfaces import (
 from ccpipe.pipeline.queue import Receipt
 from ccpipe.records import Records
 
-AnyTranslator = Translator[Any, Any] | Callable[[Any], Any]
+AnyTranslator = Translator[Never, Records] | Callable[[Never], Records]
 """A translator, or a function from records to records of the same type."""
 
 
@@ -59,7 +59,7 @@ class Stages:
         return len(self._stages)
 
     @property
-    def translators(self) -> list[Translator[Any, Records]]:
+    def translators(self) -> list[Translator[Records, Records]]:
         """The translators in their order."""
         return [stage.translator for stage in self._stages]
 
@@ -130,7 +130,7 @@ class Stages:
 class _Stage:
     """One translator."""
 
-    def __init__(self, translator: Translator[Any, Records]) -> None:
+    def __init__(self, translator: Translator[Records, Records]) -> None:
         self.translator = translator
         self._number = 0  # of the latest feed
         self._feeds: deque[list[Receipt]] = deque()  # batches of the latest feeds, oldest first
@@ -168,10 +168,10 @@ class _Stage:
         return complete
 
 
-class FunctionTranslator(Translator[Any, Records]):
+class FunctionTranslator(Translator[Records, Records]):
     """A plain function as a translator."""
 
-    def __init__(self, function: Callable[[Any], Any], type_: type[Records]) -> None:
+    def __init__(self, function: Callable[[Records], Records], type_: type[Records]) -> None:
         """Call `function` with each feed; the type of records stays the same.
 
         Raises
@@ -187,25 +187,24 @@ class FunctionTranslator(Translator[Any, Records]):
 
     def feed(self, records: Records) -> Records:
         """Return what the function makes of the records."""
-        made: Records = self.function(records)
-        return made
+        return self.function(records)
 
 
-def _name(function: Callable[[Any], Any]) -> str:
+def _name(function: Callable[..., object]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
 def _typed(
     translators: Sequence[AnyTranslator], takes: type[Records]
-) -> list[Translator[Any, Records]]:
+) -> list[Translator[Records, Records]]:
     """Wrap plain functions; they take the type of records given by the part before."""
-    typed: list[Translator[Any, Records]] = []
+    typed: list[Translator[Records, Records]] = []
     for each in translators:
         if isinstance(each, Translator):
             require_conforming(each, translator_interface(each))
-            typed.append(each)
+            typed.append(cast("Translator[Records, Records]", each))
         elif callable(each):
-            typed.append(FunctionTranslator(each, takes))
+            typed.append(FunctionTranslator(cast("Callable[[Records], Records]", each), takes))
         else:
             raise ConfigError(f"{type(each).__name__} is neither a Translator nor a function")
         takes = typed[-1].gives
@@ -237,7 +236,7 @@ def require_type(records: object, type_: type[Records], part: object) -> None:
 def check_fit(
     source: Source[Records],
     translators: "Sequence[AnyTranslator] | Stages",
-    sink: Sink[Any],
+    sink: Sink[Never],
 ) -> Stages:
     """Return the translators as stages, where each part takes what the one before it gives.
 

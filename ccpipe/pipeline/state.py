@@ -7,9 +7,9 @@ transaction. Without a path nothing is written.
 import contextlib
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -29,9 +29,18 @@ VERSION = 2
 class StateTable(Generic[K, V]):
     """A mapping of at most `maximum` keys, ordered by when each was last put."""
 
-    def __init__(self, maximum: int, *, is_persistent: bool) -> None:
+    def __init__(
+        self,
+        maximum: int,
+        *,
+        is_persistent: bool,
+        decode_key: Callable[[bytes], K],
+        encode: Callable[[V], bytes],
+        decode: Callable[[bytes], V],
+    ) -> None:
         """Start empty; changes are recorded only if `is_persistent`."""
         self.maximum = maximum
+        self._decode_key, self._encode, self._decode = decode_key, encode, decode
         self._rows: OrderedDict[K, V] = OrderedDict()
         self._is_persistent = is_persistent
         self._changed: dict[K, None] = {}
@@ -76,18 +85,27 @@ class StateTable(Generic[K, V]):
             self._changed.pop(key, None)  # move it behind earlier changes
             self._changed[key] = None
 
-    def changes(self) -> Iterator[tuple[K, V | None]]:
+    def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield changed keys in order, with their values; None for a removed key."""
         for key in self._changed:
-            yield key, self._rows.get(key)
+            value = self._rows.get(key)
+            yield msgspec.json.encode(key), None if value is None else self._encode(value)
 
     def clear_changes(self) -> None:
         """Forget recorded changes: they have been written."""
         self._changed.clear()
 
-    def load(self, rows: Iterator[tuple[K, V]]) -> None:
+    def load(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Add the rows of the file."""
-        self._rows.update(rows)
+        self._rows.update((self._decode_key(key), self._decode(value)) for key, value in rows)
+
+
+class _Table(Protocol):
+    """A ``StateTable`` of any types, as its file sees it."""
+
+    def changes(self) -> Iterator[tuple[bytes, bytes | None]]: ...
+    def clear_changes(self) -> None: ...
+    def load(self, rows: Iterable[tuple[bytes, bytes]]) -> None: ...
 
 
 class StateStore:
@@ -96,7 +114,7 @@ class StateStore:
     def __init__(self, path: str = "") -> None:
         """Keep state in memory only if there is no path; ``open()`` opens the file."""
         self.path = Path(path).expanduser() if path else None
-        self._tables: dict[str, _Stored] = {}
+        self._tables: dict[str, _Table] = {}
         self._file: sqlite3.Connection | None = None
 
     @property
@@ -128,9 +146,14 @@ class StateStore:
             How a value is written and read, where not by msgspec.
 
         """
-        table: StateTable[K, V] = StateTable(maximum, is_persistent=self.is_persistent)
-        reader = decode or msgspec.msgpack.Decoder(value).decode
-        self._tables[name] = _Stored(table, msgspec.json.Decoder(key).decode, encode, reader)
+        table = StateTable(
+            maximum,
+            is_persistent=self.is_persistent,
+            decode_key=msgspec.json.Decoder(key).decode,
+            encode=encode,
+            decode=decode or msgspec.msgpack.Decoder(value).decode,
+        )
+        self._tables[name] = table
         return table
 
     def open(self) -> None:
@@ -151,11 +174,11 @@ class StateStore:
         make_folder_of("state", self.path)
         try:
             self._file = self._connect(self.path)
-            for name, stored in self._tables.items():
+            for name, table in self._tables.items():
                 rows = self._file.execute(
                     "SELECT key, value FROM state WHERE name = ? ORDER BY rowid", (name,)
                 )
-                stored.table.load((stored.key(key), stored.decode(value)) for key, value in rows)
+                table.load(rows)
         except (sqlite3.Error, msgspec.MsgspecError, UnicodeError) as error:
             raise ConfigError(f"state: {self.path}: {error}") from None
 
@@ -207,8 +230,8 @@ class StateStore:
         try:
             self._file.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
             self._file.execute("BEGIN IMMEDIATE")
-            for name, stored in self._tables.items():
-                changes = [stored.row(name, *change) for change in stored.table.changes()]
+            for name, table in self._tables.items():
+                changes = [(name, *change) for change in table.changes()]
                 self._file.executemany(
                     "DELETE FROM state WHERE name = ? AND key = ?",
                     [row[:2] for row in changes],
@@ -222,17 +245,5 @@ class StateStore:
             with contextlib.suppress(sqlite3.Error):
                 self._file.execute("ROLLBACK")
             raise UnavailableError(f"state: {self.path}: {error}") from None
-        for stored in self._tables.values():
-            stored.table.clear_changes()
-
-
-class _Stored(msgspec.Struct, frozen=True):
-    """A table, and how its keys and values are encoded."""
-
-    table: StateTable[Any, Any]
-    key: Callable[[bytes], Any]
-    encode: Callable[[Any], bytes]
-    decode: Callable[[bytes], Any]
-
-    def row(self, name: str, key: Any, value: Any) -> tuple[str, bytes, bytes | None]:
-        return name, msgspec.json.encode(key), None if value is None else self.encode(value)
+        for table in self._tables.values():
+            table.clear_changes()

@@ -6,8 +6,7 @@ import pytest
 
 from ccpipe.errors import RejectedError, TimedOutError, UnavailableError
 from ccpipe.pipeline import Limits
-from ccpipe.pipeline.attempts import Attempts
-from ccpipe.pipeline.time_limit import TimeLimit
+from ccpipe.pipeline.attempts import Attempts, TimeLimit
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import ListSink, clock, play
 

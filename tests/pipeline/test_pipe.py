@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pytest
 
@@ -349,5 +349,5 @@ def test_part_that_returns_something_else_than_it_says_ends_the_pipe() -> None:
     """The error names it, what it returned and what was expected."""
     source = ListSource([made(1)])
     with pytest.raises(TypeError, match="list returned list; expected Lines"):
-        play(run(source, ListSink(), translators=[list]))
+        play(run(source, ListSink(), translators=[cast("Any", list)]))
     assert source.acked == []

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.pipeline.portion import Portion
+from ccpipe.pipeline.delivery import Portion
 from ccpipe.pipeline.queue import Item
 from tests.pipeline.parts import made, play, values
 

@@ -1,0 +1,271 @@
+"""Delivery of records to the sink: in portions, which are halved where it rejects or is slow."""
+
+import functools
+import logging
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, compress
+
+from ccpipe.errors import DataError, EncodeError, RejectedError, TimedOutError
+from ccpipe.pipeline.attempts import Attempts, TimeLimit
+from ccpipe.pipeline.dead_letters import DeadLetter, chunks
+from ccpipe.pipeline.interfaces import DeadLetterSink, Sink
+from ccpipe.pipeline.queue import Item, now
+from ccpipe.records import Records
+from ccpipe.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+WRITE_SECONDS = 300.0
+"""A write that takes longer counts as stuck in ``/ready``; sinks give up earlier by themselves."""
+LOGGED = 10
+"""Dead letters of one write that are logged singly."""
+
+
+class DeadLetterWriter:
+    """Logs, counts and stores dead letters."""
+
+    def __init__(
+        self, sink: DeadLetterSink | None, source: object, attempts: Attempts, telemetry: Telemetry
+    ) -> None:
+        """Without a sink, log and count them; `source` is the part that counters name."""
+        self.sink = sink
+        self.source = source
+        self.attempts = attempts
+        self.telemetry = telemetry
+
+    async def write(self, letters: Sequence[DeadLetter]) -> None:
+        """Write dead letters; raises UnavailableError after the grace period."""
+        for letter in letters[:LOGGED]:
+            log.warning("%s", letter)
+        if rest := sum(letter.lines for letter in letters[LOGGED:]):
+            log.warning("… and %d more dead letters", rest)
+        for portion in chunks(letters):
+            if self.sink is not None:
+                await self._write(portion, self.sink)
+            lines = sum(letter.lines for letter in portion)
+            self.telemetry.count(self.telemetry.dead, self.source, lines)
+            self.telemetry.ready = True
+
+    async def _write(self, letters: Sequence[DeadLetter], sink: DeadLetterSink) -> None:
+        """Write dead letters, one by one if the sink rejects them together."""
+        try:
+            await self.attempts.retry(functools.partial(sink.write, letters), sink)
+        except DataError as error:
+            if len(letters) > 1:
+                for letter in letters:
+                    await self._write([letter], sink)
+            else:
+                log.error("%s; this dead letter is lost: %s", letters[0], error)  # noqa: TRY400
+
+
+class Rows:
+    """The item that each record of a write came from."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        """Take the items whose records are written together, in order."""
+        self.items = items
+        self._ends = list(accumulate(len(item.records) for item in items))
+
+    def item(self, row: int) -> Item:
+        """Return the item of a record."""
+        return self.items[bisect_right(self._ends, row)]
+
+
+@dataclass(slots=True)
+class Portion:
+    """Records for one write."""
+
+    records: Records
+    rows: Rows
+    numbers: Sequence[int]
+    """Row of each record among those that were joined for one write."""
+
+    @classmethod
+    def of(cls, items: Sequence[Item]) -> "Portion":
+        """Join the records of items, of which none is empty."""
+        parts = [item.records for item in items]
+        records = type(parts[0]).concat(parts) if len(parts) > 1 else parts[0]
+        return cls(records, Rows(items), range(len(records)))
+
+    def item(self, index: int) -> Item:
+        """Return the item that a record came from."""
+        return self.rows.item(self.numbers[index])
+
+    def letter(self, index: int, reason: str) -> DeadLetter:
+        """Return one record as a dead letter."""
+        provenance = self.records.provenance
+        origin = provenance.origin(index) if provenance else ""
+        return DeadLetter(self.records.original(index), reason, origin or self.item(index).origin)
+
+    def without(self, bad: Sequence[int]) -> "list[Portion]":
+        """Return the portion without some records."""
+        keep = bytearray(b"\1") * len(self.records)
+        for index in bad:
+            keep[index] = 0
+        numbers = list(compress(self.numbers, keep))
+        return [Portion(self.records.take(keep), self.rows, numbers)] if numbers else []
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether any of its messages can be recognized when it is redelivered."""
+        known = self.records.provenance
+        return known is not None and known.has_ids
+
+    @property
+    def is_one_message(self) -> bool:
+        """Whether halves would divide a message that can be recognized when it is redelivered.
+
+        The first of them has no id: after a crash in between it would be stored twice.
+        """
+        known = self.records.provenance
+        return known is not None and self.has_ids and known.is_inside(self._middle())
+
+    def _middle(self) -> int:
+        half = len(self.records) // 2
+        known = self.records.provenance
+        return known.near(half) if known else half
+
+    def halves(self) -> "list[Portion]":
+        """Return two portions, the first half last."""
+        half = self._middle()
+        first, second = self.records[:half], self.records[half:]
+        if known := self.records.provenance:
+            first.provenance, second.provenance = known.split(half)
+        return [
+            Portion(second, self.rows, self.numbers[half:]),
+            Portion(first, self.rows, self.numbers[:half]),
+        ]
+
+
+class SinkWriter:
+    """Writes items to the sink, and finds the records that it rejects."""
+
+    def __init__(self, sink: Sink[Records], letters: DeadLetterWriter, attempts: Attempts) -> None:
+        """Write with the limits of `attempts`; rejected records become dead letters."""
+        self.sink = sink
+        self.letters = letters
+        self.attempts = attempts
+        self.limits, self.telemetry = attempts.limits, attempts.telemetry
+        self.time_limit = TimeLimit(self.limits, sink)
+        self.unwritten: list[Portion] = []  # the next one last
+        self.since = math.inf
+        """When the earliest successful write began of those since this was reset."""
+        self._rejected: dict[int, Item] = {}  # with dead letters that are not written yet
+        self._max_records = math.inf  # per write, reduced while the sink is slow
+        self._began = 0.0  # the latest attempt
+
+    def take(self, items: Sequence[Item]) -> None:
+        """Take the items to write next, when all before are written."""
+        self.unwritten = portions(items)
+
+    async def write(self) -> None:
+        """Write the next portion; halve rejected ones until the bad records are found.
+
+        A portion that times out is halved as well, unless it is one message, and later writes are
+        limited to that size for a while.
+        """
+        if not self.unwritten:
+            return
+        portion = self.unwritten[-1]
+        total = len(portion.records)
+        smaller: list[Portion] = []
+        self.telemetry.expect(self.sink, WRITE_SECONDS)
+        try:
+            if total > self._max_records and not self._stays_whole(portion):
+                smaller = portion.halves()
+            else:
+                if self._rejected and portion.has_ids:
+                    # Once the store has the message of a rejected record, nobody asks for it again.
+                    await self.write_letters_of(list(self._rejected.values()))
+                write = functools.partial(self._attempt, portion)
+                await self.attempts.retry(write, self.sink, limit=self.time_limit)
+        except TimedOutError as error:
+            if self.attempts.is_over:
+                raise
+            self.telemetry.failed(self.sink)
+            self.time_limit.exceeded(error)
+            smaller = await self._after_timeout(portion, error)
+        except (RejectedError, EncodeError) as error:
+            smaller = self._after_rejection(portion, error)
+        else:
+            if not smaller:
+                self.telemetry.wrote(self.sink, total)
+                self.since = min(self.since, self._began)
+                if self.time_limit.kept(now() - self._began):
+                    self._allow_more(total)
+        self.telemetry.expect_nothing(self.sink)
+        self.unwritten[-1:] = smaller
+
+    async def _attempt(self, portion: Portion) -> None:
+        self._began = now()
+        await self.sink.write(portion.records)
+
+    async def _after_timeout(self, portion: Portion, error: TimedOutError) -> list[Portion]:
+        """Return what to write instead of a portion that timed out."""
+        total = len(portion.records)
+        if total == 1 or self._stays_whole(portion):
+            log.warning("%s: %s; retrying", type(self.sink).__name__, error)
+            await self.attempts.pause(min(1.0, self.limits.backoff))
+            return [portion]
+        log.warning("%s: %s; retrying with half", type(self.sink).__name__, error)
+        self._max_records = total // 2
+        return portion.halves()
+
+    def _stays_whole(self, portion: Portion) -> bool:
+        """Return whether a slow sink gets the same records again, instead of half of them.
+
+        One does that limits its own steps and goes on where it was; others get a message whole
+        until the time limit cannot grow.
+        """
+        if self.sink.limits.timeout == math.inf:
+            return True
+        return portion.is_one_message and not self.time_limit.is_largest
+
+    def _after_rejection(
+        self, portion: Portion, error: RejectedError | EncodeError
+    ) -> list[Portion]:
+        """Make dead letters of bad records, if they are known; return what is left to write."""
+        bad = _bad_records(error, len(portion.records))
+        for i in bad:
+            item = portion.item(i)
+            item.letters.append(portion.letter(i, str(error)))
+            self._rejected[id(item)] = item
+        return portion.without(bad) if bad else portion.halves()
+
+    def _allow_more(self, written: int) -> None:
+        """After a write that succeeded in good time, allow larger ones again."""
+        if 2 * written >= self._max_records:
+            self._max_records *= 2
+        if self._max_records > self.limits.lines:
+            self._max_records = math.inf
+
+    def complete(self, items: Sequence[Item]) -> int:
+        """Return how many of the first items are written completely."""
+        if not self.unwritten:
+            return len(items)
+        next_item = self.unwritten[-1].item(0)
+        return next(place for place, item in enumerate(items) if item is next_item)
+
+    async def write_letters_of(self, items: Sequence[Item]) -> None:
+        """Write the dead letters of items, once."""
+        await self.letters.write([letter for item in items for letter in item.letters])
+        for item in items:
+            item.letters.clear()
+            self._rejected.pop(id(item), None)
+
+
+def portions(items: Sequence[Item]) -> list[Portion]:
+    """Join items for one write; empty if they contain no records."""
+    filled = [item for item in items if len(item.records)]
+    return [Portion.of(filled)] if filled else []
+
+
+def _bad_records(error: RejectedError | EncodeError, total: int) -> list[int]:
+    """Return the indices of the records that an error is about; empty if it does not say."""
+    if total == 1:
+        return [0]
+    named = error.indices if isinstance(error, RejectedError) else None
+    return sorted({i for i in named or () if 0 <= i < total})

@@ -55,6 +55,11 @@ class Provenance:
     """Number of records up to and including the last one of the message."""
 
     @classmethod
+    def of_message(cls, origin: str, count: int) -> "Provenance":
+        """Return the entry of one message without a number, with its number of records."""
+        return cls.of_messages([origin], array("q", [count]))
+
+    @classmethod
     def of_messages(cls, origins: list[str], ends: "array[int]") -> "Provenance":
         """Return the entries of messages without numbers."""
         nothing = array("q", bytes(8 * len(origins)))
@@ -67,7 +72,7 @@ class Provenance:
         is_known = False
         for known, count in parts:
             is_known = is_known or known is not None
-            part = known or cls.of_messages([""], array("q", [count]))
+            part = known or cls.of_message("", count)
             offset = whole.ends[-1] if whole.ends else 0
             whole.origins += part.origins
             whole.consumers += part.consumers
@@ -132,7 +137,7 @@ class Provenance:
         place = bisect_right(self.ends, row)
         first = self._slice(0, place, 0)
         if (before := first.ends[-1] if first.ends else 0) < row:
-            divided = Provenance.of_messages([self.origins[place]], array("q", [row - before]))
+            divided = Provenance.of_message(self.origins[place], row - before)
             joined = Provenance.concat([(first, before), (divided, row - before)])
             assert joined is not None
             first = joined

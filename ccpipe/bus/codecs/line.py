@@ -1,6 +1,5 @@
 """Line protocol as the payload of messages."""
 
-from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -76,7 +75,7 @@ class LineCodec(Codec[Lines]):
         )
         if _misses_times(lines):
             lines.fill_missing_times(message.arrival)
-        lines.provenance = Provenance.of_messages([message.subject], array("q", [len(lines)]))
+        lines.provenance = Provenance.of_message(message.subject, len(lines))
         return lines
 
     def _joined(self, messages: Sequence[Received]) -> Lines | None:

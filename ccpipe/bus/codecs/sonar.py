@@ -1,6 +1,5 @@
 """Sonar's envelopes as the payload of messages."""
 
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import cast, get_args
 
@@ -35,8 +34,7 @@ class SonarCodec(Codec[Envelopes]):
         """Decode messages one by one."""
         for message in messages:
             envelopes = decode_envelopes(message.payload, strict=self.strict, profile=self.reads)
-            ends = array("q", [len(envelopes)])
-            envelopes.provenance = Provenance.of_messages([message.subject], ends)
+            envelopes.provenance = Provenance.of_message(message.subject, len(envelopes))
             yield envelopes, 1
 
     def encode(

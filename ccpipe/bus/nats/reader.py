@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, Self
@@ -106,7 +105,7 @@ class MessageReader:
             delivery = deliveries[place]
             records: Any = self.codec.records()
             records.rejected = [RejectedRecord(delivery.payload, delivery.flaw)]
-            records.provenance = Provenance.of_messages([delivery.subject], array("q", [0]))
+            records.provenance = Provenance.of_message(delivery.subject, 0)
             yield records, 1
             first = place + 1
         yield from self.codec.decode(deliveries[first:] if flawed else deliveries)

@@ -1,6 +1,5 @@
 """Records of a type that ccpipe does not know, and their codec, as somebody else writes them."""
 
-from array import array
 from collections.abc import Iterator, Sequence
 
 from ccpipe.bus.codecs import Packing, Received
@@ -29,7 +28,7 @@ class ReadingsCodec:
     def decode(self, messages: Sequence[Received]) -> Iterator[tuple[Readings, int]]:
         """See ``Codec``."""
         for message in messages:
-            provenance = Provenance.of_messages([message.subject], array("q", [1]))
+            provenance = Provenance.of_message(message.subject, 1)
             yield Readings([int(message.payload)], provenance=provenance), 1
 
     def encode(

@@ -4,6 +4,10 @@ A process' counters include those of its children that ended and were waited for
 used moves to its parent when it ends, and is not used again: it is subtracted from the growth of
 the nearest ancestor that is still there. What a process used that is new since the last sample is
 growth as a whole. Together they are what the job used, however short its processes lived.
+
+A record of processes that are rolled up has no number to know them by. One that executes another
+program and is in such a record before or after counts as ended and new: what it used until then
+counts twice, unless its parent used as much meanwhile.
 """
 
 from array import array

@@ -104,6 +104,12 @@ def _own_state_folder(
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
 
 
+@pytest.fixture(autouse=True)
+def _time_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what writes at once be connected by then, on a machine that is busy with other tests."""
+    monkeypatch.setattr("ccpipe.bus.nats.connection.BRIEF_SECONDS", 10.0)
+
+
 @pytest.fixture
 def unused_port() -> int:
     """Give a test a loopback port of its own."""

@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 DEFAULT_SERVER = "nats://127.0.0.1:4222"
 CONNECT_SECONDS = 5.0
+BRIEF_SECONDS = 1.0
+"""Time that the opening of a sink waits for a server, which may come later."""
 CLOSE_SECONDS = 1.0
 """Time limit for sending pending data when the connection is closed."""
 RECONNECT_SECONDS = 0.5
@@ -90,9 +92,9 @@ class Connection:
         self._opening: asyncio.Task[Self] | None = None
 
     async def connect_in_background(self) -> Self:
-        """Start connecting; if no server answers within a second, continue in the background."""
+        """Start connecting; after `BRIEF_SECONDS` go on in the background."""
         self._opening = asyncio.create_task(self.__aenter__(), name="ccpipe-bus")
-        await asyncio.wait({self._opening}, timeout=1)
+        await asyncio.wait({self._opening}, timeout=BRIEF_SECONDS)
         return self
 
     def require_connected(self) -> None:

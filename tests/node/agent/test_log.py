@@ -28,6 +28,11 @@ log = logging.getLogger("tests.log")
 
 
 @pytest.fixture(autouse=True)
+def _time_to_connect() -> None:
+    """Let sinks open as quickly as they do, for here the broker is often away."""
+
+
+@pytest.fixture(autouse=True)
 def everything_is_logged() -> Any:
     """Let the root logger pass what our handler asks for."""
     root = logging.getLogger()

@@ -33,6 +33,11 @@ from tests.sinks.conftest import KeptLetters
 TAGS = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
 
 
+@pytest.fixture(autouse=True)
+def _time_to_connect() -> None:
+    """Let sinks open as quickly as they do, for here the broker is often away."""
+
+
 def line(number: int) -> Message:
     """Make a metric whose value is a number."""
     return metric("m", number, time=(1_740_000_000 + number) * 10**9, tags=TAGS)

@@ -74,14 +74,7 @@ def run(
 
     The program gets its own process group, which is killed at the end, also if this process is
     killed, so that nothing it started stays behind. Without an `environment` it inherits ours.
-
-    Raises
-    ------
-    OSError
-        if the program cannot be executed.
-    ChildProcessError
-        if it takes too long, prints too much or ends with an error; an OSError, too.
-
+    It raises OSError, also if the program takes too long, prints too much or ends with an error.
     """
     process = subprocess.Popen(  # noqa: S603 - the site's own configuration names it
         words,
@@ -162,13 +155,11 @@ class _Guard:
         self._groups: set[int] = set()
 
     def add(self, group: int) -> None:
-        """Have a process group killed when this process dies."""
         with self._lock:
             self._groups.add(group)
             self._write(f"+{group}\n")
 
     def remove(self, group: int) -> None:
-        """Remove a process group that has ended."""
         with self._lock:
             self._groups.discard(group)
             self._write(f"-{group}\n")

@@ -11,7 +11,6 @@ import sys
 
 
 def main() -> None:
-    """Track the groups until the input ends, then kill the remaining ones."""
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # A service manager signals this process along with its parent.

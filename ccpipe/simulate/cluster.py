@@ -59,13 +59,8 @@ class Payload(NamedTuple):
 class SimulatedCluster:
     """Nodes with metrics, jobs and Sonar's samples; the same for the same seed and times.
 
-    Parameters
-    ----------
-    subjects
-        Where payloads go; the cluster's name is theirs.
-    start
-        The first time, in nanoseconds since the epoch; rounded down to a multiple of the interval.
-
+    The cluster's name is that of `subjects`; `start`, the first time in nanoseconds since the
+    epoch, is rounded down to a multiple of the interval.
     """
 
     def __init__(self, shape: Shape, subjects: Subjects, *, start: int, seed: int = 1) -> None:

@@ -40,14 +40,8 @@ class Scheduler:
 
     Job ids count from the start in milliseconds, so that clusters that start later have others.
 
-    Parameters
-    ----------
-    nodes
-        Names of all nodes.
-    failures
-        How often a node fails on average, per node and day. It is away for half an hour, and its
-        job ends as ``node_fail``.
-
+    Nodes fail `failures` times a day on average, for half an hour; their jobs end as
+    ``node_fail``.
     """
 
     def __init__(
@@ -109,7 +103,6 @@ class Scheduler:
             yield from changes
 
     def running(self) -> list[Job]:
-        """Return the running jobs."""
         return [job for job, _ in self._running.values()]
 
     def cancel_all(self, now: int) -> Iterator[JobChange]:

@@ -85,7 +85,6 @@ class PayloadPublisher:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Wait until everything is acknowledged."""
         if kind is None:
             await self.flush()
 
@@ -108,12 +107,10 @@ class PayloadPublisher:
         )
 
     async def flush(self) -> None:
-        """Wait until everything is acknowledged; raises UnavailableError."""
         await self._wait_below(1)
         await self.bus.flush()
 
     async def _wait_below(self, count: int) -> None:
-        """Wait until fewer messages than a limit are unacknowledged; raises UnavailableError."""
         while self._error is None and len(self._waiting) >= count:
             self._room.clear()
             try:

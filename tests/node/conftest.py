@@ -13,7 +13,7 @@ import pytest
 
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import Message, Value
-from ccpipe.node.sampling.sampler import Collector
+from ccpipe.node.sampling.thread import Collector
 from tests.node.likwid import library  # noqa: F401 - a fixture
 from tests.paths import TEST_DATA
 

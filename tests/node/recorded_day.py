@@ -18,7 +18,8 @@ from pathlib import Path
 from unittest import mock
 
 from ccpipe.message import Message
-from ccpipe.node.sampling.sampler import Collector, Sampler, SamplerSettings
+from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
+from ccpipe.node.sampling.thread import Collector
 from ccpipe.registry import construct, find
 from ccpipe.telemetry import Telemetry
 from tests.node.conftest import Root

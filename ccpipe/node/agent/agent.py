@@ -61,14 +61,7 @@ class Agent:
     def __init__(
         self, read: Callable[[], Site], path: Path | None, *, once: bool, telemetry: Telemetry
     ) -> None:
-        """Build it from what `read` returns; `path` is the file that errors name.
-
-        Raises
-        ------
-        ConfigError
-            naming the key path of what is wrong.
-
-        """
+        """Build it from what `read` returns; `path` is the file that errors name."""
         self._read = read
         self._path = path
         self.once = once
@@ -88,7 +81,6 @@ class Agent:
 
     @property
     def site(self) -> Site:
-        """The current configuration."""
         return self.parts.site
 
     def _enable_sonar(self, parts: AgentParts) -> None:
@@ -100,18 +92,10 @@ class Agent:
         return [self.metrics, *([self.sonar] if self.sonar else [])]
 
     def dead_letter_file(self) -> Path:
-        """Return the file for lines that could not be delivered."""
         return Path(self.site.publish.dead_letter_file or state_folder() / "dead.lp")
 
     async def run(self, seconds: float | None) -> None:
-        """Publish until a signal comes or `seconds` are over; with ``once``, one sample.
-
-        Raises
-        ------
-        CcpipeError
-            as ``pipeline.run`` does for metrics and envelopes.
-
-        """
+        """Publish until a signal comes or `seconds` are over; with ``once``, one sample."""
         site = self.site
         bus = Connection(
             site.bus, name="publisher", telemetry=self.telemetry, forever=not self.once
@@ -205,7 +189,6 @@ class Agent:
         )
 
     async def _spool(self, stack: contextlib.AsyncExitStack, sink: NatsSink) -> SpoolReplay | None:
-        """Open the spool and start replaying it; None if there is none."""
         options = self.site.publish.spool
         if self.once or not options.enabled:
             return None
@@ -217,7 +200,6 @@ class Agent:
 
     @contextlib.asynccontextmanager
     async def _logging(self, bus: Connection) -> AsyncIterator[None]:
-        """Publish our own log, including its last line."""
         end = asyncio.Event()
 
         async def carry() -> None:
@@ -270,14 +252,7 @@ class Agent:
                 systemd.notify("READY=1")
 
     async def reload(self) -> None:
-        """Load the configuration again and apply it; if it is invalid nothing changes.
-
-        Raises
-        ------
-        CcpipeError
-            saying what is wrong with it.
-
-        """
+        """Load the configuration again and apply it; if it is invalid nothing changes."""
         parts = await asyncio.to_thread(self._read_parts)
         self._apply(parts)
         log.info("configuration reloaded")
@@ -290,14 +265,7 @@ class Agent:
         return AgentParts.of(site, self._path, self.telemetry, self.parts)
 
     async def set_interval(self, seconds: float) -> None:
-        """Set the interval of metrics until the configuration is reloaded.
-
-        Raises
-        ------
-        ConfigError
-            if the interval is invalid.
-
-        """
+        """Set the interval of metrics until the configuration is reloaded."""
         publish = msgspec.structs.replace(self.site.publish, interval=Interval(seconds))
         site = msgspec.structs.replace(self.site, publish=publish)
         self._apply(dataclasses.replace(self.parts, site=site))
@@ -404,7 +372,6 @@ async def _notify_stopping(stop: asyncio.Event) -> None:
 
 
 async def _first_of(*events: asyncio.Event) -> None:
-    """Wait until one of several events is set."""
     waiting = [asyncio.create_task(event.wait()) for event in events]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -416,7 +383,6 @@ async def _first_of(*events: asyncio.Event) -> None:
 async def _until_one_fails(
     first: Coroutine[Any, Any, None], second: Coroutine[Any, Any, None], stop: asyncio.Event
 ) -> None:
-    """Run two pipes; if one fails, stop the other one and raise its error."""
     pipes = [asyncio.create_task(first), asyncio.create_task(second)]
     try:
         await asyncio.wait(pipes, return_when=asyncio.FIRST_EXCEPTION)
@@ -435,6 +401,5 @@ async def _end(task: "asyncio.Task[None]") -> None:
 
 
 def _release_nvml() -> None:
-    """Let go of NVIDIA's cards for a while, on SIGUSR1."""
     log.info("SIGUSR1: NVML is released for %d s, from the next sample on", RELEASE_SECONDS)
     RELEASE.begin(RELEASE_SECONDS)

@@ -30,20 +30,7 @@ def controls(
 ) -> dict[str, Control]:
     """Return what may be read and set, by name; ``docs/node/control.md`` describes each.
 
-    Parameters
-    ----------
-    site
-        Returns the configuration in force.
-    collectors
-        Returns the state of each collector, as plain data.
-    sysinfo
-        Returns a description of the node as Sonar's envelopes; called in a thread.
-    set_interval
-        Sets the interval of metrics, in seconds; awaited in the loop. It raises ConfigError where
-        the interval is invalid.
-    root
-        Root of the file system that is read and written.
-
+    `sysinfo` is called in a thread, `set_interval` awaited in the loop.
     """
 
     async def put_interval(value: str, tags: Tags) -> ControlChange:  # noqa: ARG001 - of the node

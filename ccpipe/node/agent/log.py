@@ -71,7 +71,6 @@ class LogSource(logging.Handler, Source[Lines]):
     def __init__(
         self, *, site: Site, level: Level = "info", telemetry: Telemetry | None = None
     ) -> None:
-        """Take records from `level` on; raises ConfigError if that is no level."""
         super().__init__()
         self._telemetry = telemetry or Telemetry()
         self.change(level)
@@ -85,19 +84,16 @@ class LogSource(logging.Handler, Source[Lines]):
         self._stopped = False
 
     def change(self, level: str) -> None:
-        """Take records from another level on; raises ConfigError if that is no level."""
         if level not in _NUMBERS:
             raise ConfigError(f"log is {level!r}, not one of {', '.join(_NUMBERS)}")
         self.setLevel(_NUMBERS[level])
 
     async def __aenter__(self) -> Self:
-        """Attach it to the root logger."""
         self._loop = asyncio.get_running_loop()
         logging.getLogger().addHandler(self)
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Detach it."""
         logging.getLogger().removeHandler(self)
 
     def stop(self) -> None:
@@ -106,7 +102,6 @@ class LogSource(logging.Handler, Source[Lines]):
         self._arrived.set()
 
     async def batches(self) -> AsyncIterator[Batch[Lines]]:
-        """Yield lines as they arrive, until stopped."""
         while True:
             self._arrived.clear()
             has_ended = self._stopped
@@ -150,14 +145,12 @@ class LogSource(logging.Handler, Source[Lines]):
                 self._loop.call_soon_threadsafe(self._arrived.set)
 
     def _log_left_out(self, place: _Place) -> None:
-        """Log how many lines of a call site were suppressed."""
         if place.held_back:
             text = f"{place.held_back} more lines were left out here, the last: {place.text}"
             self._keep(place.level, _cut(text), time_ns())
             place.held_back = 0
 
     def _take(self) -> list[Message]:
-        """Return all lines, and one about lost ones."""
         self.acquire()
         try:
             now = monotonic()
@@ -191,7 +184,6 @@ def _is_own_letter(record: logging.LogRecord) -> bool:
 
 
 def _level(number: int) -> str:
-    """Return the specification's word for a level of the logging module."""
     if number >= logging.ERROR:
         return "error"
     if number >= logging.WARNING:

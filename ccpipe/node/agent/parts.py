@@ -49,14 +49,7 @@ class AgentParts:
     def of(
         cls, site: Site, path: Path | None, telemetry: Telemetry, before: "AgentParts | None" = None
     ) -> "AgentParts":
-        """Construct the parts; those of `before` are kept if their options are the same.
-
-        Raises
-        ------
-        ConfigError
-            naming the key path of what is wrong.
-
-        """
+        """Construct the parts; those of `before` are kept if their options are the same."""
         made = collectors(site, path, before)
         sonar = _sonar(site, made, before)
         if not made and not sonar:
@@ -71,7 +64,6 @@ class AgentParts:
         )
 
     def of_metrics(self) -> SamplerSettings:
-        """Return the settings of the sampler of metrics; raises ConfigError."""
         site = self.site
         each: dict[str, Collector] = {}
         own: dict[str, float] = {}
@@ -92,7 +84,6 @@ class AgentParts:
         )
 
     def of_sonar(self) -> SamplerSettings:
-        """Return the settings of the sampler of Sonar's envelopes; raises ConfigError."""
         options = self.site.publish.sonar
         every = {"sonar_sample": options.sample, "sonar_sysinfo": options.sysinfo}
         own = {name: float(every[name]) for name in self.sonar}
@@ -111,14 +102,7 @@ class AgentParts:
 
 
 def collectors(site: Site, path: Path | None, before: AgentParts | None = None) -> dict[str, Any]:
-    """Construct the installed collectors, except those that are disabled or broken.
-
-    Raises
-    ------
-    ConfigError
-        naming the key path of an option or a collector that is unknown.
-
-    """
+    """Construct the installed collectors, except those that are disabled or broken."""
     where = str(path or "configuration")
     installed = entry_points("collectors")
     for name in site.publish.collectors:
@@ -150,23 +134,13 @@ def collectors(site: Site, path: Path | None, before: AgentParts | None = None) 
 
 
 def _require_collector(part: Any) -> None:
-    """Raise TypeError if a part, or its class, is not a collector."""
     cls = part if isinstance(part, type) else type(part)
     if fault := fault_of(part, CollectorGroup if issubclass(cls, CollectorGroup) else Collector):
         raise TypeError(fault)
 
 
 def intervals(site: Site, path: Path | None, made: Mapping[str, Any]) -> dict[str, float]:
-    """Return the intervals of the collectors that have one of their own.
-
-    It is taken from the configuration, else from the collector's attribute ``INTERVAL``.
-
-    Raises
-    ------
-    ConfigError
-        naming the key path of one that is invalid.
-
-    """
+    """Return intervals from the configuration, else from collectors' attribute ``INTERVAL``."""
     where = str(path or "configuration")
     own: dict[str, float] = {}
     for name, collector in made.items():
@@ -183,7 +157,6 @@ _COMMON = ("interval", "enabled")
 
 
 def is_enabled(site: Site, name: str, where: str) -> bool:
-    """Return whether a collector is enabled; raises ConfigError if that is no boolean."""
     default = name != PORTABLE or not proc.is_there()
     given = site.publish.collectors.get(name, {}).get("enabled", default)
     return to_struct(given, bool, where, f"publish.collectors.{name}.enabled")
@@ -197,7 +170,6 @@ def _check_keys(cls: type[Any], table: Mapping[str, Any], where: str, key: str) 
 
 
 def _options(site: Site, name: str) -> Mapping[str, Any]:
-    """Return a collector's own options."""
     table = site.publish.collectors.get(name, {})
     return {key: value for key, value in table.items() if key not in _COMMON}
 
@@ -260,14 +232,6 @@ def _translators(
 def translators(
     tables: list[dict[str, Any]], *, where: str, path: str, context: Mapping[str, Any]
 ) -> list[AnyTranslator]:
-    """Construct the translators of a list of tables; `path` is the list's key path.
-
-    Raises
-    ------
-    ConfigError
-        naming the key path of what is wrong.
-
-    """
     return [
         build("translators", table, where=where, path=f"{path}[{i}]", context=context)
         for i, table in enumerate(tables)

@@ -70,7 +70,6 @@ class Request(NamedTuple):
 
     @property
     def method(self) -> str:
-        """GET or PUT."""
         return self.message.tags.get("method", "")
 
 
@@ -163,7 +162,6 @@ class Responder:
         controls: Mapping[str, Control],
         telemetry: Telemetry | None = None,
     ) -> None:
-        """Answer over a connection opened and closed by the caller."""
         self.bus = bus
         self.telemetry = telemetry or Telemetry()
         self.site = site
@@ -177,12 +175,10 @@ class Responder:
         self._received: dict[tuple[object, ...], int] = {}  # recent PUTs, with their times
 
     async def __aenter__(self) -> Self:
-        """Start answering."""
         self._task = background(self._serve(), "ccpipe-control")
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Stop answering."""
         for task in (self._task, *self._refusals):
             task.cancel()
         await asyncio.wait({self._task, *self._refusals})

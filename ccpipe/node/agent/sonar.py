@@ -23,7 +23,6 @@ LIMITS = Limits(age=0.0, memory=128 * 2**10)
 
 
 def envelope_sampler(parts: AgentParts, *, once: bool) -> Sampler:
-    """Return what samples the envelopes of a configuration."""
     settings = parts.of_sonar()
     if once:  # two readings a second apart, not minutes
         settings = msgspec.structs.replace(settings, interval=1.0, intervals={}, jitter=0.0)
@@ -39,13 +38,11 @@ def envelope_sampler(parts: AgentParts, *, once: bool) -> Sampler:
 
 
 def envelope_sink(site: Site, bus: Connection, telemetry: Telemetry) -> NatsSink:
-    """Return what publishes them over a connection."""
     codec = SonarCodec(profile=site.publish.sonar.profile)
     return NatsSink(codec=codec, site=site, telemetry=telemetry).using(bus)
 
 
 def sysinfo(site: Site) -> Iterator[Envelope]:
-    """Return the description of the node, without drawings."""
     described = SonarSysinfo(cluster=site.cluster, node=site.hostname, lstopo=False)
     return described.collect(time_ns())
 

@@ -75,7 +75,6 @@ class SpoolFile:
 
     @property
     def name(self) -> str:
-        """Its name in the directory."""
         kind = "events" if self.is_event else "metrics"
         return f"{self.number:012}-{self.messages}-{self.lines}.{kind}"
 
@@ -122,39 +121,23 @@ class Spool:
         self._busy = threading.Lock()
 
     def open(self) -> None:
-        """Make the directory and find its files.
-
-        Raises
-        ------
-        UnavailableError
-            if it cannot be used, or another process uses it; ``append`` tries again.
-
-        """
+        """Make the directory and find its files; if it cannot be used, ``append`` tries again."""
         with self._locked():
             self._is_open = True
             self._attach()
 
     def close(self) -> None:
-        """Let another process use the directory."""
         with self._busy:
             self._is_open = False
             self._detach()
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there are messages to be published now."""
         now = time.monotonic()
         return any(file.retry_at <= now for file in tuple(self._files))
 
     def append(self, messages: Sequence[tuple[Outgoing, bool]]) -> None:
-        """Add messages, each with whether it is an event, durably.
-
-        Raises
-        ------
-        UnavailableError
-            if the disk fails or is full, or events alone fill the spool: nothing was added.
-
-        """
+        """Add messages, each with whether it is an event, durably: all of them, or none."""
         with self._locked():
             self._attach()
             assert self._directory is not None
@@ -190,18 +173,15 @@ class Spool:
         return found[:count]
 
     def remove(self, spooled: Sequence[Spooled]) -> None:
-        """Remove messages that were published."""
         with self._busy:
             for each in spooled:
                 self._finish(each.file, {each.index})
 
     def defer(self, spooled: Sequence[Spooled]) -> None:
-        """Leave the files of messages for later."""
         for each in spooled:
             each.file.retry_at = time.monotonic() + RETRY_SECONDS
 
     def drop_old(self) -> None:
-        """Drop metrics that are too old."""
         before = time.monotonic() - self.age
         with self._busy:
             for file in [file for file in self._files if not file.is_event]:
@@ -242,7 +222,6 @@ class Spool:
         self._files.sort(key=lambda file: file.number)
 
     def _is_attached(self) -> bool:
-        """Return whether the directory is the one that we have locked; raises OSError."""
         assert self._directory is not None
         return os.path.samestat(self.path.stat(), os.fstat(self._directory))
 
@@ -258,7 +237,6 @@ class Spool:
         self.bytes += file.size
 
     def _create(self, messages: Sequence[Outgoing], is_event: bool) -> None:
-        """Write messages to a new file."""
         number = self._next
         self._next += 1
         content = encode_frames(number, messages)
@@ -275,7 +253,6 @@ class Spool:
             os.fsync(opened.fileno())
 
     def _read(self, file: SpoolFile) -> list[Spooled]:
-        """Return what is left of a file."""
         content, reason = b"", "was deleted by others"
         try:
             with (self.path / file.name).open("rb") as opened:
@@ -299,7 +276,6 @@ class Spool:
         return [Spooled(file, index, found[index]) for index in sorted(left)]
 
     def _is_deleted(self, error: OSError) -> bool:
-        """Return whether a file is not there, although its disk is."""
         with contextlib.suppress(OSError):
             return isinstance(error, FileNotFoundError) and self._is_attached()
         return False

@@ -19,7 +19,6 @@ _decode = msgspec.msgpack.Decoder(tuple[str, bytes, str, dict[str, str]]).decode
 
 
 def encode_frames(number: int, messages: Sequence[Outgoing]) -> bytes:
-    """Return the content of file `number`."""
     parts: list[bytes] = []
     for index, (subject, payload, id_, headers) in enumerate(messages):
         body = msgspec.msgpack.encode((subject, payload, id_, dict(headers)))

@@ -152,7 +152,6 @@ class SpoolReplay:
         self._measure()
 
     async def append(self, messages: Sequence[tuple[Outgoing, bool]]) -> None:
-        """Add messages to the spool; raises UnavailableError."""
         try:
             await asyncio.to_thread(self.spool.append, messages)
         finally:
@@ -161,7 +160,6 @@ class SpoolReplay:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Replay in the background."""
         task = background(self._run(), "ccpipe-spool")
         try:
             yield
@@ -195,7 +193,6 @@ class SpoolReplay:
             pause = min(pause * 2, longest) if self.publisher.bus.is_connected else shortest
 
     async def _step(self) -> None:
-        """Publish the oldest messages."""
         await asyncio.to_thread(self.spool.drop_old)
         self._measure()
         self.publisher.bus.require_connected()
@@ -237,7 +234,6 @@ class SpoolReplay:
         await asyncio.to_thread(self.spool.remove, [spooled])
 
     def _measure(self) -> None:
-        """Count what the spool holds, and what it dropped or lost."""
         spool = self.spool
         self.telemetry.spooled_messages.set(spool.messages)
         self.telemetry.spooled_bytes.set(spool.bytes)

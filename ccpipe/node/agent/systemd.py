@@ -23,7 +23,6 @@ def notify(*lines: str) -> None:
 
 
 def reloading() -> None:
-    """Notify that the configuration is being reloaded; ``READY=1`` ends that."""
     notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
 

@@ -43,16 +43,6 @@ class Clock:
         self.soft = SoftErrors("clock")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield the frequency now.
-
-        Raises
-        ------
-        OSError
-            if neither place has it.
-        DataError
-            if a frequency is invalid.
-
-        """
         clocks = self._scaled()
         if not clocks:
             with self.soft.noted():
@@ -69,7 +59,6 @@ class Clock:
                 )
 
     def _scaled(self) -> dict[str, float]:
-        """Return the driver's values, in MHz by hardware thread; those offline have none."""
         clocks: dict[str, float] = {}
         if not self._cpus.is_dir():
             return clocks
@@ -81,7 +70,6 @@ class Clock:
         return clocks
 
     def _reported(self) -> dict[str, float]:
-        """Return the values in ``/proc/cpuinfo``; none where the kernel does not report them."""
         clocks = {}
         cpu = ""
         for place, line in proc.lines(self._cpuinfo):

@@ -53,7 +53,6 @@ class Command(CollectorGroup):
         }
 
     def collectors(self) -> Mapping[str, Collector]:
-        """Return a collector for each command."""
         return self._each
 
 
@@ -68,7 +67,6 @@ class _Script:
         self.soft = SoftErrors("command")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield what the command prints."""
         try:
             payload = run(self._words, timeout=self._timeout, output=self._output)
         except OSError as error:

@@ -65,14 +65,6 @@ class Cpu:
         self.soft = SoftErrors("cpu")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield what changed since the last call.
-
-        Raises
-        ------
-        OSError, DataError
-            if the file is missing or is no ``/proc/stat``.
-
-        """
         lines = list(proc.lines(self._path))
         before, now = self._before, ticks_of(self._path, lines, self.soft.noted)
         self._before = now
@@ -94,19 +86,7 @@ def ticks_of(
     lines: Iterable[tuple[str, str]],
     noted: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> dict[str, list[int]]:
-    """Return the ticks of each hardware thread by its number, and of all by ``""``.
-
-    An error of one line is raised in the context `noted`, which may suppress it.
-
-    The lines are those of ``/proc/stat``, as ``proc.lines`` yields them. The states stand in the
-    order that the kernel writes: user, nice, system, idle, iowait, irq, softirq and so on.
-
-    Raises
-    ------
-    DataError
-        if they are not what the kernel writes.
-
-    """
+    """Return the ticks of each hardware thread by its number, and of all by ``""``."""
     ticks = {}
     for place, line in lines:
         word, *words = line.split()

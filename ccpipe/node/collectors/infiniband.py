@@ -80,16 +80,6 @@ class InfiniBand:
         self.soft = SoftErrors("infiniband")
 
     def collect(self, time: int) -> Sequence[Message]:
-        """Return counters, and rates since the last call.
-
-        Raises
-        ------
-        OSError
-            if there is no InfiniBand device.
-        DataError
-            if nothing that the ports count can be read.
-
-        """
         found = list(self._messages(time))
         self.soft.report(found)
         return found
@@ -127,7 +117,6 @@ class InfiniBand:
                     yield port, self._path / device / "ports" / number
 
     def _traffic(self, folder: Path) -> dict[str, int]:
-        """Return what a port counts, by metric."""
         values: dict[str, int] = {}
         for row, file, octets in zip(_TRAFFIC, _FILES, _OCTETS, strict=False):
             with self.soft.noted():
@@ -152,7 +141,6 @@ def _writable(value: int) -> int:
 
 
 def _is_active(path: Path) -> bool | None:
-    """Return whether a port is active; None if that cannot be read now."""
     state = proc.word(path)
     if state is not None and not _STATE.fullmatch(state):
         raise DataError(f"{path}: {state!r:.40} is not a state")

@@ -80,14 +80,6 @@ class Ipmi:
         self.soft = SoftErrors("ipmi")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield the value of each sensor.
-
-        Raises
-        ------
-        OSError
-            if no program is there, or it fails.
-
-        """
         printed = run(self._command or _program(), timeout=self._timeout)
         seen: Counter[str] = Counter()
         for words in _rows(printed.decode("utf-8", "replace")):

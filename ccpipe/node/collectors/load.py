@@ -40,14 +40,6 @@ class Load:
         self._path = Path(root, "proc/loadavg")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield the load averages and the numbers of threads.
-
-        Raises
-        ------
-        OSError, DataError
-            if the file is missing or is no ``/proc/loadavg``.
-
-        """
         text = proc.text(self._path)
         found = _LINE.fullmatch(text)
         if found is None:

@@ -96,14 +96,6 @@ class Memory:
         self.soft = SoftErrors("memory")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield the kernel's values, then those computed from them.
-
-        Raises
-        ------
-        OSError, DataError
-            if a file is missing or is not what the kernel writes.
-
-        """
         values: dict[str, int] = {}
         with self.soft.noted():
             values = self._values(self._path, _NAMES, ("Buffers", "Cached"))
@@ -127,7 +119,6 @@ class Memory:
     def _values(
         self, path: Path, names: Mapping[str, str], caches: Sequence[str]
     ) -> dict[str, int]:
-        """Return a file's values and what is used, by metric."""
         known = self._read(path, names)
         values = {
             names[key]: value for key, value in known.items() if names[key] and value is not None
@@ -137,7 +128,6 @@ class Memory:
         return values
 
     def _read(self, path: Path, wanted: Container[str]) -> dict[str, int | None]:
-        """Return the values of a file; None for what is no number."""
         known: dict[str, int | None] = {}
         for place, line in proc.lines(path):
             key = line.partition(":")[0].rpartition(" ")[2]  # after "Node 0" of a domain

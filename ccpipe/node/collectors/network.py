@@ -64,14 +64,6 @@ class Network:
         self.soft = SoftErrors("network")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield counters, and rates since the last call.
-
-        Raises
-        ------
-        OSError, DataError
-            if the file is missing or is no ``/proc/net/dev``.
-
-        """
         now = self._read()
         before, seconds = self._previous.swap(now)
         for interface, counters in now.items():

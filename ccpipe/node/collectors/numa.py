@@ -44,14 +44,6 @@ class Numa:
         self.soft = SoftErrors("numa")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield counters, and rates since the last call.
-
-        Raises
-        ------
-        OSError, DataError
-            if the kernel knows of no NUMA domains, or none can be read.
-
-        """
         nodes = proc.names(self._path, "node[0-9]*")
         now: dict[str, list[int]] = {}
         for node in nodes:
@@ -66,7 +58,6 @@ class Numa:
 
 
 def _read(path: Path) -> list[int]:
-    """Return the counters in the order of the table."""
     known = {}
     for _, line in proc.lines(path):
         name, *words = line.split()

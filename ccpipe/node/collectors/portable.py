@@ -92,7 +92,7 @@ class Portable:
         self.soft = SoftErrors("portable")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield what the system reports; an area that fails costs its own metrics only."""
+        """An area that fails costs its own metrics only."""
         import psutil
 
         areas: tuple[Callable[[Any, int], Iterator[Message]], ...] = (

@@ -48,14 +48,6 @@ class Pressure:
         self.soft = SoftErrors("pressure")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield what was lost since the last call.
-
-        Raises
-        ------
-        OSError, DataError
-            if the kernel does not count, or no file can be read.
-
-        """
         now = self._read()
         before, seconds = self._previous.swap(now)
         for name, percent in shares(before, now, seconds):
@@ -72,14 +64,7 @@ class Pressure:
 
 
 def read(path: Path, name: str) -> dict[str, int]:
-    """Return the microseconds in a file of pressures, as ``<name>_some`` and ``<name>_full``.
-
-    Raises
-    ------
-    OSError, DataError
-        if it cannot be read, or is not what the kernel writes.
-
-    """
+    """Return the microseconds in a file of pressures, as ``<name>_some`` and ``<name>_full``."""
     found = {}
     for place, line in proc.lines(path):
         match = _LINE.fullmatch(line)
@@ -92,7 +77,6 @@ def read(path: Path, name: str) -> dict[str, int]:
 def shares(
     before: Mapping[str, int], now: Mapping[str, int], seconds: float
 ) -> Iterator[tuple[str, float]]:
-    """Yield what percentage of the time between two readings was lost, by name."""
     for name, total in now.items():
         if name in before and total >= before[name] and seconds > 0:
             yield name, min(100.0, 100 * (total - before[name]) / (seconds * _MICROSECONDS))

@@ -56,14 +56,6 @@ class Processes:
         self.soft = SoftErrors("processes")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield the numbers of processes, and what began since the last call.
-
-        Raises
-        ------
-        OSError, DataError
-            if a file is missing or is not what the kernel writes.
-
-        """
         processes: Sequence[Process] = ()
         with self.soft.noted():
             processes, errors, _ = self.table.at(time)
@@ -80,7 +72,6 @@ class Processes:
         self.soft.report(processes or self._before)
 
     def _counted(self, processes: Sequence[Process], time: int) -> Iterator[Message]:
-        """Yield how many processes are in each state, and how many threads they have."""
         states = Counter([process.state for process in processes])
         threads = sum([process.threads for process in processes])
         yield metric("procs_total", states.total(), time=time, tags=_NODE)

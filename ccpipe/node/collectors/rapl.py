@@ -63,16 +63,6 @@ class Rapl:
         self.soft = SoftErrors("rapl")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield what was drawn since the last call.
-
-        Raises
-        ------
-        OSError
-            if the processor does not count, or not for us.
-        DataError
-            if no counter is valid.
-
-        """
         now = self._read()
         before, seconds = self._previous.swap(now)
         drawn: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -89,7 +79,6 @@ class Rapl:
                 yield metric(f"{name}_energy", joules, time=time, tags=tags)
 
     def _read(self) -> dict[str, _Zone]:
-        """Return the zones by the kernel's name, such as ``intel-rapl:0:1``."""
         zones: dict[str, _Zone] = {}
         for part, socket, folder in powercap.zones(self._root, self.soft.noted):
             with self.soft.noted():

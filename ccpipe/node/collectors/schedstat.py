@@ -42,14 +42,6 @@ class Schedstat:
         self.soft = SoftErrors("schedstat")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield the load since the last call.
-
-        Raises
-        ------
-        OSError, DataError
-            if the kernel does not count, or the file is not what it writes.
-
-        """
         now: dict[str, list[int]] = {}
         for place, line in proc.lines(self._path):
             words = line.split()

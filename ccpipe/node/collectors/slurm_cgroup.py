@@ -96,14 +96,6 @@ class SlurmCgroup:
         self.soft = SoftErrors("slurm_cgroup")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield each job's usage, and what it used since the last call.
-
-        Raises
-        ------
-        OSError
-            if Slurm keeps no cgroups.
-
-        """
         now = self._read()
         before, seconds = self._previous.swap(now)
         shares = self._of_hwthreads() if self._hwthreads else {}
@@ -125,7 +117,6 @@ class SlurmCgroup:
                 yield metric(name, value, time=time, tags=tags)
 
     def _of_hwthreads(self) -> dict[int, dict[str, float]]:
-        """Return the metrics of each hardware thread that is online, as yet without any job."""
         rows = (*_LEVELS, *_CPU, *_IO)
         online = proc.listed(str(self._online), proc.text(self._online))
         return {cpu: {row.name: row.kind(0) for row in rows} for cpu in online}
@@ -196,7 +187,6 @@ class SlurmCgroup:
 
 
 def _since(before: _Usage, now: _Usage, seconds: float) -> dict[str, float]:
-    """Return processor time, and input and output, between two readings."""
     cpu, io = proc.gained(before.cpu, now.cpu) or [], proc.gained(before.io, now.io) or []
     percent = [100 * spent / (seconds * _MICROSECONDS) for spent in cpu]
     values: dict[str, float] = dict(zip((row.name for row in _CPU), percent, strict=False))
@@ -219,7 +209,6 @@ def _share_out(
 
 
 def _cpuset(folder: Path) -> list[int]:
-    """Return the hardware threads that a job may use; none where it does not say."""
     for name in ("cpuset.cpus", "cpuset.cpus.effective"):
         if text := proc.word(folder / name):
             return proc.listed(str(folder / name), text)

@@ -39,14 +39,6 @@ class Temperature:
         self.soft = SoftErrors("temperature")
 
     def collect(self, time: int) -> Sequence[Message]:
-        """Return the value of each sensor.
-
-        Raises
-        ------
-        OSError, DataError
-            if the kernel knows of no sensor, or none can be read.
-
-        """
         found: list[Message] = []
         for chip in proc.names(self._path, "hwmon[0-9]*"):
             with self.soft.noted():

@@ -43,14 +43,7 @@ class Control:
 
 
 def device(tags: Tags, kind: str, known: Mapping[str, object]) -> str | None:
-    """Return the id of the requested device; None for the whole node.
-
-    Raises
-    ------
-    UsageError
-        if it names a device of another kind, or one that is not among the `known`.
-
-    """
+    """Return the id of the requested device; None for the whole node; raises UsageError."""
     asked, name = tags.get("type") or "node", tags.get("type-id", "")
     if asked == "node":
         return None
@@ -64,14 +57,7 @@ def device(tags: Tags, kind: str, known: Mapping[str, object]) -> str | None:
 
 
 def quantity(text: str, units: Mapping[str, float]) -> float:
-    """Parse a number with one of `units`, or none; return it multiplied by that unit.
-
-    Raises
-    ------
-    DataError
-        naming the units, where it is invalid.
-
-    """
+    """Parse a number with one of `units`, or none, and multiply; raises DataError."""
     found = _QUANTITY.fullmatch(text.strip())
     if found is None or found[2] not in units:
         wanted = ", ".join(filter(None, units))
@@ -83,7 +69,6 @@ _QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{0,15})?)\s*([A-Za-z]*)", re.ASCII)
 
 
 def reading(path: Path) -> int:
-    """Read a number from a file; raises OSError if it cannot be read, DataError."""
     return proc.counters(str(path), [proc.text(path).strip()], minimum=1)[0]
 
 
@@ -92,13 +77,6 @@ def set_files(wanted: Mapping[Path, str], tolerance: float = 0) -> None:
 
     A kernel may keep another value than it was given: a limit that the firmware has locked stays
     as it is without an error. Numbers may differ by `tolerance`, as hardware has coarse steps.
-
-    Raises
-    ------
-    OSError
-        if a file cannot be written, or the kernel keeps another value; those that were written
-        by then have their old values again, as far as the kernel lets us.
-
     """
     before: dict[Path, str] = {}
     try:

@@ -38,20 +38,12 @@ _KHZ = {"": 1.0, "kHz": 1.0, "MHz": 1e3, "GHz": 1e6, "Hz": 1e-3}
 
 
 class CpuFreq:
-    """The frequency policies of the processors.
-
-    Parameters
-    ----------
-    root
-        Root of the file system to read; set it to read a captured tree.
-
-    """
+    """The frequency policies of the processors."""
 
     def __init__(self, *, root: str = "/") -> None:
         self._folder = Path(root, "sys/devices/system/cpu/cpufreq")
 
     def controls(self) -> dict[str, Control]:
-        """Return ``freq``, which reports everything, and a control for each existing file."""
         found = {"freq": Control("frequency policies of the processors", self.report)}
         try:
             folders = set(self._policies().values())
@@ -71,14 +63,6 @@ class CpuFreq:
         return found
 
     def report(self, tags: Tags) -> str:
-        """Return everything that can be read, as JSON by policy.
-
-        Raises
-        ------
-        OSError
-            if no driver scales the frequency, as in most virtual machines.
-
-        """
         wanted = self._chosen(tags)
         reported: dict[str, dict[str, object]] = {}
         for threads, folder in wanted.items():
@@ -90,7 +74,6 @@ class CpuFreq:
         return json.dumps(reported)
 
     def get(self, file: str, tags: Tags) -> str:
-        """Return one value; of the whole node, JSON by hardware thread."""
         wanted = self._chosen(tags)
         words = {threads: proc.text(folder / file).strip() for threads, folder in wanted.items()}
         if tags.get("type", "node") == "node":
@@ -101,16 +84,7 @@ class CpuFreq:
     def put(
         self, file: str, check: Callable[[str, Path], str], value: str, tags: Tags
     ) -> ControlChange:
-        """Set a value of the requested policies: of all of them, or of none where one refuses.
-
-        Raises
-        ------
-        DataError
-            if a policy cannot take the value.
-        OSError
-            if the kernel refuses it.
-
-        """
+        """Set a value of the requested policies: of all of them, or of none where one refuses."""
         folders = {threads: folder / file for threads, folder in self._chosen(tags).items()}
         wanted = {path: check(value, path.parent) for path in folders.values()}
         before = joined({threads: proc.text(path).strip() for threads, path in folders.items()})

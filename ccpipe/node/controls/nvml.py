@@ -59,20 +59,12 @@ _READERS: Mapping[str, tuple[str, Callable[[Any, Any], float]]] = {
 
 
 class NvmlLimits:
-    """The power limits of each card.
-
-    Parameters
-    ----------
-    root
-        Root of the file system in which the driver is searched.
-
-    """
+    """The power limits of each card."""
 
     def __init__(self, *, root: str = "/") -> None:
         self._driver = Driver(root)
 
     def controls(self) -> dict[str, Control]:
-        """Return ``nvml``, which reports everything, and its parts; none without the driver."""
         if not self._driver.is_there():
             return {}
         found = {"nvml": Control("power limits of NVIDIA's cards", self.report)}
@@ -87,14 +79,6 @@ class NvmlLimits:
         return found
 
     def report(self, tags: Tags) -> str:
-        """Return everything that the cards report, as JSON by card.
-
-        Raises
-        ------
-        OSError
-            if the driver does not answer.
-
-        """
         with self._cards(tags) as (nvml, cards):
             reported: dict[str, dict[str, float]] = {}
             for address, card in cards.items():
@@ -105,7 +89,6 @@ class NvmlLimits:
             return json.dumps(reported)
 
     def get(self, name: str, tags: Tags) -> str:
-        """Return one number; of the whole node, JSON by card."""
         with self._cards(tags) as (nvml, cards):
             values = {
                 address: _READERS[name][1](nvml, card) / _MILLI for address, card in cards.items()
@@ -115,16 +98,7 @@ class NvmlLimits:
         return f"{next(iter(values.values())):.15g}"
 
     def put(self, value: str, tags: Tags) -> ControlChange:
-        """Set the limit of the cards that are meant: of all of them, or of none.
-
-        Raises
-        ------
-        DataError
-            if it is outside the limits of a card.
-        OSError
-            if the driver refuses it, or keeps what it had.
-
-        """
+        """Set the limit of the cards that are meant: of all of them, or of none."""
         milliwatts = round(quantity(value, _WATTS) * _MILLI)
         with self._cards(tags) as (nvml, cards):
             for address, card in cards.items():

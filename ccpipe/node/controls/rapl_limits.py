@@ -59,20 +59,12 @@ class _File(NamedTuple):
 
 
 class RaplLimits:
-    """The power limits of each socket, and of the board.
-
-    Parameters
-    ----------
-    root
-        Root of the file system to read; set it to read a captured tree.
-
-    """
+    """The power limits of each socket, and of the board."""
 
     def __init__(self, *, root: str = "/") -> None:
         self._root = root
 
     def controls(self) -> dict[str, Control]:
-        """Return ``rapl``, which reports everything, and a control for each existing file."""
         found = {"rapl": Control("power limits of processors and memory", self.report)}
         try:
             files = list(self._files())
@@ -88,14 +80,6 @@ class RaplLimits:
         return found
 
     def report(self, tags: Tags) -> str:
-        """Return everything that we may read, as JSON by device.
-
-        Raises
-        ------
-        OSError
-            if the processor has no limits, or none that the kernel knows.
-
-        """
         files = list(self._files())
         wanted = device(tags, "socket", {file.socket: file for file in files if file.socket})
         reported: dict[str, dict[str, float]] = defaultdict(dict)
@@ -109,23 +93,13 @@ class RaplLimits:
         return json.dumps(reported)
 
     def get(self, control: str, tags: Tags) -> str:
-        """Return one number; where several sockets are meant, JSON by socket."""
         values = {name: _value(files) for name, files in self._meant(control, tags).items()}
         if "" in values or tags.get("type", "node") != "node":
             return _written(next(iter(values.values())))
         return json.dumps(values)
 
     def put(self, control: str, value: str, tags: Tags) -> ControlChange:
-        """Set a limit, in watts, on the sockets that are meant: on all of them or on none.
-
-        Raises
-        ------
-        DataError
-            if it is outside the kernel's bounds.
-        OSError
-            if the kernel refuses it, or keeps what it had.
-
-        """
+        """Set a limit, in watts, on the sockets that are meant: on all of them or on none."""
         watts = quantity(value, _WATTS)
         meant = self._meant(control, tags)
         wanted = {}
@@ -140,7 +114,6 @@ class RaplLimits:
         return ControlChange(before, after)
 
     def _meant(self, control: str, tags: Tags) -> dict[str, list[_File]]:
-        """Return the files of a control, by socket, for the requested device."""
         found = _by_socket(self._files(), control)
         if not found:
             raise FileNotFoundError(2, f"nothing here has a {control} any more")
@@ -148,7 +121,6 @@ class RaplLimits:
         return found if socket is None else {socket: found[socket]}
 
     def _files(self) -> Iterator[_File]:
-        """Yield the files of all controls."""
         for part, socket, folder in powercap.zones(self._root):
             stem = _PARTS[part]
             yield _File(f"{stem}_energy", socket, folder / "energy_uj", "energy")
@@ -198,7 +170,6 @@ def _written(value: float) -> str:
 
 
 def _check(path: Path, watts: float) -> None:
-    """Hold a limit against the bounds of its constraint; raises DataError."""
     if proc.word(path.parent / "enabled") == "0":
         raise DataError(f"{path.parent.name} is not enabled: a limit would not be kept")
     stem = str(path).removesuffix("power_limit_uw")

@@ -18,7 +18,6 @@ class PollTimer:
     """
 
     def __init__(self, name: str) -> None:
-        """Name the thread."""
         self._name = name
         self._condition = threading.Condition()
         self._polls: list[_Poll] = []
@@ -28,7 +27,6 @@ class PollTimer:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread was started and not stopped."""
         return self._thread is not None
 
     def add(self, interval: float, poll: Callable[[], object]) -> None:
@@ -39,7 +37,6 @@ class PollTimer:
                 self._condition.notify()
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
@@ -53,7 +50,6 @@ class PollTimer:
         self._thread = None
 
     def suspend(self) -> None:
-        """Poll nothing until ``resume``."""
         with self._condition:
             self._suspended = True
             self._condition.notify()

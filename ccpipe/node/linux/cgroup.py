@@ -11,14 +11,7 @@ from ccpipe.node.linux import proc
 
 
 def keyed_counters(path: Path, keys: Sequence[str]) -> list[int]:
-    """Parse counters from lines ``key counter``; empty if none of them is present.
-
-    Raises
-    ------
-    DataError
-        if only some of them are there, or one is not a counter, or none of the lines is one
-
-    """
+    """Parse counters from lines ``key counter``; empty if none of them is present."""
     lines = (proc.word(path) or "").splitlines()
     rows = {key: value for key, _, value in (line.partition(" ") for line in lines)}
     words = [rows[key] for key in keys if key in rows]
@@ -28,14 +21,7 @@ def keyed_counters(path: Path, keys: Sequence[str]) -> list[int]:
 
 
 def folders_of(pid: int, root: str = "/") -> dict[str, Path]:
-    """Return the folders of a process's control groups by controller; ``""`` is version 2's.
-
-    Raises
-    ------
-    OSError
-        if the process ended
-
-    """
+    """Return the folders of a process's control groups by controller; ``""`` is version 2's."""
     top = Path(root, "sys/fs/cgroup")
     found: dict[str, Path] = {}
     for line in proc.text(Path(root, f"proc/{pid}/cgroup")).splitlines():

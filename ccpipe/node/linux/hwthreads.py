@@ -29,14 +29,7 @@ class HwThread(msgspec.Struct, frozen=True):
 
 
 def hwthreads(root: str = "/") -> list[HwThread]:
-    """Return the hardware threads that are online; none where ``/sys`` does not list them.
-
-    Raises
-    ------
-    DataError
-        if a file is not what the kernel writes.
-
-    """
+    """Return the hardware threads that are online; none where ``/sys`` does not list them."""
     folder = Path(root, "sys/devices/system/cpu")
     try:
         names = proc.names(folder, "cpu[0-9]*")

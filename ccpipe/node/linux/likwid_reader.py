@@ -19,7 +19,6 @@ _MODES = {"perf_event": -1, "direct": 0, "accessdaemon": 1}
 
 
 def main(library: str, access: str, hwthreads: list[int], groups: list[str]) -> None:
-    """Measure until the input ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # LIKWID writes there, too
     likwid = _loaded(library)

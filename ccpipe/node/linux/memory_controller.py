@@ -43,12 +43,6 @@ def traffic(devices: Path, *, zen_3: bool) -> Iterator[Traffic]:
 
     `zen_3` is whether the data fabric, ``amd_df``, is that of AMD's Zen to Zen 3: later ones count
     differently.
-
-    Raises
-    ------
-    DataError
-        if a file is not what the kernel writes.
-
     """
     for device in sorted(devices.glob("amd_umc_*")):
         yield from _everywhere(device, [(_event(device, _UMC), _LINE)])

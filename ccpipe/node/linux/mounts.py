@@ -21,22 +21,12 @@ class Mount(NamedTuple):
 
 
 def mounts(root: str = "/") -> tuple[Mount, ...]:
-    """Return all mounted file systems in the order of mounting, also those that others hide.
-
-    `root` is where the file system begins that is read; another than ``/`` is a captured tree.
-
-    Raises
-    ------
-    OSError
-        if the system does not list them.
-
-    """
+    """Return the mounted file systems in the order of mounting, also those that others hide."""
     return _listed(proc.text(Path(root, "proc/self/mounts")))
 
 
 @functools.lru_cache(maxsize=1)
 def _listed(text: str) -> tuple[Mount, ...]:
-    """Read the list, which rarely changes."""
     rows = (line.split(" ") for line in text.split("\n"))
     return tuple(Mount(*map(_unescaped, row[:_COLUMNS])) for row in rows if len(row) >= _COLUMNS)
 

@@ -26,7 +26,6 @@ class Release:
     """
 
     def __init__(self) -> None:
-        """Begin without one."""
         self._until = -math.inf
 
     def begin(self, seconds: float) -> None:
@@ -35,7 +34,6 @@ class Release:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until NVML is used again; 0 if it is not released."""
         return max(0.0, self._until - monotonic())
 
 
@@ -47,10 +45,7 @@ class Driver:
     """The driver's library, initialised on first use, and again after it failed."""
 
     def __init__(self, root: str, before_reset: Callable[[Any], None] = lambda _: None) -> None:
-        """Look for the driver below `root`; another than ``/`` is a captured tree.
-
-        `before_reset` frees what belongs to the library before it is shut down.
-        """
+        """Look for the driver below `root`; `before_reset` frees what belongs to the library."""
         self._before_reset = before_reset
         self._version = Path(root, "proc/driver/nvidia/version")
         self._cards = Path(root, "proc/driver/nvidia/gpus")
@@ -59,20 +54,10 @@ class Driver:
         self._renewed = -RENEW_SECONDS
 
     def is_there(self) -> bool:
-        """Return whether the driver is loaded; the library is not touched."""
         return self._version.exists()
 
     def cards(self) -> tuple[Any, int]:
-        """Return the module that knows NVML, and how many cards it has.
-
-        Raises
-        ------
-        OSError
-            if there is no driver, it does not answer, or NVML is released.
-        MissingExtra
-            if there is a driver but no ``nvidia-ml-py``.
-
-        """
+        """Return the module that knows NVML, and how many cards it has."""
         if RELEASE.seconds_left:
             self.reset()
             reason = f"NVML is released for another {RELEASE.seconds_left:.0f} s"
@@ -88,7 +73,6 @@ class Driver:
             raise OSError(errno.EIO, f"NVML: {error}") from error
 
     def _listed(self) -> list[str]:
-        """Return the cards that the driver has; none where it does not list them."""
         try:
             return sorted(path.name for path in self._cards.iterdir())
         except OSError:
@@ -110,7 +94,6 @@ class Driver:
             self.reset()
 
     def _library(self) -> Any:
-        """Return the module that knows NVML, initialised."""
         if self._nvml is None:
             proc.text(self._version)
             try:
@@ -151,7 +134,6 @@ def supported(
 
 
 def _name(reading: Any) -> str:
-    """Return the name of a reading for the log."""
     return str(getattr(reading, "func", reading).__name__).strip("_").replace("_", " ")
 
 

@@ -42,13 +42,7 @@ class OpenProcess:
 class OpenProcesses:
     """Walks over the processes of the node. Not to be used by several threads at a time.
 
-    Parameters
-    ----------
-    root
-        Root of the file system to read; set it to read a captured tree.
-    limit
-        How many files may stay open; otherwise as many as leave the process some to work with.
-
+    `limit` files may stay open; otherwise as many as leave the process some to work with.
     """
 
     def __init__(self, *, root: str = "/", limit: int | None = None) -> None:
@@ -65,19 +59,11 @@ class OpenProcesses:
         self.close()
 
     def close(self) -> None:
-        """Close all files and drop all processes."""
         self._known = {}
         self._open = 0
 
     def walk(self) -> dict[int, OpenProcess]:
-        """Return the processes by their numbers; what is no line of a process is left out.
-
-        Raises
-        ------
-        OSError
-            if there is no ``/proc``
-
-        """
+        """Return the processes by their numbers; what is no line of a process is left out."""
         known, now = self._known, {}
         found: dict[int, OpenProcess] = {}
         pread = os.pread

@@ -50,15 +50,7 @@ class EventGroup:
     """Events that are counted together on one hardware thread, for all processes."""
 
     def __init__(self, events: Sequence[PerfEvent], cpu: int) -> None:
-        """Begin to count.
-
-        Raises
-        ------
-        OSError
-            if the hardware has no such counters (ENOENT, EOPNOTSUPP, EINVAL), they are not
-            for us (EACCES, EPERM), or the process may not open so many files (EMFILE).
-
-        """
+        """Begin to count; raises OSError where there are no such counters, or not for us."""
         self._files: list[int] = []
         self._close = weakref.finalize(self, _close, self._files)
         self._answer = struct.Struct(f"={3 + len(events)}Q")
@@ -71,7 +63,6 @@ class EventGroup:
             raise
 
     def read(self) -> GroupReading:
-        """Return what was counted so far; raises OSError if the kernel does not report it."""
         answer = os.read(self._files[0], self._answer.size)
         if len(answer) < self._answer.size:
             raise OSError(errno.EIO, "the kernel counts no more")

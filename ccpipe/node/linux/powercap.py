@@ -29,18 +29,7 @@ class Zone(NamedTuple):
 def zones(
     root: str, noted: Callable[[], AbstractContextManager[None]] = nullcontext
 ) -> Iterator[Zone]:
-    """Yield the zones of processors, memory and board; zones of other vendors are left out.
-
-    An error of one zone is raised in the context `noted`, which may suppress it.
-
-    Raises
-    ------
-    OSError
-        if there are none.
-    DataError
-        if one belongs to no socket.
-
-    """
+    """Yield the zones of processors, memory and board; `noted` may suppress an error of one."""
     path = Path(root, "sys/class/powercap")
     sockets: dict[str, str] = {}
     # Another interface to the same zones, intel-rapl-mmio, would report them twice.
@@ -53,7 +42,6 @@ def zones(
 
 
 def _zone(path: Path, sockets: dict[str, str]) -> Zone | None:
-    """Return a zone; None for a part that we do not know."""
     found = _ZONE.fullmatch(proc.text(path / "name").strip())
     if found is None:
         return None

@@ -25,7 +25,6 @@ _CHUNK = 65536
 
 
 def is_there(root: str = "/") -> bool:
-    """Return whether this system has a ``/proc`` as Linux has it."""
     return Path(root, "proc/stat").exists()
 
 
@@ -75,14 +74,7 @@ def word(path: Path | str) -> str | None:
 
 
 def number(path: Path | str) -> int | None:
-    """Return the content of a file of one number; None if it cannot be read now.
-
-    Raises
-    ------
-    DataError
-        if the file holds something else.
-
-    """
+    """Return the content of a file of one number; None if it cannot be read now."""
     found = word(path)
     if found is None:
         return None
@@ -92,40 +84,19 @@ def number(path: Path | str) -> int | None:
 
 
 def index(path: Path | str) -> int:
-    """Return the kernel's index of something; -1 for none, as the kernel itself writes it.
-
-    Raises
-    ------
-    DataError
-        if the file holds something else.
-
-    """
+    """Return the kernel's index of something; -1 for none, as the kernel itself writes it."""
     found = number(path)
     return -1 if found is None else found
 
 
 def counter(path: Path | str) -> int | None:
-    """Return a counter of 64 bits, the only thing in a file; None if it cannot be read now.
-
-    Raises
-    ------
-    DataError
-        if the file holds something else.
-
-    """
+    """Return a counter of 64 bits, the only thing in a file; None if it cannot be read now."""
     found = word(path)
     return None if found is None else counters(str(path), [found], minimum=1)[0]
 
 
 def names(folder: Path, pattern: str = "*") -> list[str]:
-    """Return the sorted names in a folder that fit a pattern of a shell; numbers by their value.
-
-    Raises
-    ------
-    OSError
-        if there is no such folder, or it holds none that fits.
-
-    """
+    """Return the sorted names in a folder that fit a shell's pattern; OSError if none does."""
     found = [name for name in os.listdir(folder) if fnmatchcase(name, pattern)]  # noqa: PTH208
     if not found:
         raise FileNotFoundError(2, f"nothing here is named {pattern}", str(folder))
@@ -162,14 +133,7 @@ def counters(place: str, words: Sequence[str], minimum: int) -> list[int]:
 
 
 def listed(place: str, text: str) -> list[int]:
-    """Read a list of numbers as the kernel writes those of hardware threads: ``0-3,8``.
-
-    Raises
-    ------
-    DataError
-        if it is invalid. An empty list is valid: a NUMA domain may have memory only.
-
-    """
+    """Read a list of numbers as the kernel writes it: ``0-3,8``; an empty one is valid."""
     found: list[int] = []
     for part in filter(None, text.strip().split(",")):
         range_ = _RANGE.fullmatch(part)
@@ -192,7 +156,6 @@ def gained(before: Sequence[int] | None, now: Sequence[int]) -> list[int] | None
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Return whether a name matches one of `patterns`, which are those of a shell."""
     return _matches(name, tuple(patterns))
 
 

@@ -63,14 +63,7 @@ class Walk(NamedTuple):
 
 
 class ProcessTable:
-    """The processes of the node, walked once a slot; any thread may ask.
-
-    Parameters
-    ----------
-    root
-        Root of the file system to read; set it to read a captured tree.
-
-    """
+    """The processes of the node, walked once a slot; any thread may ask."""
 
     def __init__(self, *, root: str = "/") -> None:
         self._path = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
@@ -79,14 +72,7 @@ class ProcessTable:
         self._last = Walk([], [], 0.0)
 
     def at(self, time: int) -> Walk:
-        """Return the processes at the slot `time`; the lists must not be changed.
-
-        Raises
-        ------
-        OSError
-            if there is no ``/proc``.
-
-        """
+        """Return the processes at the slot `time`; the lists must not be changed."""
         with self._lock:
             if time != self._slot:
                 self._last = self._walk()
@@ -109,7 +95,6 @@ class ProcessTable:
 
 
 def find_process(pid: int, root: str = "/") -> Process | None:
-    """Return one process; None if it ended."""
     text = read(os.path.join(root, f"proc/{pid}/stat"))  # noqa: PTH118 - as above
     try:
         return parse_process(text)

@@ -74,12 +74,6 @@ class JobIds:
     job's steps does (``slurmstepd: [1001.batch]``), which every user may read; where no title has
     it, the environment of the job's processes does. A name of an unknown form, and a job whose
     number none of its processes has, is logged once.
-
-    Parameters
-    ----------
-    root
-        Root of the file system to read; set it to read a captured tree.
-
     """
 
     def __init__(self, root: str = "/") -> None:
@@ -90,12 +84,10 @@ class JobIds:
         self._logged: set[str] = set()
 
     def jobs(self, folder: Path) -> list[tuple[int, Path]]:
-        """Return the numbers and the folders of the jobs below a folder, in order."""
         found = ((self.number(folder / name), folder / name) for name in _names(folder))
         return sorted((number, path) for number, path in found if number is not None)
 
     def unknown(self, folder: Path) -> list[Path]:
-        """Return the folders of the jobs below a folder whose numbers are unknown."""
         paths = [folder / name for name in sorted(_names(folder)) if _may_be_job(name)]
         return [path for path in paths if path.is_dir() and self.number(path) is None]
 
@@ -121,7 +113,6 @@ class JobIds:
         return number
 
     def of_process(self, pid: int) -> int | None:
-        """Return the number of the job that a process belongs to; None for none or an unknown."""
         found = _PROCESS.search(read(f"{self._proc}/{pid}/cgroup"))
         if found is None:
             return None
@@ -177,7 +168,6 @@ def version_2_folders(top: Path) -> Iterator[tuple[Path, str]]:
 
 
 def version_1_folders(controller: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the folders of a controller that hold jobs, one of each node and user."""
     for node, path in _matching(controller, _SLURM):
         for _, folder in _matching(path, _UID):
             yield folder, node
@@ -220,7 +210,6 @@ def _names(folder: Path) -> list[str]:
 
 
 def _matching(folder: Path, pattern: re.Pattern[str]) -> list[tuple[str, Path]]:
-    """Return the sub-folders whose names match, sorted by what the names say."""
     found = map(pattern.fullmatch, _names(folder))
     return sorted((one[1] or "", folder / one[0]) for one in found if one)
 

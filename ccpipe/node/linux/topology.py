@@ -44,14 +44,6 @@ class OperatingSystem(NamedTuple):
 
 
 def topology(root: str = "/") -> Topology:
-    """Read the processors and memory of the node.
-
-    Raises
-    ------
-    OSError, DataError
-        if a file is missing or is not what the kernel writes.
-
-    """
     top = Path(root)
     sockets, cores, threads = _processors(root)
     return Topology(
@@ -65,7 +57,6 @@ def topology(root: str = "/") -> Topology:
 
 
 def system(root: str = "/") -> OperatingSystem:
-    """Return what ``uname`` says; raises OSError, DataError if ``/proc`` has no such file."""
     kernel = Path(root, "proc/sys/kernel")
     return OperatingSystem(
         name=_word(kernel / "ostype"),
@@ -82,7 +73,6 @@ def _word(path: Path) -> str:
 
 
 def _processors(root: str) -> tuple[int, int, int]:
-    """Return sockets, cores per socket and threads per core."""
     sockets: dict[int, set[tuple[int, ...]]] = {}  # cores, by their threads
     for thread in hwthreads(root):
         sockets.setdefault(max(thread.socket_id, 0), set()).add(tuple(thread.core_cpu_list))

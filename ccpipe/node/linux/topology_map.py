@@ -19,12 +19,6 @@ def topology_map(root: str = "/") -> list[dict[str, str]]:
     A row names numbers by type, as the tags ``type`` and ``type-id`` do: ``{"hwthread": "3",
     "socket": "0", "memoryDomain": "0", "llc": "0"}``. What the kernel does not report is left
     out, and so are cores and dies, whose numbers are only unique within a socket.
-
-    Raises
-    ------
-    DataError
-        if a file is not what the kernel writes.
-
     """
     threads = [_thread(root, thread) for thread in hwthreads(root) if thread.socket_id >= 0]
     domains = _by_domain(threads)

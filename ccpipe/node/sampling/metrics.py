@@ -57,5 +57,4 @@ def declared() -> list[Metric]:
 
 
 def units() -> dict[str, str]:
-    """Return the units of all metrics whose collectors declare them, by name."""
     return {row.name: row.unit for row in declared() if row.unit}

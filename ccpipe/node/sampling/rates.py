@@ -15,7 +15,6 @@ class Previous(Generic[T]):
     """The reading before this one, by device or the like, and how long ago it was."""
 
     def __init__(self) -> None:
-        """Begin without a reading."""
         self._reading: Mapping[str, T] = {}
         self._read_at = 0.0
 
@@ -46,6 +45,5 @@ def rate_rows(rows: Iterable[Metric], suffix: str) -> tuple[Metric, ...]:
 def emit(
     rows: Sequence[Metric], values: Sequence[float], time: int, tags: Mapping[str, str]
 ) -> Iterator[Message]:
-    """Yield a metric for each row of a table and its value; none where the values are missing."""
     for row, value in zip(rows, values, strict=False):
         yield metric(row.name, value, time=time, tags=tags)

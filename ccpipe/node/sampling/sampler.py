@@ -29,8 +29,6 @@ from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
 
-__all__ = ["Collector", "Sampler"]
-
 log = logging.getLogger(__name__)
 
 _MIN_INTERVAL = 0.001  # seconds between two slots
@@ -69,7 +67,6 @@ class _Turn:
 
     @property
     def state(self) -> Literal["on", "off", "late"]:
-        """Its state, in a word."""
         return "late" if self.is_late else "off" if self.is_away else "on"
 
 
@@ -104,7 +101,6 @@ class SamplerSettings(msgspec.Struct, frozen=True):
     """Values of the tag ``unit`` by metric; see ``metrics.units``. Others carry none."""
 
     def __post_init__(self) -> None:
-        """Check intervals and jitter."""
         _check_interval(self.interval, "")
         for name in self.collectors:
             _check_interval(self.interval_of(name), f" of collector {name}")
@@ -114,12 +110,10 @@ class SamplerSettings(msgspec.Struct, frozen=True):
             )
 
     def interval_of(self, name: str) -> float:
-        """Return the interval of a collector."""
         return self.intervals.get(name, self.interval)
 
     @property
     def min_interval(self) -> float:
-        """The shortest interval."""
         return min([self.interval, *map(self.interval_of, self.collectors)])
 
 
@@ -150,27 +144,10 @@ class Sampler(Source[Any]):
         make_error: MakeError | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
-        """Sample as `settings` say.
+        """Sample as `settings` say, which ``reload`` can change; with `once`, one batch.
 
-        Parameters
-        ----------
-        settings
-            What ``reload`` can change.
-        once
-            Whether to end after one batch. The collectors are then read twice, up to a second
-            apart, so that it has rates too.
-        at_start
-            Names of collectors that are also read at the start, whatever the time.
-        gives
-            What the collectors give; see ``check_fit``.
-        record
-            The class of each record that they give.
-        make_error
-            Makes a record of a collector's failure, which takes the place of its records. None:
-            failures are only logged.
-        telemetry
-            Where slots that passed without a sample are counted.
-
+        Collectors named in `at_start` are also read at the start, whatever the time. `record` is
+        the class of each record that collectors give; `make_error` makes one of a failure.
         """
         self.gives = gives
         self._pack = pack
@@ -241,12 +218,10 @@ class Sampler(Source[Any]):
         }
 
     def stop(self) -> None:
-        """End at once, even between two slots."""
         self._stopped.set()
         self._awake.set()
 
     async def batches(self) -> AsyncIterator[Batch[Any]]:
-        """Yield the records of each slot, until stopped."""
         self._began = True
         try:
             async with contextlib.aclosing(self._only() if self._once else self._slots()) as all_:
@@ -306,7 +281,6 @@ class Sampler(Source[Any]):
                 return slot
 
     def _after(self, now: int) -> int:
-        """Return the first slot after `now`."""
         return min((now // interval + 1) * interval for interval in self._intervals)
 
     async def _pause(self, seconds: float) -> bool:
@@ -434,7 +408,6 @@ class Sampler(Source[Any]):
             self._soft.note(text, None if expected else error)
 
     def _log_absent(self) -> None:
-        """Log in one line which collectors found nothing to measure here."""
         if self._absent:
             names = ", ".join(sorted(self._absent))
             log.info("collectors disabled, as this machine has nothing for them: %s", names)
@@ -450,7 +423,6 @@ class WrongRecordError(TypeError):
 
 
 def _checked(records: list[Any], wanted: type[Any]) -> list[Any]:
-    """Return a collector's records; raises WrongRecordError if one is something else."""
     for record in records:
         if not isinstance(record, wanted):
             raise WrongRecordError(f"expected {wanted.__name__}, got {record!r:.80}")
@@ -482,5 +454,4 @@ def _whole_second() -> int:
 
 
 def _ticks(interval: float) -> int:
-    """Return an interval in nanoseconds."""
     return round(interval * _SECOND)

@@ -20,7 +20,6 @@ class SoftErrors:
     """The errors so far, by their texts."""
 
     def __init__(self, collector: str = "") -> None:
-        """Remember nothing yet; the log names the collector."""
         self._prefix = f"collector {collector}: " if collector else ""
         self._reported: set[str] = set()
         self._errors: list[Exception] = []

@@ -27,7 +27,7 @@ from ccpipe.node.collectors.storage.lustre import Lustre
 from ccpipe.node.collectors.storage.nfs import Nfs
 from ccpipe.node.collectors.temperature import Temperature
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.sampler import Collector
+from ccpipe.node.sampling.thread import Collector
 from tests.node.conftest import PACKED, TREES, reported, unpack
 
 READERS: dict[str, Callable[[str], Collector]] = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ccpipe.node.sampling.sampler import Collector
+from ccpipe.node.sampling.thread import Collector
 from tests.node.fake_sampling import (
     SECOND,
     START,

@@ -12,8 +12,9 @@ import pytest
 
 from ccpipe.errors import DataError, MissingExtra
 from ccpipe.message import Message
-from ccpipe.node.sampling.sampler import Collector, Sampler, SamplerSettings
+from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
 from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.thread import Collector
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 from tests.node.fake_sampling import (
@@ -346,6 +347,7 @@ HANGS = """
 import asyncio, threading
 from ccpipe.message import metric
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
+from ccpipe.node.sampling.thread import Collector
 
 class Hanging:
     def collect(self, time):
@@ -378,6 +380,7 @@ FULL = """
 import asyncio, os, resource
 from ccpipe.node.collectors.load import Load
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
+from ccpipe.node.sampling.thread import Collector
 
 class Filling(Load):
     taken = []

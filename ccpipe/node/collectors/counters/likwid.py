@@ -113,14 +113,6 @@ class Likwid:
         self._flops: dict[str, Values] = {}
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield what was measured since the last call.
-
-        Raises
-        ------
-        OSError
-            if no groups are configured, or LIKWID cannot count here.
-
-        """
         if not self._groups:
             raise FileNotFoundError(errno.ENOENT, "no groups are configured")
         if self._reader is None:
@@ -137,7 +129,6 @@ class Likwid:
         yield from self._messages(measured, time)
 
     def end(self) -> None:
-        """End the process that measures."""
         if self._reader is not None:
             self._reader.end()
             self._reader = None
@@ -201,7 +192,6 @@ class _Reader:
     """A process that measures with LIKWID's library; it ends with this process at the latest."""
 
     def __init__(self, words: Sequence[str], timeout: float) -> None:
-        """Start it; it counts later, if ever."""
         program = str(Path(likwid_reader.__file__))
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - the process writes to it
         self._timeout = timeout
@@ -217,7 +207,6 @@ class _Reader:
         )
 
     def __del__(self) -> None:
-        """End the process when it is no longer referenced."""
         self.end()
 
     def counts(self) -> bool:
@@ -240,7 +229,6 @@ class _Reader:
         return PermissionError(errno.EACCES, f"LIKWID cannot count here: {reason}")
 
     def ask(self) -> dict[str, list[float | None]]:
-        """Return the metrics since the last call; raises OSError if the process has ended."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()

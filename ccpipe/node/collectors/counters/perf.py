@@ -114,16 +114,6 @@ class Perf:
         self._before: list[GroupReading] = []
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield what was counted since the last call.
-
-        Raises
-        ------
-        OSError
-            if there is nothing to count, or not for us.
-        DataError
-            if a file is not what the kernel writes.
-
-        """
         path = self._root / "sys/devices/system/cpu/online"
         online = proc.text(path)
         if online != self._online:
@@ -150,7 +140,6 @@ class Perf:
         return sums
 
     def _open(self, online: list[int]) -> list[_Place]:
-        """Open what this machine offers; raises OSError if that is nothing."""
         wanted = list(self._wanted(online))
         make_room(sum(len(counted) for *_, counted in wanted))
         places: list[_Place] = []
@@ -172,7 +161,6 @@ class Perf:
         return places
 
     def _wanted(self, online: list[int]) -> Iterator[tuple[str, str, int, tuple[_Counted, ...]]]:
-        """Yield what to count: node type, its number, the hardware thread, the events."""
         processor = _processor(self._root / "proc/cpuinfo")
         for counted in (_INSTRUCTIONS, *_flops(processor)):
             for cpu in online:
@@ -236,7 +224,6 @@ def _flops(processor: _Processor) -> Iterator[tuple[_Counted, ...]]:
 
 
 def _is_zen_3(processor: _Processor) -> bool:
-    """Return whether this is AMD's Zen to Zen 3, whose data fabric counts the memory's channels."""
     return processor.vendor == "AuthenticAMD" and (
         processor.family == _ZEN
         or (processor.family == _ZEN_3 and processor.model not in _ZEN_4_MODELS)

@@ -88,16 +88,6 @@ class AmdGpu:
         self.soft = SoftErrors("amd_gpu")
 
     def collect(self, time: int) -> Sequence[Message]:
-        """Return the metrics of each card.
-
-        Raises
-        ------
-        OSError
-            if there is no AMD card.
-        DataError
-            if nothing can be read.
-
-        """
         found = list(self._messages(time))
         self.soft.report(found)
         return found
@@ -118,7 +108,7 @@ class AmdGpu:
 
 
 def cards(root: str) -> dict[str, Path]:
-    """Return the folder of each AMD card by its address; raises OSError as above."""
+    """Return the folder of each AMD card by its address; raises OSError if there is none."""
     folder = Path(root, "sys/class/drm")
     found = {}
     for card in proc.names(folder, "card*"):
@@ -136,7 +126,6 @@ Noted = Callable[[], AbstractContextManager[None]]
 
 
 def load(device: Path, noted: Noted = nullcontext) -> Iterator[tuple[str, float]]:
-    """Yield how busy a card and its memory are; raises DataError."""
     for file, unit, row in _FILES:
         with noted():
             value = proc.number(device / file)
@@ -145,10 +134,7 @@ def load(device: Path, noted: Noted = nullcontext) -> Iterator[tuple[str, float]
 
 
 def sensors(device: Path, noted: Noted = nullcontext) -> Iterator[tuple[str, float]]:
-    """Yield the values of the card's hwmon; raises DataError.
-
-    Sensors are found by label, as their numbers differ by card.
-    """
+    """Sensors are found by label, as their numbers differ by card."""
 
     def read(path: Path) -> int | None:
         found = None

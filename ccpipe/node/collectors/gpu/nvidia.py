@@ -149,16 +149,6 @@ class Nvidia:
         self.soft = SoftErrors("nvidia")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield the metrics of each card.
-
-        Raises
-        ------
-        OSError
-            if there is no driver, or it does not answer.
-        MissingExtra
-            if there is a driver but no ``nvidia-ml-py``.
-
-        """
         nvml, count = self._driver.cards()
         is_lost, processes = False, 0.0
         for index in range(count):
@@ -261,7 +251,6 @@ class _Slow(NamedTuple):
 
 
 def _slow_values(nvml: Any, card: Any, links: Sequence[int], note: Note) -> _Tagged:
-    """Yield limits, modes and error counters, and the sums of errors over all links."""
     for reading in _SLOW_READINGS:
         for name, value in supported(nvml, reading, card, note):
             yield name, {}, value
@@ -440,8 +429,6 @@ def _active_links(nvml: Any, card: Any, note: Note) -> Iterator[int]:
 
 
 def parts(nvml: Any, card: Any, note: Note = lambda _: None) -> Iterator[Any]:
-    """Yield the instances of a partitioned card (MIG)."""
-
     def count(nvml: Any, card: Any) -> _Values:
         current, _ = nvml.nvmlDeviceGetMigMode(card)
         yield "", nvml.nvmlDeviceGetMaxMigDeviceCount(card) if current else 0

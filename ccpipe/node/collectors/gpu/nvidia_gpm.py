@@ -38,7 +38,6 @@ class Gpm:
     """The last samples of cards and instances."""
 
     def __init__(self) -> None:
-        """Begin without samples."""
         self._samples: dict[Key, Any] = {}
         self._has_gpm: dict[str, bool] = {}
 
@@ -50,14 +49,12 @@ class Gpm:
         self._has_gpm.clear()
 
     def card(self, nvml: Any, card: Any, address: str, note: Note) -> Iterator[tuple[str, float]]:
-        """Yield the metrics of a whole card."""
         if self._is_supported(nvml, card, address, note):
             yield from self._means(nvml, card, (address, None), note)
 
     def instances(
         self, nvml: Any, card: Any, address: str, parts: Sequence[Any], note: Note
     ) -> Iterator[tuple[Any, str, float]]:
-        """Yield the metrics of each part, with the part."""
         if not parts or not self._is_supported(nvml, card, address, note):
             return
         numbers = {}

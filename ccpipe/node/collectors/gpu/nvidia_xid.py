@@ -22,7 +22,6 @@ class XidErrors:
     """The errors of each card so far."""
 
     def __init__(self) -> None:
-        """Begin without errors."""
         self._sets: dict[str, Any] = {}  # None of cards that report no errors
         self._known: dict[str, tuple[int, int]] = {}  # how many, and the last one
 
@@ -33,8 +32,6 @@ class XidErrors:
         self._sets.clear()
 
     def read(self, nvml: Any, card: Any, address: str, note: Note) -> Iterator[tuple[str, float]]:
-        """Yield how many errors a card had, and the last one."""
-
         def xid(nvml: Any, card: Any) -> Iterator[tuple[str, float]]:
             if address not in self._sets:
                 self._sets[address] = None  # if it fails, the card is not asked again
@@ -53,7 +50,6 @@ class XidErrors:
 
 
 def _registered(nvml: Any, card: Any) -> Any:
-    """Return a set of events in which a card's errors arrive; raises NVMLError."""
     events = nvml.nvmlEventSetCreate()
     try:
         nvml.nvmlDeviceRegisterEvents(card, nvml.nvmlEventTypeXidCriticalError, events)
@@ -64,7 +60,6 @@ def _registered(nvml: Any, card: Any) -> Any:
 
 
 def _events(nvml: Any, events: Any) -> Iterator[int]:
-    """Yield the numbers of the errors that have arrived."""
     for _ in range(_MAX_EVENTS):
         try:
             yield int(nvml.nvmlEventSetWait_v2(events, 0).eventData)

@@ -18,16 +18,7 @@ _LEVEL = re.compile(r"\d+: (\d{1,6})Mhz", re.ASCII | re.IGNORECASE)
 
 
 class AmdCards:
-    """The cards of one node.
-
-    Parameters
-    ----------
-    node
-        Its name, for cards without a ``unique_id``.
-    root
-        Root of the file system to read; set it to read a captured tree.
-
-    """
+    """The cards of one node, whose name stands for a ``unique_id`` that is missing."""
 
     def __init__(self, *, node: str, root: str = "/") -> None:
         self._node = node
@@ -35,7 +26,6 @@ class AmdCards:
         self._kfd = Path(root, "sys/class/kfd/kfd")
 
     def sample(self, errors: Errors) -> tuple[list[SampleGpu], dict[int, list[SampleProcessGpu]]]:
-        """Return what the cards do, and what memory of them each process holds."""
         gpus = []
         processes: dict[int, list[SampleProcessGpu]] = {}
         held = self._held(errors)
@@ -53,7 +43,6 @@ class AmdCards:
         return gpus, processes
 
     def describe(self, errors: Errors) -> list[SysinfoGpuCard]:
-        """Return what the cards are."""
         described = []
         for index, (address, device) in enumerate(self._cards(errors).items()):
             with errors.noted():
@@ -90,7 +79,6 @@ class AmdCards:
         )
 
     def _held(self, errors: Errors) -> dict[str, dict[int, int]]:
-        """Return the bytes of memory that processes hold, by card and process."""
         held: dict[str, dict[int, int]] = {}
         with errors.noted(), contextlib.suppress(FileNotFoundError):
             addresses = dict(self._addresses())

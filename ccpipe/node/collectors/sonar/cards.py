@@ -12,22 +12,12 @@ from ccpipe.node.collectors.sonar.nvidia import NvidiaCards
 
 
 class Cards:
-    """The cards of one node.
-
-    Parameters
-    ----------
-    node
-        Its name.
-    root
-        Root of the file system to read; set it to read a captured tree.
-
-    """
+    """The cards of one node."""
 
     def __init__(self, *, node: str, root: str = "/") -> None:
         self._makes = (NvidiaCards(root=root), AmdCards(node=node, root=root))
 
     def sample(self, errors: Errors) -> tuple[list[SampleGpu], dict[int, list[SampleProcessGpu]]]:
-        """Return the state of the cards, and their use by each process."""
         gpus: list[SampleGpu] = []
         processes: dict[int, list[SampleProcessGpu]] = {}
         for make in self._makes:
@@ -38,5 +28,4 @@ class Cards:
         return gpus, processes
 
     def describe(self, errors: Errors) -> list[SysinfoGpuCard]:
-        """Return a description of the cards."""
         return [card for make in self._makes for card in make.describe(errors)]

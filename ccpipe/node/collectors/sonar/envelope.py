@@ -21,12 +21,10 @@ class Errors:
     """Errors of one reading: each text once, up to a maximum."""
 
     def __init__(self) -> None:
-        """Start without any."""
         self.texts: dict[str, None] = {}
         self._more = 0
 
     def note(self, error: BaseException | str) -> None:
-        """Record an error for the envelope."""
         text = str(error)[:_MAX_TEXT] or type(error).__name__
         if text not in self.texts and len(self.texts) >= _MAX_ERRORS:
             self._more += 1
@@ -35,14 +33,12 @@ class Errors:
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
-        """Record errors of the block, and continue."""
         try:
             yield
         except (OSError, DataError, MissingExtra) as error:
             self.note(error)
 
     def reported(self, time: int, cluster: str, node: str) -> tuple[ErrorObject, ...]:
-        """Return the errors as a Sonar envelope has them."""
         texts = [*self.texts, *([f"{self._more} more errors"] if self._more else ())]
         return tuple(
             ErrorObject(time=local(time), detail=readable(text), cluster=cluster, node=node)
@@ -50,7 +46,6 @@ class Errors:
         )
 
     def envelope(self, time: int, cluster: str, node: str) -> Envelope:
-        """Return an envelope of errors, without data."""
         return Envelope(meta=META, errors=self.reported(time, cluster, node))
 
 

@@ -29,14 +29,7 @@ _FAILING = 1  # "generic failure"
 
 
 class NvidiaCards:
-    """The cards of one node.
-
-    Parameters
-    ----------
-    root
-        Root of the file system in which the driver is searched.
-
-    """
+    """The cards of one node."""
 
     def __init__(self, *, root: str = "/") -> None:
         self._driver = Driver(root)
@@ -44,10 +37,7 @@ class NvidiaCards:
         self._last_sample: dict[str, int] = {}  # microseconds of the driver's clock, by card
 
     def sample(self, errors: Errors) -> tuple[list[SampleGpu], dict[int, list[SampleProcessGpu]]]:
-        """Return what the cards do, and what each process does on them.
-
-        A card that is lost is reported as failing, by the UUID that it had.
-        """
+        """Return what cards and processes do; a lost card is failing, by the UUID that it had."""
         gpus: list[SampleGpu] = []
         processes: dict[int, list[SampleProcessGpu]] = {}
         for nvml, index in self._indices(errors):
@@ -66,7 +56,6 @@ class NvidiaCards:
         return gpus, processes
 
     def describe(self, errors: Errors) -> list[SysinfoGpuCard]:
-        """Return what the cards are."""
         cards: list[SysinfoGpuCard] = []
         for nvml, index in self._indices(errors):
             try:
@@ -76,7 +65,6 @@ class NvidiaCards:
         return cards
 
     def _indices(self, errors: Errors) -> Iterator[tuple[Any, int]]:
-        """Yield the library with the number of each card; nothing on a node without the driver."""
         nvml, count = None, 0
         with errors.noted(), contextlib.suppress(FileNotFoundError):
             nvml, count = self._driver.cards()
@@ -116,7 +104,7 @@ class NvidiaCards:
 
 
 def _gpu(nvml: Any, card: Any, index: int, uuid: str) -> tuple[SampleGpu, int]:
-    """Return what a card does, and its memory in units of 2¹⁰ bytes; raises NVMLError if lost."""
+    """Return what a card does, and its memory in KiB; raises NVMLError if it is lost."""
     values = {name: value for reading in STATE for name, value in supported(nvml, reading, card)}
     mode = _asked(nvml, "ComputeMode", card)
     total, used = values.get("nv_fb_mem_total", 0), values.get("nv_fb_mem_used", 0)
@@ -172,7 +160,6 @@ def _asked(nvml: Any, what: str, card: Any) -> Any:
 
 
 def _memory_of_processes(nvml: Any, card: Any) -> dict[int, int]:
-    """Return what processes hold of a card's memory, in units of 2¹⁰ bytes."""
     memory: dict[int, int] = {}
     for part in list(parts(nvml, card)) or [card]:
         held: dict[int, int] = {}

@@ -50,30 +50,14 @@ class Data(NamedTuple):
 
 
 class ProcessFiles:
-    """The files of processes; those that ended or may not be read give nothing.
-
-    Parameters
-    ----------
-    pss
-        Whether resident memory is the proportional share, where that may be read.
-    root
-        Root of the file system to read; set it to read a captured tree.
-
-    """
+    """The files of processes; those that ended or may not be read give nothing."""
 
     def __init__(self, *, pss: bool = False, root: str = "/") -> None:
         self._pss = pss
         self._path = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
 
     def status(self, pid: int) -> tuple[int, MemoryUse] | None:
-        """Return the effective user's number and the memory; None if the process ended.
-
-        Raises
-        ------
-        DataError
-            if the file is not what the kernel writes.
-
-        """
+        """Return the effective user's number and the memory; None if the process ended."""
         path = f"{self._path}/{pid}/status"
         text = read(path)
         if not text:
@@ -99,7 +83,6 @@ class ProcessFiles:
         return max(0, counted[1] - counted[2]) * _PAGE
 
     def data(self, pid: int) -> Data:
-        """Return what the process read and wrote; raises DataError as above."""
         path = f"{self._path}/{pid}/io"
         text = read(path)
         if not text:
@@ -127,7 +110,6 @@ class Users:
     """Names of users, asked for once each."""
 
     def __init__(self) -> None:
-        """Start without any names."""
         self._names: dict[int, str] = {}
         self._unknown: set[int] = set()
 
@@ -180,7 +162,6 @@ class CpuUse:
     """
 
     def __init__(self) -> None:
-        """Know of no process yet."""
         self._before: dict[int, Process] | None = None
         self._at = 0.0
 

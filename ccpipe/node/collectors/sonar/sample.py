@@ -61,35 +61,7 @@ class _Reading:
 
 
 class SonarSample:
-    """Samples the node for Sonar's consumers.
-
-    Parameters
-    ----------
-    cluster
-        Name of the cluster.
-    node
-        Name of this node.
-    table
-        The processes, where others walk over them too; without it they are walked over here.
-    exclude_system_jobs
-        Whether processes of users with a number below 1000 are left out, but for those that run
-        in a container.
-    exclude_users
-        Users whose processes are left out.
-    exclude_commands
-        Beginnings of the names of commands that are left out.
-    min_cpu_time
-        Processes that used fewer seconds of processor time so far are left out; together, where
-        they are rolled up.
-    rollup
-        Whether alike processes of one batch job and parent are rolled up into one.
-    pss
-        Whether resident memory is the proportional share (PSS) where that may be read, which only
-        root may of others' processes; it costs more than private memory (RssAnon).
-    root
-        Root of the file system to read; set it to read a captured tree.
-
-    """
+    """Samples the node for Sonar's consumers; ``[publish.sonar]`` describes the options."""
 
     def __init__(
         self,
@@ -159,7 +131,6 @@ class SonarSample:
         )
 
     def _jobs(self, walk: Walk, timestamp: _Reading, errors: Errors) -> tuple[SampleJob, ...]:
-        """Return the jobs with their processes, by number."""
         self._users.refresh()
         jobs: dict[_Key, list[SampleProcess]] = {}
         others: list[SampleProcess] = []
@@ -188,10 +159,7 @@ class SonarSample:
     def _process(
         self, process: Process, timestamp: _Reading
     ) -> tuple[_Key, SampleProcess] | SampleProcess | None:
-        """Return a process with its job; alone and without measures if it is left out.
-
-        None if it ended meanwhile. Raises DataError.
-        """
+        """Return a process with its job; alone if it is left out; None if it ended meanwhile."""
         pid, files = process.pid, self._files
         status = files.status(pid)
         if status is None:

@@ -22,21 +22,7 @@ _MAX_DRAWING = 256 * 1024  # bytes of one drawing: both must fit into one messag
 
 
 class SonarSysinfo:
-    """Describes the node for Sonar's consumers.
-
-    Parameters
-    ----------
-    cluster
-        Name of the cluster.
-    node
-        Name of this node.
-    lstopo
-        Whether hwloc's drawings are included, where ``lstopo`` is installed.
-    root
-        Where the file system begins that is read; another than `/` for a captured tree, of which
-        ``lstopo`` knows nothing.
-
-    """
+    """Describes the node for Sonar's consumers; no drawings of another `root` than ``/``."""
 
     def __init__(self, *, cluster: str, node: str, lstopo: bool = True, root: str = "/") -> None:
         self._cluster = cluster
@@ -78,7 +64,6 @@ class SonarSysinfo:
         )
 
     def _drawn(self, form: str, errors: Errors) -> str:
-        """Return one drawing in base 64; nothing where there is none."""
         program = next(filter(None, map(shutil.which, _LSTOPO)), None) if self._lstopo else None
         if program is None:
             return ""

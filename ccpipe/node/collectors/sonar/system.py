@@ -24,14 +24,7 @@ _STEP = 60  # seconds that the clock may be set by without another boot
 
 
 class System:
-    """The node's processors, memory, load and disks.
-
-    Parameters
-    ----------
-    root
-        Root of the file system to read; set it to read a captured tree.
-
-    """
+    """The node's processors, memory, load and disks."""
 
     def __init__(self, *, root: str = "/") -> None:
         self._stat = Path(root, "proc/stat")
@@ -48,7 +41,6 @@ class System:
         return max(1, self._boot - EPOCH_ZERO)
 
     def uptime(self) -> float:
-        """Return the seconds since the boot; raises OSError, DataError."""
         text = proc.text(self._uptime)
         try:
             return float(text.split()[0])
@@ -56,14 +48,7 @@ class System:
             raise DataError(f"{self._uptime}: {text!r:.60} is not an uptime") from None
 
     def read(self, gpus: Sequence[SampleGpu], errors: Errors) -> SampleSystem:
-        """Return the state of the node; what cannot be read now is noted in `errors`.
-
-        Raises
-        ------
-        OSError, DataError
-            if ``/proc/stat`` is missing or is not what the kernel writes.
-
-        """
+        """Return the state of the node; what cannot be read now is noted in `errors`."""
         self._read_stat()
         load, memory = _values(self._load, errors), _values(self._memory, errors)
         disks: list[SampleDisk] = []
@@ -102,7 +87,6 @@ class System:
 
 
 def _values(collector: Collector, errors: Errors) -> dict[str, float]:
-    """Return a collector's metrics by name."""
     values: dict[str, float] = {}
     with errors.noted():
         for message in collector.collect(0):

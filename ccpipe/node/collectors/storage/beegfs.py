@@ -75,14 +75,6 @@ class ClientStats:
         self.soft = SoftErrors(f"beegfs_{self.kind}")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield the counters of each file system; one that fails costs itself only.
-
-        Raises
-        ------
-        OSError
-            if no BeeGFS is mounted.
-
-        """
         points = [
             mount.point
             for mount in mounts(self._root)
@@ -104,7 +96,6 @@ class ClientStats:
             yield metric(f"{self._prefix}{_OTHER}", rest, time=time, tags=tags)
 
     def _read(self, point: str) -> dict[str, float]:
-        """Return the counters of one file system since its servers started, by operation."""
         options = ("--clientstats", f"--nodetype={self.kind}", f"--mount={point}", "--allstats")
         printed = run([*self._command, *options], timeout=self._timeout, given=b"\n")
         for line in printed.decode("utf-8", "replace").splitlines():

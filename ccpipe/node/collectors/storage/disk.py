@@ -93,14 +93,6 @@ class Disk:
         self.soft = SoftErrors("disk")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield what devices did since the last call and how full file systems are.
-
-        Raises
-        ------
-        OSError, DataError
-            if a file is missing or is not what the kernel writes.
-
-        """
         with self.soft.noted():
             yield from self._activity(time)
         mounted: tuple[Mount, ...] = ()
@@ -147,7 +139,6 @@ def capacity(
     exclude_mounts: Sequence[str],
     root: Path = Path("/"),
 ) -> Iterator[Message]:
-    """Yield how full the local file systems are among those mounted; see `Disk` for the rest."""
     used = []
     for point in _mount_points(mounted, tuple(exclude), tuple(exclude_mounts)):
         try:

@@ -87,16 +87,6 @@ class Gpfs:
         self.soft = SoftErrors("gpfs")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield counters, and rates since the last call.
-
-        Raises
-        ------
-        OSError
-            if there is no GPFS, or it is not for us to ask.
-        DataError
-            if no file system has valid counters.
-
-        """
         before, self._before = self._before, self._read()
         for name, (timestamp, counters) in self._before.items():
             tags = {"type": "node", "stype": "filesystem", "stype-id": proc.tag(name)}
@@ -111,7 +101,6 @@ class Gpfs:
                     yield from emit(_RATES, rates, time, tags)
 
     def _read(self) -> dict[str, tuple[float, list[int]]]:
-        """Return when mmpmon counted, in seconds, and its counters, by file system."""
         printed = run(self._command, timeout=self._timeout, given=_REQUEST)
         found = {}
         for number, line in enumerate(printed.decode("utf-8", "replace").splitlines(), 1):

@@ -81,14 +81,6 @@ class Lustre:
         self.soft = SoftErrors("lustre")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield counters, and rates since the last call.
-
-        Raises
-        ------
-        OSError, DataError
-            if nothing is mounted, or no mount can be read.
-
-        """
         mounts, now = self._read()
         before, seconds = self._previous.swap(now)
         names = list(map(_name, mounts))
@@ -109,7 +101,6 @@ class Lustre:
                 yield metric(f"{counter}_diff", gain, time=time, tags=tags)
 
     def _read(self) -> tuple[list[str], dict[str, dict[str, int]]]:
-        """Return all mounts, and the counters by metric of those that can be read."""
         new, old = (self._root / folder for folder in _FOLDERS)
         folder = old if old.is_dir() else new
         found: dict[str, dict[str, int]] = {}

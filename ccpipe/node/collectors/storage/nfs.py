@@ -82,14 +82,6 @@ class Nfs:
         self.soft = SoftErrors("nfs")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield operations since the last call, and each mount's counters and rates.
-
-        Raises
-        ------
-        OSError, DataError
-            if the kernel has no NFS client, or a file is not what it writes.
-
-        """
         calls: dict[str, list[int]] = {}
         mounts: dict[str, list[int]] = {}
         with self.soft.noted():
@@ -109,7 +101,6 @@ class Nfs:
             yield from emit(_RATES, rates(before.get(point), counters, seconds), time, tags)
 
     def _read_calls(self, found: dict[str, list[int]]) -> None:
-        """Add how often each operation was called, by version."""
         for place, line in proc.lines(self._calls):
             version, *words = line.split()
             if version in _OPERATIONS:
@@ -118,7 +109,6 @@ class Nfs:
                     found[version] = proc.counters(place, words, minimum=1)[1:]
 
     def _read_mounts(self, found: dict[str, list[int]]) -> None:
-        """Add the traffic of each mount, by mount point."""
         point = ""
         for place, line in proc.lines(self._mounts):
             if line.startswith("device "):
@@ -134,7 +124,6 @@ class Nfs:
 
 
 def _nfs_mount(line: str) -> str:
-    """Return the mount point in a line of mountstats; empty for other kinds than NFS."""
     # device server:/home mounted on /home with fstype nfs4 statvers=1.1
     _, _, rest = line.partition(" mounted on ")
     point, _, kind = rest.rpartition(" with fstype ")

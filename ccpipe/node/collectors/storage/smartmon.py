@@ -119,16 +119,6 @@ class Smartmon:
         self.soft = SoftErrors("smartmon")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield what each disk reports.
-
-        Raises
-        ------
-        OSError
-            if there is no smartctl, or it fails.
-        DataError
-            if its list of devices is not what smartctl writes.
-
-        """
         found = _decoded(self._run("--scan"), _Devices)
         for device in found.devices:
             if proc.matches(device.name, self._exclude):
@@ -145,7 +135,6 @@ class Smartmon:
                 yield metric(row.name, value, time=time, tags=tags)
 
     def _values(self, device: str, report: _Report) -> Iterator[tuple[Metric, int]]:
-        """Yield what a disk reports; raises DataError."""
         known = _known(report)
         for key, row in _HEALTH.items():
             if (value := known.get(key)) is not None:
@@ -166,7 +155,6 @@ def _decoded(text: bytes, kind: type[T], name: str = "") -> T:
 
 
 def _known(report: _Report) -> dict[str, int | msgspec.Raw | None]:
-    """Return what a disk reports, by the keys of the table; raises DataError."""
     if errors := [text.string for text in report.smartctl.messages if text.severity == "error"]:
         raise DataError(f"smartctl: {'; '.join(errors)}")
     return {

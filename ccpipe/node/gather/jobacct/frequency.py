@@ -19,7 +19,6 @@ class Frequencies:
     """Frequencies of one node, each read at most once between two refreshes."""
 
     def __init__(self, root: str = "/") -> None:
-        """Read below `root`; another than ``/`` is a captured tree."""
         self._cpus = Path(root, "sys/devices/system/cpu")
         self._cpuinfo = Path(root, "proc/cpuinfo")
         self._has_cpufreq = True

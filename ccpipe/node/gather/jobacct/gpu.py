@@ -17,14 +17,7 @@ class GpuUsage(NamedTuple):
 
 
 class Gpus:
-    """The cards of the node; nothing is loaded where there is no driver.
-
-    Parameters
-    ----------
-    root
-        Root of the file system in which the driver is searched.
-
-    """
+    """The cards of the node; nothing is loaded where there is no driver."""
 
     def __init__(self, *, root: str = "/") -> None:
         self._is_there = Driver(root).is_there()

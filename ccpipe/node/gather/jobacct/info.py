@@ -54,12 +54,6 @@ def get_info(info: JobacctInfo, kind: DataType, data: Any = None) -> Any:
     """Return a part of a record; None if it is unset.
 
     TOTAL returns a copy. PIPE reads a record from the file descriptor `data` into `info`.
-
-    Raises
-    ------
-    JobacctError
-        for what cannot be read from a pipe
-
     """
     match kind:
         case DataType.TOTAL:
@@ -80,12 +74,6 @@ def set_info(info: JobacctInfo, kind: DataType, data: Any) -> None:
     RUSAGE takes what the kernel reports of an ended process, and raises processor time, memory
     and page faults to it: it knows of what ended between two polls. PIPE writes the record to the
     file descriptor `data`.
-
-    Raises
-    ------
-    JobacctError
-        for data of another type, and for a pipe that cannot be written to
-
     """
     match kind:
         case DataType.TOTAL:

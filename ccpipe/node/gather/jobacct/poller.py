@@ -89,18 +89,13 @@ class TaskPoller:
     use_pss
         Count memory of processes as the proportional set size.
     no_share
-        Count only memory of processes that is not shared.
+        Count only memory of processes that is not shared; not together with `use_pss`.
     energy
         Returns the energy of the node, or None if it is not known.
     on_poll
         Is called after each poll with a sample of each task.
     root
         Root of the file system to read; set it to read a captured tree.
-
-    Raises
-    ------
-    JobacctError
-        for `use_pss` and `no_share` together
 
     """
 
@@ -129,16 +124,7 @@ class TaskPoller:
         self._suspended_since: float | None = None
 
     def start_poll(self, frequency: float) -> None:
-        """Poll every `frequency` seconds; 0 polls only when asked.
-
-        A second call is logged and changes nothing.
-
-        Raises
-        ------
-        JobacctError
-            for a negative frequency
-
-        """
+        """Poll every `frequency` seconds; 0 polls only when asked."""
         if frequency < 0:
             raise JobacctError(f"start_poll: not a frequency: {frequency}")
         with self._lock:
@@ -160,7 +146,6 @@ class TaskPoller:
             self._tree.close()
 
     def suspend_poll(self) -> None:
-        """Poll no more until ``resume_poll``: the step is suspended."""
         self._timer.suspend()
         with self._lock:
             self._suspended_since = self._suspended_since or time.monotonic()
@@ -190,14 +175,7 @@ class TaskPoller:
                 task.suspended_since = None
 
     def set_proctrack_container_id(self, container: int) -> None:
-        """Set the process at the head of the step's tree; before, nothing is polled.
-
-        Raises
-        ------
-        JobacctError
-            for a number that is no process
-
-        """
+        """Set the process at the head of the step's tree; before, nothing is polled."""
         if container <= 0:
             raise JobacctError(f"set_proctrack_container_id: not a container: {container}")
         if self._container is not None:
@@ -205,15 +183,7 @@ class TaskPoller:
         self._container = container
 
     def add_task(self, pid: int, task_id: TaskId, *, poll: bool = False) -> None:
-        """Gather what the process `pid` and its descendants use.
-
-        Raises
-        ------
-        JobacctError
-            for a number that is no process, a task that is there, and where polling has not
-            started
-
-        """
+        """Gather what the process `pid` and its descendants use."""
         if pid <= 0:
             raise JobacctError(f"add_task: not a process: {pid}")
         info = create(task_id)
@@ -231,14 +201,7 @@ class TaskPoller:
             self._poll()
 
     def set_processes(self, pid: int, processes: Collection[int]) -> None:
-        """Count these too for a task, wherever they descend from: a control group lists them.
-
-        Raises
-        ------
-        JobacctError
-            if there is no such task
-
-        """
+        """Count these too for a task, wherever they descend from: a control group lists them."""
         with self._lock:
             task = self._find(pid)
             if task is None:
@@ -272,7 +235,6 @@ class TaskPoller:
             return task.info
 
     def pids(self) -> dict[int, tuple[int, ...]]:
-        """Return the processes of each task, by the process it began as, as of the last poll."""
         with self._lock:
             return self._tree.pids()
 

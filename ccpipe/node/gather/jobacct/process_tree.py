@@ -60,18 +60,7 @@ class TreeUsage(NamedTuple):
 
 
 class ProcessTree:
-    """The processes of tasks, from poll to poll.
-
-    Parameters
-    ----------
-    use_pss
-        Count memory as the proportional set size.
-    no_share
-        Count only memory that is not shared; a process that shares more than it has counts 0.
-    root
-        Root of the file system to read; set it to read a captured tree.
-
-    """
+    """The processes of tasks, from poll to poll."""
 
     def __init__(self, *, use_pss: bool = False, no_share: bool = False, root: str = "/") -> None:
         self._proc = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
@@ -85,12 +74,10 @@ class ProcessTree:
         self._lost: dict[int, Counters] = {}  # by task: of what ended and no parent has
 
     def close(self) -> None:
-        """Close the files that stay open between polls."""
         self._processes.close()
         self._members, self._outsiders = {}, set()
 
     def pids(self) -> dict[int, tuple[int, ...]]:
-        """Return the processes of each task as of the last poll."""
         found: dict[int, list[int]] = {}
         for pid, member in self._members.items():
             found.setdefault(member.task, []).append(pid)
@@ -102,7 +89,6 @@ class ProcessTree:
         return None if member is None else self._frequencies.of(member.process.processor) or None
 
     def forget(self, task: int) -> None:
-        """Drop a task."""
         self._starts.pop(task, None)
         self._lost.pop(task, None)
         self._members = {pid: one for pid, one in self._members.items() if one.task != task}
@@ -113,12 +99,6 @@ class ProcessTree:
         """Return what each task uses, by the process it began as; nothing for one that ended.
 
         `others` are processes that belong to a task wherever they descend from, with the task's.
-
-        Raises
-        ------
-        OSError
-            if there is no ``/proc``
-
         """
         table = self._processes.walk()
         known = len(self._starts)
@@ -142,7 +122,6 @@ class ProcessTree:
     def _owners(
         self, table: Mapping[int, OpenProcess], roots: list[int], others: Mapping[int, int]
     ) -> dict[int, int]:
-        """Return the task of each process that has one."""
         members = self._members
         owners = {
             pid: member.task for pid, member in members.items() if table.get(pid) is member.open

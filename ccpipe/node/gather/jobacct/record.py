@@ -114,7 +114,6 @@ class JobacctInfo(msgspec.Struct):
             usage.max_id = usage.min_id = TaskId(None, self.id.node)
 
     def copy(self) -> "JobacctInfo":
-        """Return a copy that shares nothing with this one."""
         return copy.deepcopy(self)
 
 

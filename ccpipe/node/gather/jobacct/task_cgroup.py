@@ -32,7 +32,6 @@ class TaskCgroup:
     """The control group of one task."""
 
     def __init__(self, folders: dict[str, Path], *, no_file_cache: bool = False) -> None:
-        """Read from the folders of ``folders_of``; `no_file_cache` subtracts version 2's cache."""
         self._folders = folders
         self._no_file_cache = no_file_cache
 
@@ -51,14 +50,7 @@ class TaskCgroup:
         return cls(own, no_file_cache=no_file_cache) if own else None
 
     def read(self) -> CgroupUsage | None:
-        """Return what is known now; None if the group is gone.
-
-        Raises
-        ------
-        DataError
-            if a file is not what the kernel writes
-
-        """
+        """Return what is known now; None if the group is gone; raises DataError."""
         if not any(folder.is_dir() for folder in self._folders.values()):
             return None
         if "memory" in self._folders or "cpuacct" in self._folders:

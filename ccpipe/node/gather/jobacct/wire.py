@@ -21,14 +21,7 @@ class _Packed(msgspec.Struct, array_like=True):
 
 
 def pack(info: JobacctInfo | None) -> bytes:
-    """Return a record as bytes; None packs as a record in which nothing is set.
-
-    Raises
-    ------
-    EncodeError
-        for a counter beyond 64 bits
-
-    """
+    """Return a record as bytes; None packs as a record in which nothing is set."""
     try:
         record = msgspec.msgpack.encode(info or JobacctInfo())
     except OverflowError as error:
@@ -37,14 +30,7 @@ def pack(info: JobacctInfo | None) -> bytes:
 
 
 def unpack(data: bytes | bytearray | memoryview) -> JobacctInfo:
-    """Return the record that ``pack`` made bytes of.
-
-    Raises
-    ------
-    DataError
-        for anything else, and for records of a version that is not known
-
-    """
+    """Return the record that ``pack`` made bytes of; raises DataError."""
     if len(data) > MAX_BYTES:
         raise DataError(f"a packed record of {len(data)} bytes is too long")
     try:

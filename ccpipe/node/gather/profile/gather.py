@@ -79,7 +79,6 @@ class ProfileGather:
     """
 
     def __init__(self) -> None:
-        """Start without configuration; ``init`` follows."""
         self.conf = Conf()
         self.running = SeriesSelection.NOT_SET
         """The selection of the step that runs."""
@@ -111,14 +110,7 @@ class ProfileGather:
         return dict.fromkeys(_OPTIONS, str)
 
     def conf_set(self, table: Mapping[str, str]) -> None:
-        """Take options, whose names may be in upper or lower case.
-
-        Raises
-        ------
-        ProfileGatherError
-            for an unknown one, or a value that is none
-
-        """
+        """Take options, whose names may be in upper or lower case."""
         known = {name.lower(): field for name, field in _OPTIONS.items()}
         values: dict[str, Any] = {}
         for name, value in table.items():
@@ -133,20 +125,12 @@ class ProfileGather:
         self.conf = msgspec.structs.replace(self.conf, **values)
 
     def conf_get(self) -> Conf:
-        """Return the configuration."""
         return self.conf
 
     def node_step_start(self, step: Step, path: Path | None = None) -> None:
         """Create the step's file, in the user's folder or at `path`, if anything is profiled.
 
         It comes before the first ``task_start``; the document says the opposite, Slurm does this.
-
-        Raises
-        ------
-        ProfileGatherError
-            if a step runs already, or the file cannot be created
-        MissingExtra
-
         """
         if self._step is not None:
             raise ProfileGatherError(f"node_step_start: step {self._step.step} still runs")
@@ -197,20 +181,12 @@ class ProfileGather:
             raise ProfileGatherError(f"task_start: task {task} belongs to no step")
 
     def task_end(self, pid: int) -> None:
-        """Write the samples of a finished task to the file."""
         if self._step is None:
             raise ProfileGatherError(f"task_end: process {pid} belongs to no step")
         self._flush()
 
     def node_step_end(self) -> None:
-        """Stop sampling and complete the file.
-
-        Raises
-        ------
-        ProfileGatherError
-            without a step, and where the file cannot be written
-
-        """
+        """Stop sampling and complete the file."""
         if self._step is None:
             raise ProfileGatherError("node_step_end: no step runs")
         self._timer.stop()
@@ -235,7 +211,6 @@ class ProfileGather:
         self._timer.suspend()
 
     def resume(self) -> None:
-        """Resume sampling."""
         self._timer.resume()
 
     def sample_every(
@@ -257,7 +232,6 @@ class ProfileGather:
                 self._timer.start()
 
     def create_group(self, name: str) -> int:
-        """Return the number of a new group of datasets."""
         with self._lock:
             self._groups.append(name)
             return len(self._groups) - 1
@@ -269,12 +243,6 @@ class ProfileGather:
 
         In the group of tasks the name is a task's number. The table is in the file with its first
         sample.
-
-        Raises
-        ------
-        ProfileGatherError
-            for an unknown group, and for names that cannot be
-
         """
         with self._lock:
             if parent >= len(self._groups):
@@ -303,12 +271,6 @@ class ProfileGather:
         `which` is a dataset's number, with values in the order of its fields or by their names;
         or a series, with values by name, and `task` for tasks. A series that is not profiled is
         left out.
-
-        Raises
-        ------
-        ProfileGatherError
-            for an unknown dataset, and for values that do not fit
-
         """
         with self._lock:
             if self._step is None:

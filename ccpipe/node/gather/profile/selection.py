@@ -54,12 +54,6 @@ def parse_selection(text: str) -> SeriesSelection:
     """Read a list such as ``task,energy``; in it ``none`` wins, then ``all``.
 
     ``filesystem``, as the manual has it, and ``lustre``, as Slurm's parser has it, are the same.
-
-    Raises
-    ------
-    UsageError
-        for another word
-
     """
     found = SeriesSelection.NOT_SET
     words = [word.strip().lower() for word in text.split(",")]
@@ -71,14 +65,7 @@ def parse_selection(text: str) -> SeriesSelection:
 
 
 def parse_frequencies(text: str) -> dict[str, float]:
-    """Read seconds between samples, such as ``task=1,energy=5``; a number alone is of tasks.
-
-    Raises
-    ------
-    UsageError
-        for another word, and for what is no number of seconds; 0 is never
-
-    """
+    """Read seconds between samples: ``task=1,energy=5``; a number alone is of tasks, 0 is never."""
     found: dict[str, float] = {}
     for part in filter(None, text.split(",")):
         name, sign, value = part.strip().rpartition("=")

@@ -41,14 +41,6 @@ class StepFinder:
 
     Where control groups do not say a process's task, its environment does (``SLURM_PROCID``). Where
     that may not be read, all of a step's processes count for its task 0.
-
-    Parameters
-    ----------
-    hostname
-        Of this node, where a control group does not say it.
-    root
-        Root of the file system to read; set it to read a captured tree.
-
     """
 
     def __init__(self, hostname: str, *, root: str = "/") -> None:
@@ -58,7 +50,6 @@ class StepFinder:
         self._known: dict[StepKey, FoundStep] = {}
 
     def find(self) -> dict[StepKey, FoundStep]:
-        """Return the steps that run now."""
         tasks: dict[StepKey, dict[int, frozenset[int]]] = {}
         undivided: dict[StepKey, frozenset[int]] = {}
         frozen: set[StepKey] = set()
@@ -98,7 +89,6 @@ class StepFinder:
     def _divide(
         self, key: StepKey, tasks: dict[int, frozenset[int]], undivided: frozenset[int]
     ) -> None:
-        """Add processes to the tasks that they belong to."""
         if not undivided:
             return
         known = self._known.get(key)

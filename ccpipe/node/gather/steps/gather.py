@@ -53,18 +53,8 @@ class RunningStep(msgspec.Struct):
 class StepGather:
     """All steps of the node. Its calls come from one thread.
 
-    Parameters
-    ----------
-    finder
-        Finds the steps.
-    make_poller
-        Makes the poller of all tasks from the function that takes their samples.
-    on_start, on_samples, on_end
-        Are called with a step when it was found, with new samples of its tasks, and when it ended:
-        its record is complete then.
-    root
-        Root of the file system to read; set it to read a captured tree.
-
+    `make_poller` makes the poller of all tasks from the function that takes their samples. When
+    `on_end` is called, the record of the step is complete.
     """
 
     def __init__(
@@ -90,7 +80,6 @@ class StepGather:
         self._poller.end_poll()
 
     def poll(self) -> None:
-        """Sample all known tasks."""
         if self._owners:
             self._poller.poll()
 
@@ -157,7 +146,6 @@ class StepGather:
             aggregate(running.record, self._poller.remove_task(pid, poll=False))
 
     def _eldest(self, pids: Iterable[int]) -> tuple[float, int]:
-        """Return the start time and pid of the oldest process."""
         now = _now()
         found = ((start_time(pid, self._root), pid) for pid in pids)
         return min((now if start is None else start, pid) for start, pid in found)
@@ -175,5 +163,4 @@ def _now() -> float:
 
 
 def describe(key: StepKey) -> str:
-    """Format a step as ``17.0``."""
     return f"{key.job}.{key.step}" + (f" on {key.node}" if key.node else "")

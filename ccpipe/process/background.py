@@ -19,8 +19,7 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_running: set[asyncio.Task[Any]] = set()
-"""The event loop itself does not keep tasks alive."""
+_running: set[asyncio.Task[Any]] = set()  # the event loop itself does not keep tasks alive
 
 _fail: ContextVar[Callable[[BaseException], None] | None] = ContextVar("fail", default=None)
 """Ends what is running, with an error."""

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator
 
 from ccpipe.process.background import failing
 
-SAME_SECONDS = 0.5
-"""Two SIGINT within this time count as one Ctrl-C."""
+SAME_SECONDS = 0.5  # two SIGINT within this time count as one Ctrl-C
 
 
 @contextlib.asynccontextmanager

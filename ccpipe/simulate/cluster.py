@@ -15,12 +15,10 @@ from ccpipe.simulate.series import NodeParts, SimulatedSeries, node_series
 from ccpipe.simulate.sonar import sample_envelope
 from ccpipe.simulate.values import MASK, NODE_MEMORY, rings
 
-_HOST = b"\0"
-"""Placeholder of the node's name in lines shared by all nodes."""
+_HOST = b"\0"  # placeholder of the node's name in lines shared by all nodes
 STATES_INTERVAL = 60 * SECOND
 """Time between two reports of the states of all nodes, if a sample is not longer."""
-LATE_SAMPLES = 30
-"""Maximum delay of a late payload, in samples."""
+LATE_SAMPLES = 30  # maximum delay of a late payload, in samples
 _BROKEN = (b"cpu_load,type=node value= 1\n", b"cpu_load type=node\n", b"\xff\xfe,=\n")
 
 
@@ -28,21 +26,16 @@ class Shape(NamedTuple):
     """Size of a simulated cluster, and share of bad data."""
 
     nodes: int = 100
-    metrics: int = 100
-    """Series per node."""
+    metrics: int = 100  # series per node
     parts: NodeParts = NodeParts()
-    interval: int = 10 * SECOND
-    """Nanoseconds between samples."""
+    interval: int = 10 * SECOND  # nanoseconds between samples
     sonar_interval: int = 0
     """Nanoseconds between Sonar's samples, a multiple of the interval; 0 for none."""
-    failures: float = 0.01
-    """Failures per node and day."""
+    failures: float = 0.01  # failures per node and day
     late: float = 0.0
     """Share of payloads that arrive late, by up to ``LATE_SAMPLES`` samples."""
-    broken: float = 0.0
-    """Share of payloads with a malformed line."""
-    repeated: float = 0.0
-    """Share of payloads sent twice."""
+    broken: float = 0.0  # share of payloads with a malformed line
+    repeated: float = 0.0  # share of payloads sent twice
 
 
 class Payload(NamedTuple):
@@ -50,10 +43,8 @@ class Payload(NamedTuple):
 
     subject: str
     body: bytes
-    lines: int
-    """Number of valid lines."""
-    broken: int = 0
-    """Number of malformed lines."""
+    lines: int  # number of valid lines
+    broken: int = 0  # number of malformed lines
 
 
 class SimulatedCluster:

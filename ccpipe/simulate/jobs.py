@@ -16,8 +16,7 @@ MILLISECOND = 10**6
 MEDIAN_SECONDS = 1200.0
 """Median run time of jobs. Durations are log-normal, like those of real sites."""
 SIGMA = 1.2
-LOAD = 0.9
-"""Mean utilisation of the nodes."""
+LOAD = 0.9  # mean utilisation of the nodes
 MAX_WAITING = 1000
 """Maximum length of the queue, beyond which no jobs are submitted."""
 OUTAGE_SECONDS = 1800
@@ -61,8 +60,7 @@ class Scheduler:
         self.gpus = tuple(map(str, range(gpus)))
         """Ids of a node's GPUs, as in the tag ``type-id`` of their metrics."""
         self.draw = random.Random(f"{seed}/jobs")  # noqa: S311 - reproducible on purpose
-        self.job_of: list[Job | None] = [None] * len(nodes)
-        """The job on each node."""
+        self.job_of: list[Job | None] = [None] * len(nodes)  # the job on each node
         self.is_away = bytearray(len(nodes))
         self._free = deque(self.draw.sample(range(len(nodes)), len(nodes)))
         self._running: dict[int, tuple[Job, list[int]]] = {}

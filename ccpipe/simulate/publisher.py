@@ -16,10 +16,8 @@ from ccpipe.config import Site
 from ccpipe.errors import CcpipeError, UnavailableError
 from ccpipe.simulate.cluster import Payload
 
-WINDOW = 1024
-"""Maximum number of unacknowledged messages."""
-ACK_SECONDS = 30.0
-"""Time without any acknowledgement after which publishing fails."""
+WINDOW = 1024  # maximum number of unacknowledged messages
+ACK_SECONDS = 30.0  # time without any acknowledgement after which publishing fails
 
 
 class _Ack(msgspec.Struct):
@@ -33,8 +31,7 @@ class Times:
     """Publication time of each message, by its sequence in the stream."""
 
     def __init__(self) -> None:
-        self.sequences = array("q")
-        """Sequences, in the order of acknowledgement."""
+        self.sequences = array("q")  # sequences, in the order of acknowledgement
         self.published = array("q")
         """When each was handed to the connection, in nanoseconds since the epoch."""
 
@@ -65,8 +62,7 @@ class PayloadPublisher:
         self.run = run
         self.messages = self.lines = self.broken = 0
         self.times = times
-        self._waiting: dict[int, int] = {}
-        """Publication time of unacknowledged messages, by number."""
+        self._waiting: dict[int, int] = {}  # publication time of unacknowledged messages, by number
         self._room = asyncio.Event()
         self._error: CcpipeError | None = None
         self._inbox = bus.new_inbox()

@@ -59,8 +59,7 @@ class SimulatedSeries(NamedTuple):
     """One series of a node."""
 
     metric: Metric
-    tags: tuple[tuple[str, str], ...]
-    """Without ``cluster`` and ``hostname``."""
+    tags: tuple[tuple[str, str], ...]  # without ``cluster`` and ``hostname``
 
 
 def node_series(parts: NodeParts, limit: int) -> list[SimulatedSeries]:

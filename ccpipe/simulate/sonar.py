@@ -14,10 +14,8 @@ from ccpipe.jobs import Job
 from ccpipe.simulate.jobs import SECOND
 from ccpipe.simulate.series import NodeParts
 
-PROCESSES = 4
-"""Number of processes of a job on a node."""
-BOOT_PERIOD = 30 * 86_400
-"""Uptime of all nodes at the start, in seconds."""
+PROCESSES = 4  # number of processes of a job on a node
+BOOT_PERIOD = 30 * 86_400  # uptime of all nodes at the start, in seconds
 
 _COMMANDS = ("gromacs", "python3", "vasp_std", "lmp", "cp2k.psmp")
 

@@ -42,11 +42,9 @@ _RANGES_BY_NAME = {
     "ipc": GaugeRange((0.1, 0.4), (0.6, 2.6)),
 }
 _COUNTERS = {"bytes", "packets", "pages", "requests", "J", "512 bytes", "ms"}
-NODE_MEMORY = 263_000_000
-"""kB."""
+NODE_MEMORY = 263_000_000  # kB
 _CONSTANTS = {"mem_total": NODE_MEMORY, "num_cpus": 64, "swap_total": 0, "nv_fb_mem_total": 81_559}
-_CUMULATIVE_RATE = 5_000.0
-"""Mean increase of a counter from one sample to the next."""
+_CUMULATIVE_RATE = 5_000.0  # mean increase of a counter from one sample to the next
 
 
 class Rings(NamedTuple):

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RELEASE_SECONDS = 120
-"""Time for which NVML is not used after SIGUSR1."""
+RELEASE_SECONDS = 120  # time for which NVML is not used after SIGUSR1
 
 LOG = Limits(age=1.0, memory=4 * 2**20, grace=0.5)
 
@@ -68,8 +67,7 @@ class Agent:
         self.telemetry = telemetry
         self.parts = AgentParts.of(with_profile(read()), path, telemetry)
         self.metrics = Sampler(self.parts.of_metrics(), once=once, telemetry=telemetry)
-        self.sonar: Sampler | None = None
-        """Of envelopes, from when one of them is enabled."""
+        self.sonar: Sampler | None = None  # of envelopes, from when one of them is enabled
         self._sonar_enabled = asyncio.Event()
         self.stages = Stages(self.parts.translators, Lines)
         self._reload_asked = asyncio.Event()

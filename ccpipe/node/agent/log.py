@@ -31,10 +31,8 @@ MAX_LINES = 1000
 """Maximum number of lines held; beyond it, the oldest are dropped and counted."""
 MAX_TEXT = 4000
 """Maximum length of a line; longer ones, such as tracebacks, are cut in the middle."""
-ALLOWED = 60
-"""Maximum number of lines per call site and period."""
-PERIOD = 60.0
-"""Seconds."""
+ALLOWED = 60  # maximum number of lines per call site and period
+PERIOD = 60.0  # seconds
 
 _ORIGIN = "log"
 _NUMBERS = {
@@ -55,8 +53,7 @@ class _Place:
     reported: int = 0
     held_back: int = 0
     level: str = ""
-    text: str = ""
-    """Its last line."""
+    text: str = ""  # its last line
 
 
 class LogSource(logging.Handler, Source[Lines]):

@@ -39,10 +39,8 @@ class AgentParts:
 
     site: Site
     collectors: dict[str, Any]
-    intervals: dict[str, float]
-    """Of collectors with an interval of their own, in seconds."""
+    intervals: dict[str, float]  # of collectors with an interval of their own, in seconds
     sonar: dict[str, Any]
-    """The collectors of Sonar's envelopes."""
     translators: list[Translator[Any, Any]]
 
     @classmethod
@@ -152,8 +150,7 @@ def intervals(site: Site, path: Path | None, made: Mapping[str, Any]) -> dict[st
     return own
 
 
-_COMMON = ("interval", "enabled")
-"""Options that every collector has."""
+_COMMON = ("interval", "enabled")  # options that every collector has
 
 
 def is_enabled(site: Site, name: str, where: str) -> bool:

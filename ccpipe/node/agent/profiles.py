@@ -41,9 +41,7 @@ class PublisherProfile:
 
     precision: Literal["auto", "s", "ms", "us", "ns"]
     collectors: Mapping[str, Mapping[str, Any]]
-    """Options of collectors."""
-    translate: Sequence[Mapping[str, Any]]
-    """Rules applied after those of the site."""
+    translate: Sequence[Mapping[str, Any]]  # rules applied after those of the site
 
 
 # cc-metric-store keys metrics of a node by name and host alone: series that differ in stype only

@@ -47,14 +47,11 @@ from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
-MAX_BYTES = 64 * 2**10
-"""Maximum size of a request."""
-MAX_LINES = 100
-"""Maximum number of requests answered per message."""
+MAX_BYTES = 64 * 2**10  # maximum size of a request
+MAX_LINES = 100  # maximum number of requests answered per message
 MAX_WAITING = 64
 """Maximum number of waiting messages; further ones are answered as busy."""
-ANSWER_SECONDS = 5.0
-"""Time limit for one answer."""
+ANSWER_SECONDS = 5.0  # time limit for one answer
 MAX_OFFSET_SECONDS = 30.0
 """Maximum difference between the time of a PUT and this node's clock."""
 Reason = Literal["", "unknown", "invalid", "denied", "failed"]
@@ -65,8 +62,7 @@ class Request(NamedTuple):
     """One line of a request that is for this node."""
 
     message: Message
-    problem: str = ""
-    """Why it is invalid; empty if it is valid."""
+    problem: str = ""  # why it is invalid; empty if it is valid
 
     @property
     def method(self) -> str:
@@ -77,8 +73,7 @@ class Reply(NamedTuple):
     """The answer to one request."""
 
     text: str
-    reason: Reason = ""
-    """Empty on success."""
+    reason: Reason = ""  # empty on success
 
 
 def read(

@@ -31,12 +31,10 @@ from ccpipe.sinks.disk import make_folder
 
 log = logging.getLogger(__name__)
 
-BLOCK = 4096
-"""Disk space is allocated in blocks of this many bytes."""
+BLOCK = 4096  # disk space is allocated in blocks of this many bytes
 RETRY_SECONDS = 30.0
 """Time until a file that the disk did not read or delete is tried again."""
-DAMAGED = "damaged"
-"""Name of the latest damaged file, kept for inspection."""
+DAMAGED = "damaged"  # name of the latest damaged file, kept for inspection
 
 _NAME = re.compile(r"([0-9]{12,18})-([1-9][0-9]{0,5})-([0-9]{1,12})\.(metrics|events)")
 
@@ -63,15 +61,12 @@ class SpoolFile:
     messages: int
     lines: int
     is_event: bool
-    size: int
-    """The disk space that it takes, in bytes."""
-    since: float = field(default_factory=time.monotonic)
-    """When it was written, or found."""
+    size: int  # the disk space that it takes, in bytes
+    since: float = field(default_factory=time.monotonic)  # when it was written, or found
     done: set[int] = field(default_factory=set)
     """Indices of messages that were published, dropped or lost."""
     is_damaged: bool = False
-    retry_at: float = 0.0
-    """Until then, by the monotonic clock, it holds up no others."""
+    retry_at: float = 0.0  # until then, by the monotonic clock, it holds up no others
 
     @property
     def name(self) -> str:
@@ -90,7 +85,6 @@ class Spooled:
 
     file: SpoolFile
     index: int
-    """Its position in the file."""
     message: Outgoing
 
 
@@ -107,13 +101,9 @@ class Spool:
         self.size = size
         self.age = age
         self.messages = 0
-        """Number of messages."""
-        self.bytes = 0
-        """The disk space that they take, in bytes."""
-        self.dropped = Dropped()
-        """Metrics that were dropped since the start."""
-        self.lost = Dropped()
-        """What damaged files have lost since the start."""
+        self.bytes = 0  # the disk space that they take, in bytes
+        self.dropped = Dropped()  # metrics that were dropped since the start
+        self.lost = Dropped()  # what damaged files have lost since the start
         self._files: list[SpoolFile] = []  # oldest first
         self._next = 1
         self._directory: int | None = None  # locked as long as it is open

@@ -25,10 +25,8 @@ log = logging.getLogger(__name__)
 
 DIRECT_SECONDS = 2.0
 """Time limit for the broker, after which a write goes to disk instead."""
-RETRY_SECONDS = (0.5, 30.0)
-"""Minimum and maximum pause between two attempts of the replay."""
-REPORT_SECONDS = 60.0
-"""Minimum interval between log lines about dropped messages."""
+RETRY_SECONDS = (0.5, 30.0)  # minimum and maximum pause between two attempts of the replay
+REPORT_SECONDS = 60.0  # minimum interval between log lines about dropped messages
 
 
 async def open_replay(

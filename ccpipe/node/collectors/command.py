@@ -19,8 +19,7 @@ from ccpipe.node.sampling.soft_errors import SoftErrors
 from ccpipe.node.sampling.thread import Collector, CollectorGroup
 from ccpipe.process.child import run
 
-METRICS: tuple[Metric, ...] = ()
-"""What a site's commands print is not known here."""
+METRICS: tuple[Metric, ...] = ()  # what a site's commands print is not known here
 
 
 class Command(CollectorGroup):

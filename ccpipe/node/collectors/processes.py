@@ -49,8 +49,7 @@ class Processes:
     """
 
     def __init__(self, *, root: str = "/") -> None:
-        self.table = ProcessTable(root=root)
-        """Others may share its walk; see ``ProcessTable``."""
+        self.table = ProcessTable(root=root)  # others may share its walk; see ``ProcessTable``
         self._path = Path(root, "proc/stat")
         self._before: list[int] | None = None
         self.soft = SoftErrors("processes")

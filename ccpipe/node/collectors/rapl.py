@@ -40,10 +40,8 @@ class _Zone(NamedTuple):
     """One zone of powercap."""
 
     part: str
-    socket: str
-    """Empty for what is of the whole node."""
-    energy: int
-    """Microjoules, from 0 to `range`."""
+    socket: str  # empty for what is of the whole node
+    energy: int  # microjoules, from 0 to `range`
     range: int
 
 

@@ -63,14 +63,10 @@ _TICK = 10_000  # microseconds: what user space sees has been 1/100 s on every m
 class _Usage:
     """What the kernel accounts for one job."""
 
-    levels: dict[str, int] = field(default_factory=dict)
-    """By the name of the metric."""
-    cpu: list[int] = field(default_factory=list)
-    """Microseconds so far: user, system."""
-    io: list[int] = field(default_factory=list)
-    """Bytes so far: read, written."""
+    levels: dict[str, int] = field(default_factory=dict)  # by the name of the metric
+    cpu: list[int] = field(default_factory=list)  # microseconds so far: user, system
+    io: list[int] = field(default_factory=list)  # bytes so far: read, written
     cpuset: list[int] = field(default_factory=list)
-    """Hardware threads."""
     waited: dict[str, int] = field(default_factory=dict)
     """Microseconds so far, as ``pressure.read`` names them."""
 

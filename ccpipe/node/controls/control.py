@@ -32,14 +32,11 @@ class Control:
     unknown device, DataError for an invalid value, and OSError if the kernel refuses.
     """
 
-    about: str
-    """Description with unit, for the list of controls."""
-    get: Callable[[Tags], str]
-    """Returns a text: one value, or JSON for several."""
+    about: str  # description with unit, for the list of controls
+    get: Callable[[Tags], str]  # returns a text: one value, or JSON for several
     put: Callable[[str, Tags], ControlChange | Awaitable[ControlChange]] | None = None
     """Sets a value. An ``async def`` is awaited in the loop instead of run in a thread."""
     device: str = "node"
-    """Its type of device, as in the tag ``type``."""
 
 
 def device(tags: Tags, kind: str, known: Mapping[str, object]) -> str | None:

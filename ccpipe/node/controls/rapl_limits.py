@@ -51,11 +51,9 @@ class _File(NamedTuple):
     """A file of a zone that belongs to a control."""
 
     control: str
-    socket: str
-    """Empty for the whole node."""
+    socket: str  # empty for the whole node
     path: Path
-    what: str
-    """A key of ``_ABOUT``."""
+    what: str  # a key of ``_ABOUT``
 
 
 class RaplLimits:

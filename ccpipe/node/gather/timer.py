@@ -7,8 +7,7 @@ from time import monotonic
 
 log = logging.getLogger(__name__)
 
-FIRST_POLL = 1.0
-"""Seconds after the start, or the interval if that is shorter."""
+FIRST_POLL = 1.0  # seconds after the start, or the interval if that is shorter
 
 
 class PollTimer:

@@ -16,15 +16,11 @@ class HwThread(msgspec.Struct, frozen=True):
     """One hardware thread; -1 where the kernel does not report a number."""
 
     cpu_id: int
-    smt_id: int
-    """Which of its core's hardware threads it is, from 0."""
+    smt_id: int  # which of its core's hardware threads it is, from 0
     core_cpu_list: list[int]
-    """The hardware threads of its core."""
-    core_id: int
-    """As the kernel numbers them, unique within a socket."""
+    core_id: int  # as the kernel numbers them, unique within a socket
     socket_id: int
-    die_id: int
-    """The socket's number where the kernel reports no dies."""
+    die_id: int  # the socket's number where the kernel reports no dies
     numa_id: int
 
 

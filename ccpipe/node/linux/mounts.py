@@ -17,7 +17,6 @@ class Mount(NamedTuple):
     device: str
     point: str
     kind: str
-    """The type of the file system, such as ``ext4``."""
 
 
 def mounts(root: str = "/") -> tuple[Mount, ...]:

@@ -14,7 +14,6 @@ from ccpipe.node.linux import proc
 
 T = TypeVar("T")
 Note = Callable[[str], None]
-"""Takes what went wrong."""
 RENEW_SECONDS = 60.0
 """Minimum time between two initialisations because of a lost card."""
 
@@ -37,8 +36,7 @@ class Release:
         return max(0.0, self._until - monotonic())
 
 
-RELEASE = Release()
-"""The one of this process."""
+RELEASE = Release()  # the one of this process
 
 
 class Driver:

@@ -39,10 +39,8 @@ class PerfEvent(NamedTuple):
 class GroupReading(NamedTuple):
     """The counts of a group since it was opened."""
 
-    enabled: int
-    """Nanoseconds that it was meant to count."""
-    running: int
-    """Nanoseconds that it did."""
+    enabled: int  # nanoseconds that it was meant to count
+    running: int  # nanoseconds that it did
     counts: tuple[int, ...]
 
 

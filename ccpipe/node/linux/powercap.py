@@ -18,12 +18,9 @@ _ZONE = re.compile(r"(package|dram|core|uncore|psys)(?:-(\d+))?(?:-die-\d+)?", r
 class Zone(NamedTuple):
     """One zone; a socket of several dies has several for each part."""
 
-    part: str
-    """``package``, ``dram``, ``core``, ``uncore`` or ``psys``."""
-    socket: str
-    """Empty for what is of the whole node."""
-    folder: Path
-    """Its name is the kernel's, such as ``intel-rapl:0:1``."""
+    part: str  # ``package``, ``dram``, ``core``, ``uncore`` or ``psys``
+    socket: str  # empty for what is of the whole node
+    folder: Path  # its name is the kernel's, such as ``intel-rapl:0:1``
 
 
 def zones(

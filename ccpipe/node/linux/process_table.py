@@ -26,40 +26,27 @@ class Process(NamedTuple):
     state: str
     """One letter: ``R`` runs, ``T`` is stopped, ``Z`` is a zombie, ``X`` is being removed."""
     ppid: int
-    """The parent process; 0 if there is none."""
-    group: int
-    """The process group; 0 for threads of the kernel."""
-    own: int
-    """Processor time of its own."""
-    reaped: int
-    """Processor time of children that ended and were waited for."""
+    group: int  # the process group; 0 for threads of the kernel
+    own: int  # processor time of its own
+    reaped: int  # processor time of children that ended and were waited for
     threads: int
     start: int
     """When it started, since the boot: with ``pid`` it identifies a process."""
-    system: int = 0
-    """The part of `own` that the kernel ran for it."""
-    reaped_system: int = 0
-    """The part of `reaped` that the kernel ran for them."""
-    faults: int = 0
-    """Major page faults of its own."""
-    reaped_faults: int = 0
-    """Major page faults of children that ended and were waited for."""
-    virtual: int = 0
-    """Bytes of address space."""
-    resident: int = 0
-    """Pages in memory."""
-    processor: int = 0
-    """The hardware thread that it ran on last."""
+    system: int = 0  # the part of `own` that the kernel ran for it
+    reaped_system: int = 0  # the part of `reaped` that the kernel ran for them
+    faults: int = 0  # major page faults of its own
+    reaped_faults: int = 0  # major page faults of children that ended and were waited for
+    virtual: int = 0  # bytes of address space
+    resident: int = 0  # pages in memory
+    processor: int = 0  # the hardware thread that it ran on last
 
 
 class Walk(NamedTuple):
     """The result of one walk."""
 
     processes: list[Process]
-    errors: list[DataError]
-    """Files that are not what the kernel writes."""
-    at: float
-    """When it began, by the monotonic clock."""
+    errors: list[DataError]  # files that are not what the kernel writes
+    at: float  # when it began, by the monotonic clock
 
 
 class ProcessTable:

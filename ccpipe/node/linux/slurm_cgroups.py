@@ -28,8 +28,7 @@ log = logging.getLogger(__name__)
 
 _JOB = re.compile(r"job_(\d{1,10})", re.ASCII)
 _SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
-_NO_JOBS = frozenset({"system", "slurmd"})
-"""What else slurmd makes beside its jobs."""
+_NO_JOBS = frozenset({"system", "slurmd"})  # what else slurmd makes beside its jobs
 _PROCESS = re.compile(
     rb"^[^:]*:[^:]*:/([!-~]*?(?:(?<=/)job_\d{1,10}|(?<=slurmstepd\.scope/)s[0-9A-Z]{13}))(?:/|$)",
     re.MULTILINE,
@@ -54,10 +53,8 @@ class StepCgroup(NamedTuple):
     """As in the path; empty where slurmd was built without several to a machine."""
     job: int
     step: str
-    tasks: dict[int, frozenset[int]]
-    """By the global number of a task, its processes."""
-    undivided: frozenset[int]
-    """Processes that the hierarchy says no task of."""
+    tasks: dict[int, frozenset[int]]  # by the global number of a task, its processes
+    undivided: frozenset[int]  # processes that the hierarchy says no task of
     is_frozen: bool = False
     """Whether they are kept from running, as Slurm does it to suspend a step."""
 

@@ -29,8 +29,7 @@ class Topology(NamedTuple):
     threads_per_core: int
     model: str
     """The vendor's name of the processor; empty where the kernel does not report it."""
-    memory: int
-    """In units of 2¹⁰ bytes."""
+    memory: int  # in units of 2¹⁰ bytes
     distances: tuple[tuple[int, ...], ...]
     """Between NUMA domains, 10 from one to itself; empty where the kernel knows of no domains."""
 

@@ -46,7 +46,6 @@ _ABSENT = frozenset(
 """Error codes of missing hardware or rights; other errors may be temporary."""
 
 MakeError = Callable[[int, str], Any]
-"""Makes a record of an error in a slot."""
 
 
 @dataclass(slots=True)
@@ -58,12 +57,9 @@ class _Turn:
     away_until: float = 0.0
     """Not read before this time of the monotonic clock: it found nothing to measure."""
     is_away: bool = False
-    has_reported: bool = False
-    """Whether it ever measured anything."""
-    soft_errors: int = 0
-    """Errors of single readings that were counted."""
-    is_late: bool = False
-    """Whether it was still busy when it should have been read again."""
+    has_reported: bool = False  # whether it ever measured anything
+    soft_errors: int = 0  # errors of single readings that were counted
+    is_late: bool = False  # whether it was still busy when it should have been read again
 
     @property
     def state(self) -> Literal["on", "off", "late"]:
@@ -82,18 +78,15 @@ class _Pending(NamedTuple):
 class SamplerSettings(msgspec.Struct, frozen=True):
     """What is sampled and when; raises ConfigError if an interval or the jitter is invalid."""
 
-    collectors: Mapping[str, Collector]
-    """By their names in the log."""
-    interval: float
-    """Seconds from one slot to the next, at least a millisecond."""
+    collectors: Mapping[str, Collector]  # by their names in the log
+    interval: float  # seconds from one slot to the next, at least a millisecond
     tags: Mapping[str, str] | None
     """Those of every message, such as ``cluster`` and ``hostname``; a collector's own win.
     None leaves records as they are."""
     jitter: float = 0.0
     """A sample is taken up to this many seconds after its slot, at random, so that the nodes
     of a cluster do not all publish at once; below every interval."""
-    intervals: Mapping[str, float] = {}
-    """Those of collectors that differ, by name."""
+    intervals: Mapping[str, float] = {}  # those of collectors that differ, by name
     timeout: float | None = None
     """Seconds that a batch waits for its slowest collectors; None for a fortieth of the
     shortest interval."""
@@ -152,8 +145,7 @@ class Sampler(Source[Any]):
         self.gives = gives
         self._pack = pack
         self._record = record
-        self.armed = asyncio.Event()
-        """Set as soon as the first slot is waited for."""
+        self.armed = asyncio.Event()  # set as soon as the first slot is waited for
         self.expected = math.inf
         """When, by the monotonic clock, it goes on at the latest; infinite while a batch is being
         processed."""

@@ -23,10 +23,8 @@ class SoftErrors:
         self._prefix = f"collector {collector}: " if collector else ""
         self._reported: set[str] = set()
         self._errors: list[Exception] = []
-        self.count = 0
-        """Number of errors, whether they were logged or not."""
-        self.last: list[str] = []
-        """The errors of the last reading."""
+        self.count = 0  # number of errors, whether they were logged or not
+        self.last: list[str] = []  # the errors of the last reading
 
     def note(self, text: str, error: BaseException | None = None) -> None:
         """Log a text that was not logged before, with the traceback of `error` if there is one."""

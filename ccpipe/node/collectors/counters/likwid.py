@@ -55,8 +55,7 @@ _MAX_ANSWER = 2**22
 _MAX_SAID = 4096
 _MAX_REASON = 200
 
-Values = Sequence[float | None]
-"""Of each hardware thread."""
+Values = Sequence[float | None]  # of each hardware thread
 
 
 class _HwThread(NamedTuple):

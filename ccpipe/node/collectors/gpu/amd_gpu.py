@@ -211,8 +211,7 @@ def _table(path: Path) -> bytes | None:
 
 
 _HEADER = struct.Struct("<HBB")  # size, version, revision
-_REVISION = 3
-"""Place of the revision."""
+_REVISION = 3  # place of the revision
 _SHORT = struct.Struct("<H")
 _LAST_OLD = 3
 _ABSENT = 0xFFFF

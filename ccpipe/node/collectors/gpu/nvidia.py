@@ -244,8 +244,7 @@ def _part_tags(nvml: Any, part: Any) -> dict[str, str]:
 class _Slow(NamedTuple):
     """What changes rarely of a card, and takes long to read."""
 
-    time: int
-    """The slot of the reading."""
+    time: int  # the slot of the reading
     links: list[int]
     values: list[tuple[str, dict[str, str], float]]
 

@@ -22,16 +22,14 @@ _BY_NAME = {
     "nv_tensor_util": ("ANY_TENSOR_UTIL", "use of the tensor cores, of the maximum"),
     "nv_dram_util": ("DRAM_BW_UTIL", "use of the memory bandwidth, of the maximum"),
 }
-_OF_PARTS = {"nv_util": "GRAPHICS_UTIL"}
-"""In addition, what cards report without GPM."""
+_OF_PARTS = {"nv_util": "GRAPHICS_UTIL"}  # in addition, what cards report without GPM
 
 METRICS = tuple(
     Metric(name, "percent", float, meaning, _CARD, part="mig")
     for name, (_, meaning) in _BY_NAME.items()
 )
 
-Key = tuple[str, int | None]
-"""A card's address, and the number of a GPU instance."""
+Key = tuple[str, int | None]  # a card's address, and the number of a GPU instance
 
 
 class Gpm:

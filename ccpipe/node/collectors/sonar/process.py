@@ -21,8 +21,7 @@ from ccpipe.node.collectors.sonar.envelope import readable
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.process_table import Process, Walk, read
 
-TICKS = os.sysconf("SC_CLK_TCK")
-"""Of a second: the unit of the kernel's times."""
+TICKS = os.sysconf("SC_CLK_TCK")  # of a second: the unit of the kernel's times
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") // 1024
 _OWNER = re.compile(rb"\nUid:\t\d+\t(\d{1,10})\t")

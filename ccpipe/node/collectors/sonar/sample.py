@@ -38,11 +38,9 @@ from ccpipe.node.collectors.sonar.system import System
 from ccpipe.node.linux.process_table import Process, ProcessTable, Walk
 from ccpipe.node.linux.slurm_cgroups import JobIds
 
-_FIRST_USER = 1000
-"""Users below are the system's own."""
+_FIRST_USER = 1000  # users below are the system's own
 
-_Key = tuple[int, int, str]
-"""Job, epoch and user."""
+_Key = tuple[int, int, str]  # job, epoch and user
 
 
 @dataclass(slots=True)
@@ -50,14 +48,10 @@ class _Reading:
     """What all processes of one sample share."""
 
     epoch: int
-    uptime: float
-    """Seconds since the boot; 0 if that is not known."""
-    use: Mapping[int, float]
-    """Percent of a processor since the last sample, by process."""
+    uptime: float  # seconds since the boot; 0 if that is not known
+    use: Mapping[int, float]  # percent of a processor since the last sample, by process
     inside: set[int]
-    """Processes in containers."""
-    cards: Mapping[int, Sequence[SampleProcessGpu]]
-    """What each process does on cards."""
+    cards: Mapping[int, Sequence[SampleProcessGpu]]  # what each process does on cards
 
 
 class SonarSample:
@@ -77,8 +71,7 @@ class SonarSample:
         pss: bool = False,
         root: str = "/",
     ) -> None:
-        self.table = table or ProcessTable(root=root)
-        """May be another one from the next sample on."""
+        self.table = table or ProcessTable(root=root)  # may be another one from the next sample on
         self._cluster = cluster
         self._node = node
         self._first_user = _FIRST_USER if exclude_system_jobs else 0

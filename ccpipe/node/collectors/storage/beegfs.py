@@ -35,10 +35,8 @@ def rows(prefix: str, operations: str) -> tuple[Metric, ...]:
 class ClientStats:
     """The servers of one kind of each BeeGFS that is mounted."""
 
-    kind: str
-    """``meta`` or ``storage``."""
+    kind: str  # ``meta`` or ``storage``
     table: Sequence[Metric]
-    """What ``rows`` returned."""
 
     def __init__(
         self,

@@ -42,11 +42,9 @@ _IO = (  # in the order of /proc/diskstats
 _IN_PROGRESS = 8
 _MILLISECONDS = [row.unit == "ms" for row in _IO if row.name != "io_ioops"]
 _WRAP = 2**32
-MIN_COLUMNS = 11
-"""That every kernel writes after a device's name."""
+MIN_COLUMNS = 11  # that every kernel writes after a device's name
 
-EXCLUDE = ("loop*", "ram*", "zram*", "sr*", "fd*")
-"""Devices that are no disks."""
+EXCLUDE = ("loop*", "ram*", "zram*", "sr*", "fd*")  # devices that are no disks
 
 CAPACITY = (
     Metric("disk_total", "GBytes", float, "size of a file system", _NODE, "filesystem"),

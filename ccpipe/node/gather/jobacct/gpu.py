@@ -10,10 +10,8 @@ from ccpipe.node.linux.nvml import Driver
 class GpuUsage(NamedTuple):
     """Of one process, over all cards."""
 
-    memory: int
-    """Bytes."""
-    utilization: float
-    """Percent of one card."""
+    memory: int  # bytes
+    utilization: float  # percent of one card
 
 
 class Gpus:

@@ -25,10 +25,8 @@ from ccpipe.node.gather.jobacct.wire import pack, unpack
 class DataType(enum.Enum):
     """Parts of a record. Sizes are in bytes, processor time is in milliseconds."""
 
-    TOTAL = "total"
-    """The whole record."""
-    PIPE = "pipe"
-    """The whole record, through a file descriptor."""
+    TOTAL = "total"  # the whole record
+    PIPE = "pipe"  # the whole record, through a file descriptor
     RUSAGE = "rusage"
     MAX_VSIZE = "max_vsize"
     MAX_VSIZE_ID = "max_vsize_id"
@@ -46,8 +44,7 @@ class DataType(enum.Enum):
 
 _RESOURCES = {"vsize": VMEM, "rss": MEM, "pages": PAGES, "cpu": CPU}
 _LENGTH = struct.Struct("<I")
-MAX_PIPE_BYTES = 16 * 2**20
-"""A longer record in a pipe is refused."""
+MAX_PIPE_BYTES = 16 * 2**20  # a longer record in a pipe is refused
 
 
 def get_info(info: JobacctInfo, kind: DataType, data: Any = None) -> Any:

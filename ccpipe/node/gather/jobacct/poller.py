@@ -38,8 +38,7 @@ _MEBIBYTE = 2**20
 class EnergyReading(NamedTuple):
     """Energy of the whole node."""
 
-    joules: int
-    """Since some time before the step began."""
+    joules: int  # since some time before the step began
     watts: int
 
 
@@ -47,10 +46,8 @@ class TaskSample(NamedTuple):
     """One sample of one task, with the fields and units of Slurm's series ``Tasks``."""
 
     id: TaskId
-    pid: int
-    """The process that the task began as."""
-    time: float
-    """Unix seconds."""
+    pid: int  # the process that the task began as
+    time: float  # Unix seconds
     values: dict[str, int | float | None]
 
 
@@ -58,16 +55,12 @@ class _Task:
     def __init__(self, info: JobacctInfo, cgroup: TaskCgroup | None) -> None:
         self.info = info
         self.cgroup = cgroup
-        self.processes: Collection[int] = ()
-        """Processes that belong to it, whatever their parent."""
-        self.tree: TreeUsage | None = None
-        """As of the last poll."""
-        self.joules: int | None = None
-        """Of the node, when the task began."""
+        self.processes: Collection[int] = ()  # processes that belong to it, whatever their parent
+        self.tree: TreeUsage | None = None  # as of the last poll
+        self.joules: int | None = None  # of the node, when the task began
         self.sampled: tuple[float, int, int, int] | None = None
         """Monotonic seconds, milliseconds of processor time, bytes read and written."""
-        self.suspended_since: float | None = None
-        """Monotonic seconds."""
+        self.suspended_since: float | None = None  # monotonic seconds
 
     def leave_out(self, since: float, now: float) -> None:
         """Exclude the time from `since` until `now` from the current poll interval."""

@@ -30,32 +30,25 @@ _NO_OTHERS: Mapping[int, int] = MappingProxyType({})
 class Member(NamedTuple):
     """One process of a task."""
 
-    task: int
-    """The first process of the task."""
+    task: int  # the first process of the task
     open: OpenProcess
-    process: Process
-    """As of the reading that was counted."""
+    process: Process  # as of the reading that was counted
     counters: Counters
-    has_io: bool
-    """Whether its reads and writes are known."""
+    has_io: bool  # whether its reads and writes are known
 
 
 class TreeUsage(NamedTuple):
     """Current and accumulated usage of one task's processes."""
 
-    user: int
-    """Milliseconds of processor time."""
+    user: int  # milliseconds of processor time
     system: int
-    resident: int
-    """Bytes."""
+    resident: int  # bytes
     virtual: int
     faults: int
     io: tuple[int, int] | None
     """Bytes read and written by calls; None if no process may be read."""
-    weighed: int
-    """Milliseconds since the last poll whose frequency is known."""
-    weighted_frequency: int
-    """Sum of those times the frequency in kHz."""
+    weighed: int  # milliseconds since the last poll whose frequency is known
+    weighted_frequency: int  # sum of those times the frequency in kHz
     pids: tuple[int, ...]
 
 

@@ -46,8 +46,7 @@ class JobacctError(CcpipeError):
 class TaskId(NamedTuple):
     """Which task it is: its global number, and the index of its node in the step."""
 
-    task: Count | None = None
-    """None is Slurm's NO_VAL: no specific task."""
+    task: Count | None = None  # None is Slurm's NO_VAL: no specific task
     node: Count | None = None
 
 
@@ -67,11 +66,9 @@ class Usage(msgspec.Struct):
 class Rusage(NamedTuple):
     """Resources of an ended process and the children it waited for, as wait4(2) reports them."""
 
-    user: int
-    """Processor time in microseconds."""
+    user: int  # processor time in microseconds
     system: int
-    max_rss: int = 0
-    """Bytes of the largest process; 0 if it is not known."""
+    max_rss: int = 0  # bytes of the largest process; 0 if it is not known
     major_faults: int = 0
 
 
@@ -82,16 +79,11 @@ class JobacctInfo(msgspec.Struct):
     pid: Count = 0
     """The process that the task began as; 0 for several tasks together."""
     tasks: Count = 0
-    """How many are in this record."""
-    user: Count = 0
-    """Processor time in microseconds."""
+    user: Count = 0  # processor time in microseconds
     system: Count = 0
-    usage_in: dict[str, Usage] = {}
-    """By the name of the resource: what was used, and read."""
-    usage_out: dict[str, Usage] = {}
-    """What was written, and the power in watts."""
-    cpu_time_weighed: Count = 0
-    """Milliseconds of processor time whose frequency is known."""
+    usage_in: dict[str, Usage] = {}  # by the name of the resource: what was used, and read
+    usage_out: dict[str, Usage] = {}  # what was written, and the power in watts
+    cpu_time_weighed: Count = 0  # milliseconds of processor time whose frequency is known
     weighted_frequency: Count = 0
     """Sum of processor time in milliseconds times the frequency in kHz."""
 

@@ -18,8 +18,7 @@ from ccpipe.node.gather.jobacct.record import (
 )
 
 _UNITS = ("", "K", "M", "G", "T", "P", "E")
-_MEBI = 2
-"""Position of the unit that averages of disk traffic begin with."""
+_MEBI = 2  # position of the unit that averages of disk traffic begin with
 _KIBI = 1024
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 

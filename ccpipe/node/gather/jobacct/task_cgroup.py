@@ -18,8 +18,7 @@ _MILLISECONDS = 1000 // os.sysconf("SC_CLK_TCK")
 class CgroupUsage(NamedTuple):
     """What a task's processes used, those that ended too; None is not known."""
 
-    user: int | None
-    """Milliseconds of processor time."""
+    user: int | None  # milliseconds of processor time
     system: int | None
     memory: int | None
     """Bytes; with version 2 the page cache is among them, unless it is subtracted."""

@@ -9,8 +9,7 @@ import msgspec
 from ccpipe.errors import DataError, EncodeError
 from ccpipe.node.gather.jobacct.record import JobacctInfo
 
-VERSION = 1
-"""Of what ``pack`` writes."""
+VERSION = 1  # of what ``pack`` writes
 
 MAX_BYTES = 16 * 2**20
 

@@ -51,24 +51,19 @@ class Conf(msgspec.Struct, frozen=True):
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A step on this node."""
 
-    job: int
-    """The raw job id."""
-    step: str
-    """A number, ``batch``, ``interactive`` or ``extern``."""
+    job: int  # the raw job id
+    step: str  # a number, ``batch``, ``interactive`` or ``extern``
     node: str
-    user: str = ""
-    """Whose folder the file goes to."""
+    user: str = ""  # whose folder the file goes to
     node_index: int = 0
-    tasks: int = 1
-    """On this node."""
+    tasks: int = 1  # on this node
     cpus_per_task: int = 1
     profile: SeriesSelection = SeriesSelection.NOT_SET
 
 
 class _Dataset(msgspec.Struct):
     series: str
-    task: int | str | None
-    """In a group, the task's number, or another name."""
+    task: int | str | None  # in a group, the task's number, or another name
     names: tuple[str, ...]
 
 
@@ -81,9 +76,7 @@ class ProfileGather:
     def __init__(self) -> None:
         self.conf = Conf()
         self.running = SeriesSelection.NOT_SET
-        """The selection of the step that runs."""
         self.path: Path | None = None
-        """The file of the step."""
         self._lock = threading.RLock()
         self._timer = PollTimer("profile")
         self._writer: Any = None

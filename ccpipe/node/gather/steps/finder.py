@@ -29,11 +29,9 @@ class FoundStep(NamedTuple):
 
     step: Step
     uid: int
-    """The user of its processes."""
     tasks: dict[int, frozenset[int]]
     """Processes of each task, by its global number; at least one each."""
-    is_suspended: bool = False
-    """Whether it is frozen, or all of its processes are stopped."""
+    is_suspended: bool = False  # whether it is frozen, or all of its processes are stopped
 
 
 class StepFinder:

@@ -31,17 +31,11 @@ class RunningStep(msgspec.Struct):
 
     step: Step
     uid: int
-    """Its user."""
-    began: float
-    """When its first process started, in seconds since the boot."""
-    record: JobacctInfo = msgspec.field(default_factory=create)
-    """Usage of its finished tasks."""
-    tasks: dict[int, int] = {}
-    """The first process of each task, by its global number."""
-    suspended: float = 0.0
-    """Seconds that it was suspended, until it was resumed last."""
-    suspended_since: float | None = None
-    """Seconds since boot; None while it runs."""
+    began: float  # when its first process started, in seconds since the boot
+    record: JobacctInfo = msgspec.field(default_factory=create)  # usage of its finished tasks
+    tasks: dict[int, int] = {}  # the first process of each task, by its global number
+    suspended: float = 0.0  # seconds that it was suspended, until it was resumed last
+    suspended_since: float | None = None  # seconds since boot; None while it runs
 
     @property
     def seconds(self) -> float:

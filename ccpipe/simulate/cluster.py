@@ -11,9 +11,8 @@ from ccpipe.formats.lineprotocol.series import escape_key
 from ccpipe.jobs.events import message
 from ccpipe.message import Message, event
 from ccpipe.simulate.jobs import SECOND, JobChange, Scheduler
-from ccpipe.simulate.series import NodeParts, SimulatedSeries, node_series
+from ccpipe.simulate.series import MASK, NODE_MEMORY, NodeParts, SimulatedSeries, node_series, rings
 from ccpipe.simulate.sonar import sample_envelope
-from ccpipe.simulate.values import MASK, NODE_MEMORY, rings
 
 _HOST = b"\0"  # placeholder of the node's name in lines shared by all nodes
 STATES_INTERVAL = 60 * SECOND

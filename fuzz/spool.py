@@ -9,9 +9,9 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["ccpipe.node.agent.spool_frames"]):
-    from ccpipe.node.agent import spool_frames
-    from ccpipe.node.agent.spool_frames import decode_frames, encode_frames
+with atheris.instrument_imports(include=["ccpipe.node.agent.spool"]):
+    from ccpipe.node.agent import spool
+    from ccpipe.node.agent.spool import decode_frames, encode_frames
 
 from ccpipe.bus.nats.outgoing import Outgoing
 
@@ -20,9 +20,9 @@ LAST = Outgoing.of("fox.metrics", b"m,hostname=n1 value=4711234")
 
 def framed(number: int, body: bytes) -> bytes:
     """Return a frame with a right checksum around any bytes."""
-    header = spool_frames._HEADER  # noqa: SLF001
-    checksum = spool_frames._checksum(number, 0, body)  # noqa: SLF001
-    return header.pack(spool_frames.MAGIC, checksum, 0, len(body)) + body
+    header = spool._HEADER  # noqa: SLF001
+    checksum = spool._checksum(number, 0, body)  # noqa: SLF001
+    return header.pack(spool.MAGIC, checksum, 0, len(body)) + body
 
 
 def check(data: bytes) -> None:

@@ -117,7 +117,7 @@ def root(tmp_path: Path) -> Root:
     return Root(tmp_path / "root")
 
 
-_WITH_RATES = ("sampling.rates", "collectors.gpu.nvidia")  # modules
+_WITH_RATES = ("sampling.readings", "collectors.gpu.nvidia")  # modules
 
 
 @pytest.fixture

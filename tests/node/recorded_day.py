@@ -217,6 +217,6 @@ def _clocks(clocks: Clocks) -> Iterator[None]:
     """Have the sampler and the rates of counters read the simulated clocks."""
     with (
         mock.patch("ccpipe.node.sampling.sampler.time", clocks),
-        mock.patch("ccpipe.node.sampling.rates.monotonic", clocks.monotonic),
+        mock.patch("ccpipe.node.sampling.readings.monotonic", clocks.monotonic),
     ):
         yield

@@ -7,7 +7,7 @@ from ccpipe.bus.nats.protocol.frames import BrokenFrame, split_in_python
 from ccpipe.bus.nats.protocol.splitter import split
 from ccpipe.formats import sonar
 from ccpipe.formats.lineprotocol import decode
-from ccpipe.node.agent.spool_frames import decode_frames, encode_frames
+from ccpipe.node.agent.spool import decode_frames, encode_frames
 from scripts import fuzz_corpus
 
 

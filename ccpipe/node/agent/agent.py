@@ -8,29 +8,33 @@ block metrics.
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from ccpipe.bus.codecs.line import LineCodec
+from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Interval, Site, state_folder
 from ccpipe.errors import CcpipeError
 from ccpipe.formats.lineprotocol import Lines
+from ccpipe.formats.sonar import Envelope, Envelopes
 from ccpipe.node.agent import systemd
 from ccpipe.node.agent.controls import controls
 from ccpipe.node.agent.log import LogSource
 from ccpipe.node.agent.parts import AgentParts
 from ccpipe.node.agent.profiles import with_profile
 from ccpipe.node.agent.responder import Responder
-from ccpipe.node.agent.sonar import LIMITS, envelope_sampler, envelope_sink, sysinfo
 from ccpipe.node.agent.spooling import SpoolReplay, open_replay, spooling
+from ccpipe.node.collectors.sonar.envelope import Errors
+from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from ccpipe.node.linux.nvml import RELEASE
 from ccpipe.node.sampling.sampler import Sampler
 from ccpipe.pipeline import Limits, Sink, Stages, run
@@ -39,14 +43,13 @@ from ccpipe.process.signals import stop_signals
 from ccpipe.sinks.dead_letter_file import NODE_BYTES, DeadLetterFile
 from ccpipe.telemetry import Telemetry
 
-if TYPE_CHECKING:
-    from ccpipe.formats.sonar import Envelope
-
 log = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 120  # time for which NVML is not used after SIGUSR1
 
 LOG = Limits(age=1.0, memory=4 * 2**20, grace=0.5)
+# An envelope counts as a kilobyte here: this holds the envelopes of about ten hours.
+ENVELOPES = Limits(age=0.0, memory=128 * 2**10)
 
 ONCE_SECONDS = 30.0
 """Time limit of ``--once``; messages not accepted by then become dead letters."""
@@ -175,13 +178,15 @@ class Agent:
         if self.sonar is None:
             return
         dead = self.dead_letter_file()
+        codec = SonarCodec(profile=self.site.publish.sonar.profile)
+        sink = NatsSink(codec=codec, site=self.site, telemetry=self.telemetry).using(bus)
         await run(
             self.sonar,
-            spooling(envelope_sink(self.site, bus, self.telemetry), replay, stop.is_set),
+            spooling(sink, replay, stop.is_set),
             dead_letter_sink=DeadLetterFile(
                 dead.with_name(f"{dead.name}.sonar"), max_bytes=NODE_BYTES
             ),
-            limits=LIMITS,
+            limits=ENVELOPES,
             telemetry=Telemetry(),  # its own: counts and readiness are those of metrics
             stop=stop,
         )
@@ -300,7 +305,7 @@ class Agent:
         written = self.telemetry.total(self.telemetry.written)
         return f"{states.count('on')} collectors, {written} lines published, {where} {bus.url}"
 
-    def _sysinfo(self) -> Iterator["Envelope"]:
+    def _sysinfo(self) -> Iterator[Envelope]:
         return sysinfo(self.site)
 
 
@@ -401,3 +406,29 @@ async def _end(task: "asyncio.Task[None]") -> None:
 def _release_nvml() -> None:
     log.info("SIGUSR1: NVML is released for %d s, from the next sample on", RELEASE_SECONDS)
     RELEASE.begin(RELEASE_SECONDS)
+
+
+def envelope_sampler(parts: AgentParts, *, once: bool) -> Sampler:
+    settings = parts.of_sonar()
+    if once:  # two readings a second apart, not minutes
+        settings = msgspec.structs.replace(settings, interval=1.0, intervals={}, jitter=0.0)
+    return Sampler(
+        settings,
+        once=once,
+        at_start=("sonar_sysinfo",),
+        gives=Envelopes,
+        pack=Envelopes,
+        record=Envelope,
+        make_error=functools.partial(_failure, parts.site),
+    )
+
+
+def sysinfo(site: Site) -> Iterator[Envelope]:
+    described = SonarSysinfo(cluster=site.cluster, node=site.hostname, lstopo=False)
+    return described.collect(time.time_ns())
+
+
+def _failure(site: Site, slot: int, text: str) -> Envelope:
+    errors = Errors()
+    errors.note(text)
+    return errors.envelope(slot, site.cluster, site.hostname)

@@ -11,7 +11,7 @@ from ccpipe.node.controls.control import Control, ControlChange, Tags
 from ccpipe.node.controls.cpu_freq import CpuFreq
 from ccpipe.node.controls.nvml import NvmlLimits
 from ccpipe.node.controls.rapl_limits import RaplLimits
-from ccpipe.node.linux import hwthreads
+from ccpipe.node.linux.topology import hwthread_topology
 
 if TYPE_CHECKING:
     from ccpipe.formats.sonar import Envelope
@@ -70,7 +70,7 @@ def _topology(envelopes: "Iterable[Envelope]", root: str) -> str:
     for envelope in envelopes:
         if envelope.data is not None and isinstance(envelope.data.attributes, SysinfoAttributes):
             reported = json.loads(topology_payload(envelope.data.attributes))
-            return json.dumps({**reported, **hwthreads.topology(root)})
+            return json.dumps({**reported, **hwthread_topology(root)})
         errors += [error.detail for error in envelope.errors]
     raise UnavailableError("; ".join(errors) or "nothing is known of this node")
 

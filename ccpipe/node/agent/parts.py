@@ -18,7 +18,7 @@ from ccpipe.formats.lineprotocol import Lines
 from ccpipe.node.collectors.sonar.sample import SonarSample
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.topology_map import topology_map
+from ccpipe.node.linux.topology import topology_map
 from ccpipe.node.sampling.metrics import units
 from ccpipe.node.sampling.sampler import SamplerSettings
 from ccpipe.node.sampling.thread import Collector, CollectorGroup

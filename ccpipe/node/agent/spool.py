@@ -3,7 +3,8 @@
 Every append makes a file, or several where metrics and events alternate. A file's name has its
 number and what was written to it: ``000000000012-3-1500.metrics`` is the twelfth, with 3 messages
 of 1500 lines. Whatever happens to its content, the name tells how much is lost. A file is removed
-once its messages are published, which needs no space on the disk.
+once its messages are published, which needs no space on the disk. It consists of frames, each a
+message with a checksum: a damaged frame costs itself only, reading goes on at the next one.
 
 Beyond the spool's size or age metrics are dropped, the oldest first; events never are. What is
 dropped or lost is counted. A message keeps its id, so that the broker detects one that it had
@@ -17,6 +18,7 @@ import logging
 import math
 import os
 import re
+import struct
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -24,9 +26,11 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 
+import msgspec
+import xxhash
+
 from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.errors import UnavailableError
-from ccpipe.node.agent.spool_frames import decode_frames, encode_frames
 from ccpipe.sinks.disk import make_folder
 
 log = logging.getLogger(__name__)
@@ -310,3 +314,42 @@ def _allocated(size: int) -> int:
 
 def _lines(message: Outgoing) -> int:
     return message.payload.count(b"\n") or 1
+
+
+MAGIC = b"\xffccp"
+"""Begins a frame. No payload contains it, since its first byte does not occur in UTF-8."""
+
+_HEADER = struct.Struct("<4sQII")  # MAGIC, checksum, index of the message, size of the body
+_decode = msgspec.msgpack.Decoder(tuple[str, bytes, str, dict[str, str]]).decode
+
+
+def encode_frames(number: int, messages: Sequence[Outgoing]) -> bytes:
+    parts: list[bytes] = []
+    for index, (subject, payload, id_, headers) in enumerate(messages):
+        body = msgspec.msgpack.encode((subject, payload, id_, dict(headers)))
+        parts += [_HEADER.pack(MAGIC, _checksum(number, index, body), index, len(body)), body]
+    return b"".join(parts)
+
+
+def decode_frames(number: int, content: bytes) -> Iterator[tuple[int, Outgoing]]:
+    """Yield the messages whose frames are undamaged, with their indices."""
+    view = memoryview(content)
+    begin = content.find(MAGIC)
+    while 0 <= begin <= len(content) - _HEADER.size:
+        _, checksum, index, size = _HEADER.unpack_from(content, begin)
+        end = begin + 1
+        body = view[begin + _HEADER.size :][:size]
+        if len(body) == size and _checksum(number, index, body) == checksum:
+            try:
+                message = Outgoing(*_decode(body))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                pass
+            else:
+                yield index, message
+                end = begin + _HEADER.size + size
+        begin = content.find(MAGIC, end)
+
+
+def _checksum(number: int, index: int, body: bytes | memoryview) -> int:
+    """Return the checksum of a body at its place: a block of another file does not fit."""
+    return xxhash.xxh3_64_intdigest(body, seed=(number << 32 | index) % 2**64)

@@ -15,7 +15,7 @@ from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.readings import SoftErrors
 from ccpipe.node.sampling.thread import Collector, CollectorGroup
 from ccpipe.process.child import run
 

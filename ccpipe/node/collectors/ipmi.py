@@ -17,7 +17,7 @@ from ccpipe.config import Duration
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.readings import SoftErrors
 from ccpipe.process.child import run
 
 _NODE = ("node",)

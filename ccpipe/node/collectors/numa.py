@@ -10,8 +10,7 @@ from pathlib import Path
 from ccpipe.message import Message
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.rates import Previous, emit, rate_rows, rates
-from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.readings import Previous, SoftErrors, emit, rate_rows, rates
 
 _DOMAIN = ("memoryDomain",)
 _COUNTERS = (

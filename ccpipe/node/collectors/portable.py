@@ -15,8 +15,7 @@ from ccpipe.node.collectors.storage import disk
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.mounts import Mount
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.rates import Previous, emit, rates
-from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.readings import Previous, SoftErrors, emit, rates
 
 _MEMORY = {  # attributes of psutil.virtual_memory()
     "mem_total": "total", "mem_free": "free", "mem_available": "available",

@@ -11,8 +11,7 @@ from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.process_table import Process, ProcessTable
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.rates import emit
-from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.readings import SoftErrors, emit
 
 _STATES = {
     "R": Metric("procs_running", "", int, "running or runnable processes"),

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import powercap, proc
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.rates import Previous
-from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.readings import Previous, SoftErrors
 
 _SOCKET = ("socket",)
 _PARTS = {

@@ -25,8 +25,7 @@ from ccpipe.node.linux import proc
 from ccpipe.node.linux.cgroup import keyed_counters
 from ccpipe.node.linux.slurm_cgroups import JobIds, version_1_folders, version_2_folders
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.rates import Previous
-from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.readings import Previous, SoftErrors
 
 _NODE = ("node",)
 _LEVELS = (

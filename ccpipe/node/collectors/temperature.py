@@ -13,7 +13,7 @@ from pathlib import Path
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.readings import SoftErrors
 
 METRICS = (Metric("temperature", "degC", float, "of a sensor", ("node", "socket"), "sensor"),)
 

@@ -9,8 +9,7 @@ import os
 import resource
 from typing import Self
 
-from ccpipe.node.linux.process_files import parse_transferred
-from ccpipe.node.linux.process_table import Process, parse_process, read
+from ccpipe.node.linux.process_table import Process, parse_process, parse_transferred, read
 
 _WHOLE = 4096  # maximum size of either file, in bytes
 _SPARE = 256  # file descriptors left for others

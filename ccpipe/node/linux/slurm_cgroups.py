@@ -21,8 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ccpipe.node.linux import process_files
-from ccpipe.node.linux.process_table import read
+from ccpipe.node.linux.process_table import read, read_environment
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +126,7 @@ class JobIds:
 
     def _from_environment(self, sluid: str, pids: frozenset[int]) -> int | None:
         for pid in sorted(pids)[:_MAX_PROCESSES]:
-            environment = process_files.environment(f"{self._proc}/{pid}") or {}
+            environment = read_environment(f"{self._proc}/{pid}")
             text = environment.get("SLURM_JOB_ID", "")
             found = _JOB.fullmatch(f"job_{text}")
             if found and environment.get("SLURM_JOB_SLUID", sluid) == sluid:

@@ -1,24 +1,90 @@
-"""The hardware of a node from ``/sys`` and ``/proc``: sockets, cores, threads, memory.
+"""The hardware of a node from ``/sys`` and ``/proc``: sockets, cores, threads, memory, cards.
 
-Only what is online counts. All cores are taken to be alike, as Sonar's format has it: where they
-are not, the numbers are those of the larger ones.
+Only what is online counts. Sonar's format takes all cores to be alike: where they are not, the
+numbers are those of the larger ones. Sources: the kernel's
+``Documentation/ABI/stable/sysfs-devices-system-cpu``; cc-node-controller, ``ccTopology``.
 """
 
 import os
 import re
+from collections import defaultdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from ccpipe.errors import DataError
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.hwthreads import hwthreads
 
+_SHARED = 3  # the level of cache that the specification calls llc, where there is one
+_CARD_CLASSES = ("0x03", "0x12")  # PCI: display controllers, processing accelerators
 _MEMORY = re.compile(r"MemTotal:\s*(\d{1,18}) kB\s*", re.ASCII)
 _MODELS = {  # keys of /proc/cpuinfo: x86, POWER, ARM
     "model name": "{}",
     "cpu": "{}",
     "CPU architecture": "ARMv{}",
 }
+
+
+class HwThread(msgspec.Struct, frozen=True):
+    """One hardware thread; -1 where the kernel does not report a number."""
+
+    cpu_id: int
+    smt_id: int  # which of its core's hardware threads it is, from 0
+    core_cpu_list: list[int]
+    core_id: int  # as the kernel numbers them, unique within a socket
+    socket_id: int
+    die_id: int  # the socket's number where the kernel reports no dies
+    numa_id: int
+
+
+def hwthreads(root: str = "/") -> list[HwThread]:
+    """Return the hardware threads that are online; none where ``/sys`` does not list them."""
+    folder = Path(root, "sys/devices/system/cpu")
+    try:
+        names = proc.names(folder, "cpu[0-9]*")
+    except OSError:
+        return []
+    return [_thread(folder / name) for name in names if (folder / name / "topology").is_dir()]
+
+
+def hwthread_topology(root: str = "/") -> dict[str, Any]:
+    """Return what cc-node-controller answers: ``hwthreads``, and their counts as ``cpu_info``."""
+    threads = hwthreads(root)
+    counts = {
+        "num_hwthreads": len(threads),
+        "smt_width": len({thread.smt_id for thread in threads}),
+        "num_sockets": len({thread.socket_id for thread in threads}),
+        "num_dies": len({(thread.socket_id, thread.die_id) for thread in threads}),
+        "num_cores": len({(thread.socket_id, thread.core_id) for thread in threads}),
+        "num_numa_domains": len({thread.numa_id for thread in threads}),
+    }
+    return {"hwthreads": msgspec.to_builtins(threads), "cpu_info": counts}
+
+
+def _thread(folder: Path) -> HwThread:
+    number = int(folder.name.removeprefix("cpu"))
+    socket = proc.index(folder / "topology/physical_package_id")
+    die = proc.index(folder / "topology/die_id")
+    core = _core(folder / "topology") or [number]
+    domains = [name.name for name in folder.glob("node[0-9]*")]
+    return HwThread(
+        cpu_id=number,
+        smt_id=core.index(number) if number in core else -1,
+        core_cpu_list=core,
+        core_id=proc.index(folder / "topology/core_id"),
+        socket_id=socket,
+        die_id=socket if die < 0 else die,
+        numa_id=int(domains[0].removeprefix("node")) if len(domains) == 1 else -1,
+    )
+
+
+def _core(folder: Path) -> list[int]:
+    """Return the hardware threads of a core; the second name is that of before Linux 5.4."""
+    for name in ("core_cpus_list", "thread_siblings_list"):
+        if text := proc.word(folder / name):
+            return proc.listed(str(folder / name), text)
+    return []
 
 
 class Topology(NamedTuple):
@@ -110,3 +176,48 @@ def _distances(folder: Path) -> tuple[tuple[int, ...], ...]:
     if any(len(row) != len(rows) for row in rows):
         raise DataError(f"{folder}: the distances of {len(rows)} domains are no square")
     return tuple(rows)
+
+
+def topology_map(root: str = "/") -> list[dict[str, str]]:
+    """Return what belongs together: a row for each hardware thread, NUMA domain and card.
+
+    A row names numbers by type, as the tags ``type`` and ``type-id`` do: ``{"hwthread": "3",
+    "socket": "0", "memoryDomain": "0", "llc": "0"}``. What the kernel does not report is left
+    out, and so are cores and dies, whose numbers are only unique within a socket.
+    """
+    threads = [_row(root, thread) for thread in hwthreads(root) if thread.socket_id >= 0]
+    domains = _by_domain(threads)
+    cards = _cards(Path(root, "sys/bus/pci/devices"), domains)
+    return [*threads, *domains.values(), *cards]
+
+
+def _row(root: str, thread: HwThread) -> dict[str, str]:
+    row = {"hwthread": thread.cpu_id, "socket": thread.socket_id, "memoryDomain": thread.numa_id}
+    cache = f"sys/devices/system/cpu/cpu{thread.cpu_id}/cache/index{_SHARED}/id"
+    row["llc"] = proc.index(Path(root, cache))
+    return {kind: str(number) for kind, number in row.items() if number >= 0}
+
+
+def _by_domain(threads: list[dict[str, str]]) -> dict[str, dict[str, str]]:
+    """Return the row of each NUMA domain that lies in one socket."""
+    sockets = defaultdict(set)
+    for row in threads:
+        if "memoryDomain" in row:
+            sockets[row["memoryDomain"]].add(row["socket"])
+    return {
+        domain: {"memoryDomain": domain, "socket": of.copy().pop()}
+        for domain, of in sockets.items()
+        if len(of) == 1
+    }
+
+
+def _cards(folder: Path, domains: dict[str, dict[str, str]]) -> list[dict[str, str]]:
+    """Return the rows of the display and compute cards, whose addresses are as NVML writes them."""
+    rows = []
+    for device in sorted(folder.glob("*:*:*.*")):
+        kind = proc.word(device / "class") or ""
+        domain = str(proc.index(device / "numa_node"))
+        if kind.startswith(_CARD_CLASSES) and domain in domains:
+            bus, _, rest = device.name.upper().partition(":")
+            rows.append({**domains[domain], "accelerator": f"{bus:0>8}:{rest}"})
+    return rows

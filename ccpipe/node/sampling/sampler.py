@@ -23,7 +23,7 @@ import msgspec
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message
-from ccpipe.node.sampling.soft_errors import SoftErrors, new_errors
+from ccpipe.node.sampling.readings import SoftErrors, new_errors
 from ccpipe.node.sampling.thread import Answer, Collector, CollectorReader
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.records import Records

@@ -3,8 +3,8 @@
 from ccpipe.config import Site
 from ccpipe.errors import CcpipeError
 from ccpipe.formats.sonar import Envelope, SysinfoEnvelope
+from ccpipe.node.agent.agent import envelope_sampler, sysinfo
 from ccpipe.node.agent.parts import AgentParts
-from ccpipe.node.agent.sonar import envelope_sampler, sysinfo
 from ccpipe.telemetry import Telemetry
 
 

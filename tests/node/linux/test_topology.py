@@ -7,8 +7,15 @@ import psutil
 import pytest
 
 from ccpipe.errors import DataError
-from ccpipe.node.linux.topology import system, topology
-from tests.node.conftest import Root, unpack
+from ccpipe.node.linux.topology import (
+    HwThread,
+    hwthread_topology,
+    hwthreads,
+    system,
+    topology,
+    topology_map,
+)
+from tests.node.conftest import PACKED, Root, unpack
 
 
 def test_a_node_of_two_sockets(root: Root) -> None:
@@ -97,3 +104,115 @@ def test_this_machine_agrees_with_psutil() -> None:
     assert cores * reported.threads_per_core == psutil.cpu_count()
     assert reported.memory == psutil.virtual_memory().total // 1024
     assert system() == (kernel.sysname, kernel.release, kernel.machine)
+
+
+def test_each_thread_has_its_place(tmp_path: Path) -> None:
+    """Those offline have none; what the kernel does not tell is -1, a die is then its socket."""
+    unpack((PACKED / "hwthreads.txt").read_text(), tmp_path)
+    assert hwthreads(str(tmp_path)) == [
+        HwThread(0, 0, [0, 2], core_id=0, socket_id=0, die_id=0, numa_id=0),
+        HwThread(1, 0, [1], core_id=0, socket_id=1, die_id=1, numa_id=-1),
+        HwThread(2, 1, [0, 2], core_id=0, socket_id=0, die_id=0, numa_id=0),
+    ]
+
+
+def test_cores_are_counted_in_each_socket(tmp_path: Path) -> None:
+    """The kernel numbers them anew in each."""
+    unpack((PACKED / "hwthreads.txt").read_text(), tmp_path)
+    assert hwthread_topology(str(tmp_path))["cpu_info"] == {
+        "num_hwthreads": 3, "smt_width": 2, "num_sockets": 2, "num_dies": 2, "num_cores": 2,
+        "num_numa_domains": 2,
+    }  # fmt: skip
+
+
+def test_a_machine_that_tells_nothing_has_none(tmp_path: Path) -> None:
+    """An empty list, as JSON wants it."""
+    assert hwthread_topology(str(tmp_path))["hwthreads"] == []
+
+
+@pytest.fixture
+def two_sockets(tmp_path: Path) -> Path:
+    """Make a tree as of two sockets with two threads each, of which the first has two domains.
+
+    Its files and their contents are as Linux documents them (Documentation/ABI: sysfs-devices-
+    system-cpu, sysfs-bus-pci).
+    """
+    files = {}
+    for number, (socket, node) in enumerate([("0", 0), ("0", 1), ("1", 2), ("1", 2)]):
+        cpu = f"sys/devices/system/cpu/cpu{number}"
+        files[f"{cpu}/topology/physical_package_id"] = socket
+        files[f"{cpu}/cache/index3/id"] = socket
+        (tmp_path / cpu / f"node{node}").mkdir(parents=True)
+    for address, kind, domain in (
+        ("0000:00:1f.0", "0x060100", "0"),
+        ("0000:41:00.0", "0x030200", "1"),
+        ("0000:c1:00.0", "0x120000", "2"),
+        ("0001:c1:00.0", "0x030000", "-1"),
+    ):
+        files[f"sys/bus/pci/devices/{address}/class"] = kind
+        files[f"sys/bus/pci/devices/{address}/numa_node"] = domain
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return tmp_path
+
+
+def test_each_thread_domain_and_card_has_its_row(two_sockets: Path) -> None:
+    """A card lies in a domain, a domain in a socket; addresses are written as the collectors do."""
+    assert topology_map(str(two_sockets)) == [
+        {"hwthread": "0", "socket": "0", "llc": "0", "memoryDomain": "0"},
+        {"hwthread": "1", "socket": "0", "llc": "0", "memoryDomain": "1"},
+        {"hwthread": "2", "socket": "1", "llc": "1", "memoryDomain": "2"},
+        {"hwthread": "3", "socket": "1", "llc": "1", "memoryDomain": "2"},
+        {"memoryDomain": "0", "socket": "0"},
+        {"memoryDomain": "1", "socket": "0"},
+        {"memoryDomain": "2", "socket": "1"},
+        {"memoryDomain": "1", "socket": "0", "accelerator": "00000000:41:00.0"},
+        {"memoryDomain": "2", "socket": "1", "accelerator": "00000000:C1:00.0"},
+    ]
+
+
+def test_what_the_kernel_does_not_say_is_left_out(two_sockets: Path) -> None:
+    """Offline threads, and machines without NUMA or a third cache."""
+    cpus = two_sockets / "sys/devices/system/cpu"
+    (cpus / "cpu0/topology/physical_package_id").unlink()
+    (cpus / "cpu1/topology/physical_package_id").write_text("-1\n")
+    (cpus / "cpu2/cache/index3/id").unlink()
+    (cpus / "cpu2/node2").rmdir()
+    rows = [row for row in topology_map(str(two_sockets)) if "hwthread" in row]
+    assert rows == [
+        {"hwthread": "2", "socket": "1"},
+        {"hwthread": "3", "socket": "1", "llc": "1", "memoryDomain": "2"},
+    ]
+
+
+def test_a_file_that_says_nonsense_is_named(two_sockets: Path) -> None:
+    """It is not what the kernel writes."""
+    (two_sockets / "sys/devices/system/cpu/cpu2/cache/index3/id").write_text("x\n")
+    with pytest.raises(DataError, match="cpu2/cache/index3/id: 'x' is not a number"):
+        topology_map(str(two_sockets))
+
+
+def test_a_domain_of_several_sockets_is_in_none(two_sockets: Path) -> None:
+    """With NUMA switched off in the firmware, one domain holds all."""
+    for number, domain in enumerate("0122"):
+        cpu = two_sockets / f"sys/devices/system/cpu/cpu{number}"
+        (cpu / f"node{domain}").rename(cpu / "node0")
+    assert [row for row in topology_map(str(two_sockets)) if "hwthread" not in row] == []
+
+
+def test_where_there_is_no_sys_there_are_no_places(tmp_path: Path) -> None:
+    """In some containers there is none; rules that need it say so."""
+    assert topology_map(str(tmp_path)) == []
+
+
+def test_this_machine_is_as_it_says_of_itself() -> None:
+    """Every hardware thread that is online has its row, of the socket that ``cpuinfo`` says."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    pairs = [tuple(map(str.strip, line.split(":", 1))) for line in lines if ":" in line]
+    threads = [value for key, value in pairs if key == "processor"]
+    sockets = [value for key, value in pairs if key == "physical id"]
+    rows = [row for row in topology_map() if "hwthread" in row]
+    assert [row["hwthread"] for row in rows] == threads
+    assert [row["socket"] for row in rows] == sockets

@@ -12,8 +12,8 @@ import pytest
 
 from ccpipe.errors import DataError, MissingExtra
 from ccpipe.message import Message
+from ccpipe.node.sampling.readings import SoftErrors
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
-from ccpipe.node.sampling.soft_errors import SoftErrors
 from ccpipe.node.sampling.thread import Collector
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually

@@ -15,7 +15,7 @@ from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.readings import SoftErrors
 
 _CARD = ("accelerator",)
 _FILES = (  # file, what one unit of it is in the unit of the metric, metric

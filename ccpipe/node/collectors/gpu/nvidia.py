@@ -22,7 +22,7 @@ from ccpipe.node.collectors.gpu.nvidia_xid import XidErrors
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.nvml import FATAL, UNSUPPORTED, Driver, Note, codes, supported
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.readings import SoftErrors
 
 _CARD = ("accelerator",)
 

@@ -9,7 +9,7 @@ from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.mounts import mounts
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.readings import SoftErrors
 from ccpipe.process.child import run
 
 _KIND = "beegfs"

@@ -16,8 +16,7 @@ from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.mounts import Mount, mounts
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.rates import emit
-from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.readings import SoftErrors, emit
 
 _NODE = ("node",)
 _IO = (  # in the order of /proc/diskstats

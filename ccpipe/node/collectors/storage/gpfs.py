@@ -11,8 +11,7 @@ from ccpipe.config import Duration
 from ccpipe.message import Message
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.rates import emit
-from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.readings import SoftErrors, emit
 from ccpipe.process.child import run
 
 _NODE = ("node",)

@@ -14,8 +14,7 @@ from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.rates import Previous
-from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.readings import Previous, SoftErrors
 
 _NODE = ("node",)
 _COUNTERS = (

@@ -32,7 +32,7 @@ Source: Slurm Job Accounting Gather Plugin API, version 1; what today's Slurm do
 document leaves it open.
 """
 
-from ccpipe.node.gather.jobacct.info import DataType, get_info, set_info
+from ccpipe.node.gather.jobacct.info import DataType, get_info, pack, set_info, unpack
 from ccpipe.node.gather.jobacct.poller import TaskPoller
 from ccpipe.node.gather.jobacct.record import (
     JobacctError,
@@ -45,7 +45,6 @@ from ccpipe.node.gather.jobacct.record import (
     destroy,
 )
 from ccpipe.node.gather.jobacct.sacct import to_sacct
-from ccpipe.node.gather.jobacct.wire import pack, unpack
 
 __all__ = [
     "DataType",

@@ -26,7 +26,7 @@ class Gpus:
         """Return what processes use, by pid; None if no card reports it."""
         if not self._is_there:
             return None
-        from ccpipe.node.collectors.sonar.nvidia import NvidiaCards
+        from ccpipe.node.collectors.sonar.cards import NvidiaCards
 
         self._cards = self._cards or NvidiaCards(root=self._root)
         errors = Errors()

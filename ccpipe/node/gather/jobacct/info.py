@@ -1,4 +1,8 @@
-"""Reads and sets parts of a record: ``setinfo`` and ``getinfo`` of the gather API."""
+"""Reads, sets and packs records: ``setinfo``, ``getinfo``, ``pack`` and ``unpack`` of the API.
+
+Packed is MessagePack of ``[version, record]``. Fields that a later version adds are ignored by this
+one; a change that this one could not understand raises the version.
+"""
 
 import enum
 import os
@@ -7,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.errors import DataError
+from ccpipe.errors import DataError, EncodeError
 from ccpipe.node.gather.jobacct.record import (
     CPU,
     MEM,
@@ -19,7 +23,6 @@ from ccpipe.node.gather.jobacct.record import (
     TaskId,
     Usage,
 )
-from ccpipe.node.gather.jobacct.wire import pack, unpack
 
 
 class DataType(enum.Enum):
@@ -44,7 +47,6 @@ class DataType(enum.Enum):
 
 _RESOURCES = {"vsize": VMEM, "rss": MEM, "pages": PAGES, "cpu": CPU}
 _LENGTH = struct.Struct("<I")
-MAX_PIPE_BYTES = 16 * 2**20  # a longer record in a pipe is refused
 
 
 def get_info(info: JobacctInfo, kind: DataType, data: Any = None) -> Any:
@@ -141,7 +143,7 @@ def _write_pipe(fd: int, packed: bytes) -> None:
 def _read_pipe(fd: int) -> JobacctInfo:
     try:
         (length,) = _LENGTH.unpack(_read(fd, _LENGTH.size))
-        if length > MAX_PIPE_BYTES:
+        if length > MAX_BYTES:
             raise JobacctError(f"file descriptor {fd}: a record of {length} bytes is too long")
         return unpack(_read(fd, length))
     except (OSError, DataError) as error:
@@ -157,3 +159,34 @@ def _read(fd: int, length: int) -> bytes:
         parts.append(part)
         length -= len(part)
     return b"".join(parts)
+
+
+VERSION = 1  # of what ``pack`` writes
+MAX_BYTES = 16 * 2**20  # a longer record is refused
+
+
+class _Packed(msgspec.Struct, array_like=True):
+    version: int
+    record: msgspec.Raw
+
+
+def pack(info: JobacctInfo | None) -> bytes:
+    """Return a record as bytes; None packs as a record in which nothing is set."""
+    try:
+        record = msgspec.msgpack.encode(info or JobacctInfo())
+    except OverflowError as error:
+        raise EncodeError(f"a counter does not fit 64 bits: {error}") from None
+    return msgspec.msgpack.encode(_Packed(VERSION, msgspec.Raw(record)))
+
+
+def unpack(data: bytes | bytearray | memoryview) -> JobacctInfo:
+    """Return the record that ``pack`` made bytes of; raises DataError."""
+    if len(data) > MAX_BYTES:
+        raise DataError(f"a packed record of {len(data)} bytes is too long")
+    try:
+        packed = msgspec.msgpack.decode(data, type=_Packed)
+        if packed.version != VERSION:
+            raise DataError(f"a packed record of version {packed.version}, this is {VERSION}")
+        return msgspec.msgpack.decode(packed.record, type=JobacctInfo)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise DataError(f"not a packed record: {error}") from None

@@ -6,16 +6,18 @@ the last reading is kept.
 """
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from itertools import starmap
 from operator import add, sub
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ccpipe.node.gather.jobacct.frequency import Frequencies
-from ccpipe.node.linux import process_files
+from ccpipe.errors import DataError
+from ccpipe.node.linux import proc
 from ccpipe.node.linux.open_processes import OpenProcess, OpenProcesses
-from ccpipe.node.linux.process_table import Process
+from ccpipe.node.linux.process_table import Process, proportional, unshared
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MILLISECONDS = 1000 // os.sysconf("SC_CLK_TCK")
@@ -200,9 +202,9 @@ class ProcessTree:
     def _resident(self, process: Process) -> int:
         resident = process.resident * _PAGE
         if self._no_share:
-            return process_files.unshared(f"{self._proc}/{process.pid}") or 0
+            return unshared(f"{self._proc}/{process.pid}") or 0
         if self._use_pss:
-            share = process_files.proportional(f"{self._proc}/{process.pid}")
+            share = proportional(f"{self._proc}/{process.pid}")
             return share if share and share < resident else resident
         return resident
 
@@ -249,3 +251,59 @@ def _add(first: Counters, second: Counters) -> Counters:
 def _counters(values: Iterable[int]) -> Counters:
     user, system, faults, read, written = values
     return user, system, faults, read, written
+
+
+_LINE = re.compile(
+    r"^(?:processor\s*:\s*(\d{1,5})|cpu MHz\s*:\s*(\d{1,6}(?:\.\d{1,6})?))$", re.MULTILINE
+)
+
+
+class Frequencies:
+    """Frequencies of hardware threads, in kHz, each read at most once between two refreshes.
+
+    Where a machine has no cpufreq, as most virtual ones, ``/proc/cpuinfo`` reports MHz, which Slurm
+    takes for kHz.
+    """
+
+    def __init__(self, root: str = "/") -> None:
+        self._cpus = Path(root, "sys/devices/system/cpu")
+        self._cpuinfo = Path(root, "proc/cpuinfo")
+        self._has_cpufreq = True
+        self._known: dict[int, int] = {}
+
+    def refresh(self) -> None:
+        """Read again what is asked for next."""
+        self._known.clear()
+
+    def of(self, cpu: int) -> int:
+        """Return the frequency of a hardware thread in kHz; 0 if nothing reports it."""
+        if cpu not in self._known:
+            value = self._cpufreq(cpu) if self._has_cpufreq else None
+            if value:
+                self._known[cpu] = value
+            else:
+                self._has_cpufreq = False
+                self._known |= self._from_cpuinfo()
+        return self._known.setdefault(cpu, 0)
+
+    def _cpufreq(self, cpu: int) -> int | None:
+        folder = self._cpus / f"cpu{cpu}" / "cpufreq"
+        try:
+            found = proc.number(folder / "cpuinfo_cur_freq")
+            return proc.number(folder / "scaling_cur_freq") if found is None else found
+        except DataError:
+            return None
+
+    def _from_cpuinfo(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        cpu = -1
+        try:
+            text = proc.text(self._cpuinfo)
+        except OSError:
+            return found
+        for line in _LINE.finditer(text):
+            if line[1]:
+                cpu = int(line[1])
+            else:
+                found[cpu] = round(float(line[2]) * 1000)
+        return found

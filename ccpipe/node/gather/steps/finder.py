@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ccpipe.node.gather.profile import Step
-from ccpipe.node.linux import process_files
-from ccpipe.node.linux.process_table import find_process
+from ccpipe.node.linux.process_table import find_process, read_environment
 from ccpipe.node.linux.slurm_cgroups import JobIds, find_steps
 
 _MAX_ID = 2**32
@@ -121,7 +120,7 @@ class StepFinder:
         return FoundStep(step, uid, tasks)
 
     def _environment(self, pid: int) -> Mapping[str, str]:
-        return process_files.environment(f"{self._proc}/{pid}") or {}
+        return read_environment(f"{self._proc}/{pid}")
 
 
 def _number(environment: Mapping[str, str], name: str, otherwise: int) -> int:

@@ -1,11 +1,15 @@
 """AMD's cards as Sonar tells of them: ``/sys/class/drm`` and ``/sys/class/kfd``."""
 
+import shutil
 from pathlib import Path
 
+import pytest
+
 from ccpipe.formats.sonar import SampleGpu, SampleProcessGpu, SysinfoGpuCard
-from ccpipe.node.collectors.sonar.amd import AmdCards
+from ccpipe.node.collectors.sonar.cards import AmdCards, Cards
 from ccpipe.node.collectors.sonar.envelope import Errors
 from tests.node.conftest import Root, unpack
+from tests.node.fake_nvml import Card, install
 
 FULL, SPARSE = "9a8c2bdcf0a0f2b1", "n1/00000000:03:00.0"
 
@@ -128,3 +132,21 @@ def test_a_node_without_cards_has_nothing_to_tell(tmp_path: Path) -> None:
         assert made(tmp_path).sample(errors) == ([], {})
         assert made(tmp_path).describe(errors) == []
         assert not errors.texts
+
+
+def test_cards_of_all_makes_are_told(
+    root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each make numbers its own; a process may use several."""
+    root.show("kfd/first")
+    folder = Path(shutil.copytree(root.path, tmp_path / "both", symlinks=True))
+    answers = {"GetComputeRunningProcesses_v3": [(4711, 2**20)]}
+    install(monkeypatch, folder, Card("00000000:01:00.0", "GPU-a", answers))
+    errors = Errors()
+    cards = Cards(node="n1", root=str(folder))
+    gpus, processes = cards.sample(errors)
+    uuids = ["GPU-a", "9a8c2bdcf0a0f2b1", "n1/00000000:03:00.0"]
+    assert [(gpu.index, gpu.uuid) for gpu in gpus] == list(zip((0, 0, 1), uuids, strict=True))
+    assert [use.uuid for use in processes[4711]] == uuids
+    assert [card.manufacturer for card in cards.describe(errors)] == ["NVIDIA", "AMD", "AMD"]
+    assert not errors.texts

@@ -14,8 +14,8 @@ from ccpipe.formats.sonar import (
     SampleProcessGpu,
     SysinfoGpuCard,
 )
+from ccpipe.node.collectors.sonar.cards import NvidiaCards
 from ccpipe.node.collectors.sonar.envelope import Errors
-from ccpipe.node.collectors.sonar.nvidia import NvidiaCards
 from tests.node.fake_nvml import (
     DRIVER_NOT_LOADED,
     GPU_IS_LOST,

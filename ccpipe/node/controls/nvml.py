@@ -8,7 +8,7 @@ LIKWID's word, ``nvidia_gpu``.
 import errno
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -25,37 +25,26 @@ MAX_RELEASE = 3600
 _WATTS = {"": 1.0, "W": 1.0, "mW": 1e-3, "kW": 1e3}
 
 _LIMIT = "power_limit"
-_READERS: Mapping[str, tuple[str, Callable[[Any, Any], float]]] = {
-    _LIMIT: (
-        "power that a card may draw, in W",
-        lambda nvml, card: nvml.nvmlDeviceGetPowerManagementLimit(card),
-    ),
-    "power_limit_cur": (
-        "the same",
-        lambda nvml, card: nvml.nvmlDeviceGetPowerManagementLimit(card),
-    ),
-    "power_limit_default": (
-        "limit after a reset, in W",
-        lambda nvml, card: nvml.nvmlDeviceGetPowerManagementDefaultLimit(card),
-    ),
+_BOUNDS = ("power_limit_min", "power_limit_max")
+_READERS = {
+    _LIMIT: ("power that a card may draw, in W", "PowerManagementLimit"),
+    "power_limit_cur": ("the same", "PowerManagementLimit"),
+    "power_limit_default": ("limit after a reset, in W", "PowerManagementDefaultLimit"),
     "power_limit_enf": (
-        "limit in force, which others may have lowered, in W",
-        lambda nvml, card: nvml.nvmlDeviceGetEnforcedPowerLimit(card),
+        "limit in force, which others may have lowered, in W", "EnforcedPowerLimit",
     ),
-    "power_limit_min": (
-        "lowest limit that may be set, in W",
-        lambda nvml, card: nvml.nvmlDeviceGetPowerManagementLimitConstraints(card)[0],
-    ),
-    "power_limit_max": (
-        "highest limit that may be set, in W",
-        lambda nvml, card: nvml.nvmlDeviceGetPowerManagementLimitConstraints(card)[1],
-    ),
-    "power_usage": (
-        "power drawn now, in W",
-        lambda nvml, card: nvml.nvmlDeviceGetPowerUsage(card),
-    ),
-}
-"""What each control is, and what reads it, in milliwatts."""
+    "power_limit_min": ("lowest limit that may be set, in W", "PowerManagementLimitConstraints"),
+    "power_limit_max": ("highest limit that may be set, in W", "PowerManagementLimitConstraints"),
+    "power_usage": ("power drawn now, in W", "PowerUsage"),
+}  # fmt: skip
+"""What each control is, and NVML's function that reads it, in milliwatts."""
+
+
+def _watts(nvml: Any, card: Any, name: str) -> float:
+    milliwatts = getattr(nvml, f"nvmlDeviceGet{_READERS[name][1]}")(card)
+    if name in _BOUNDS:
+        milliwatts = milliwatts[_BOUNDS.index(name)]
+    return float(milliwatts / _MILLI)
 
 
 class NvmlLimits:
@@ -83,16 +72,14 @@ class NvmlLimits:
             reported: dict[str, dict[str, float]] = {}
             for address, card in cards.items():
                 reported[address] = {}
-                for name, (_, read) in _READERS.items():
+                for name in _READERS:
                     with suppress(nvml.NVMLError):  # this card does not report it
-                        reported[address][name] = read(nvml, card) / _MILLI
+                        reported[address][name] = _watts(nvml, card, name)
             return json.dumps(reported)
 
     def get(self, name: str, tags: Tags) -> str:
         with self._cards(tags) as (nvml, cards):
-            values = {
-                address: _READERS[name][1](nvml, card) / _MILLI for address, card in cards.items()
-            }
+            values = {address: _watts(nvml, card, name) for address, card in cards.items()}
         if tags.get("type", "node") == "node":
             return json.dumps(values)
         return f"{next(iter(values.values())):.15g}"

@@ -9,14 +9,12 @@ RECORDED = TEST_DATA / "gather" / "cgroup_v1.txt"
 
 
 def put(root: Path, folder: str, *pids: int) -> None:
-    """Make a group with processes."""
     path = root / "sys/fs/cgroup" / folder
     path.mkdir(parents=True, exist_ok=True)
     (path / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
 
 
 def unpack_snapshot(root: Path) -> None:
-    """Write the recorded groups of a real task, of version 1."""
     for part in re.split(r"^## ", RECORDED.read_text(), flags=re.MULTILINE)[1:]:
         name, _, content = part.partition("\n")
         path = root / name.lstrip("/")

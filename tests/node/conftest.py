@@ -55,7 +55,6 @@ class Root:
 
 
 def unpack(text: str, folder: Path, reading: str = "first") -> Path:
-    """Write the files of a packed tree, which ``tests/data/sys/README.md`` describes."""
     first, second = text.removeprefix("@ first\n").split("@ second\n")
     for part in (first, second) if reading == "second" else (first,):
         for block in re.split(r"^(?=## /|- /)", part, flags=re.MULTILINE):
@@ -113,7 +112,6 @@ def checked(message: Message) -> Message:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Root:
-    """Return a root that shows nothing yet."""
     return Root(tmp_path / "root")
 
 

@@ -85,41 +85,33 @@ class Library:
         return function
 
     def begin(self, flags: int) -> int:
-        """Begin, or fail to."""
         self.begun += 1
         return self.init
 
     def end(self) -> int:
-        """End."""
         self.ended += 1
         return OK
 
     def tell_count(self, count: Any) -> int:
-        """Say how many cards there are."""
         count._obj.value = len(self.cards)
         return self.count
 
     def find(self, index: Any, handle: Any) -> int:
-        """Hand over a card."""
         return self._hand_over(self.cards[index.value], handle)
 
     def tell_address(self, handle: Any, info: Any) -> int:
-        """Say where a card is on the bus."""
         info._obj.busId = self._card(handle).address.encode()
         return GPU_IS_LOST if self._card(handle).is_lost else OK
 
     def tell_uuid(self, handle: Any, buffer: Any, size: Any) -> int:
-        """Say who a card or part is."""
         buffer.value = self._card(handle).uuid.encode()
         return OK
 
     def tell_driver(self, buffer: Any, size: Any) -> int:
-        """Say which driver it is."""
         buffer.value = self.driver.encode()
         return OK
 
     def tell_use(self, handle: Any, array: Any, count: Any, since: Any) -> int:
-        """Say what processes used since a moment."""
         answer = self._card(handle).answers.get("GetProcessUtilization", Fails(NOT_SUPPORTED))
         if isinstance(answer, Fails):
             return answer.code
@@ -132,7 +124,6 @@ class Library:
         return OK
 
     def tell_fields(self, handle: Any, count: Any, fields: Any) -> int:
-        """Answer what is asked by number of a field, each with a code of its own."""
         for asked in fields._obj:
             answer = self._card(handle).answers.get(("Field", asked.fieldId, asked.scopeId))
             asked.nvmlReturn = NOT_SUPPORTED if answer is None else OK
@@ -142,12 +133,10 @@ class Library:
         return OK
 
     def tell_support(self, handle: Any, support: Any) -> int:
-        """Say whether a card has GPM."""
         support._obj.isSupportedDevice = self._card(handle).answers.get("Gpm", 0)
         return OK
 
     def make_sample(self, sample: Any) -> int:
-        """Hand over an empty sample."""
         self.made += 1
         self.samples[self.made] = (0, -1)
         pointer = ctypes.c_void_p(self.made)
@@ -155,12 +144,10 @@ class Library:
         return OK
 
     def free_sample(self, sample: Any) -> int:
-        """Take a sample back."""
         del self.samples[_number(sample)]
         return OK
 
     def take_sample(self, handle: Any, *which: Any) -> int:
-        """Fill a sample with what a card, or one of its instances, is."""
         *instance, sample = which
         answer = self._card(handle).answers.get("TakeSample", OK)
         if isinstance(answer, Fails):
@@ -169,7 +156,6 @@ class Library:
         return OK
 
     def compare_samples(self, request: Any) -> int:
-        """Answer by card, instance and metric; both samples must be of the same."""
         asked = request._obj
         card, *instance = self.samples[_number(asked.sample1)]
         assert [card, *instance] == list(self.samples[_number(asked.sample2)])
@@ -182,7 +168,6 @@ class Library:
         return OK
 
     def make_set(self, events: Any) -> int:
-        """Hand over an empty set of events."""
         self.made += 1
         self.sets[self.made] = None
         pointer = ctypes.c_void_p(self.made)
@@ -190,7 +175,6 @@ class Library:
         return OK
 
     def register(self, handle: Any, types: Any, events: Any) -> int:
-        """Let a card's errors arrive in a set."""
         if "Xid" not in self._card(handle).answers:
             return NOT_SUPPORTED
         self.sets[_number(events)] = self._card(handle)
@@ -206,7 +190,6 @@ class Library:
         return OK
 
     def free_set(self, events: Any) -> int:
-        """Take a set back."""
         del self.sets[_number(events)]
         return OK
 
@@ -220,12 +203,10 @@ class Library:
         return OK
 
     def tell_places(self, handle: Any, count: Any) -> int:
-        """Say how many parts a card can be cut up into."""
         count._obj.value = len(self._card(handle).parts)
         return OK
 
     def find_part(self, handle: Any, index: Any, part: Any) -> int:
-        """Hand over a part of a card."""
         found = self._card(handle).parts[index.value]
         return NOT_FOUND if found is None else self._hand_over(found, part)
 
@@ -266,7 +247,6 @@ class Library:
 
 
 def _processes(processes: list[Any], count: Any, array: Any) -> int:
-    """Write processes where there is room for them, else say how many there are."""
     count.value = len(processes)
     if array is None and processes:
         return INSUFFICIENT_SIZE
@@ -279,7 +259,6 @@ def _processes(processes: list[Any], count: Any, array: Any) -> int:
 def install(
     monkeypatch: pytest.MonkeyPatch, root: Path, *cards: Card, missing: set[str] | None = None
 ) -> Library:
-    """Put a library of so many cards in the place of the real one, with a driver below `root`."""
     library = Library(list(cards), missing)
     monkeypatch.setattr(pynvml, "nvmlLib", library)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})

@@ -34,7 +34,6 @@ class Counting:
         self.asked: list[int] = []
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Tell it, and remember for which slot."""
         self.asked.append(time)
         yield metric("asked", len(self.asked), time=time, tags={"type": "node"})
 
@@ -47,7 +46,6 @@ class Failing:
         self.asked = 0
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Give one metric and fail."""
         self.asked += 1
         yield metric("half", 1, time=time, tags={"type": "node"})
         raise self.error(self.asked)
@@ -59,7 +57,6 @@ def waiting_sampler(collectors: dict[str, Collector], interval: float = INTERVAL
 
 
 async def take(sampler: Sampler, count: int) -> list[Batch[Any]]:
-    """Return the next batches, and stop the sampler."""
     batches: list[Batch[Any]] = []
     async with asyncio.timeout(DEADLINE):
         async for batch in sampler.batches():
@@ -70,7 +67,6 @@ async def take(sampler: Sampler, count: int) -> list[Batch[Any]]:
 
 
 def slot_of(batch: Batch[Any]) -> int:
-    """Return the one time that all messages of a batch carry."""
     [slot] = {message.time for message in batch.records}
     assert isinstance(slot, int)
     return slot
@@ -84,7 +80,6 @@ class Hanging(Counting):
         self.begun, self.go_on = 0, threading.Event()
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Wait, then tell."""
         self.begun += 1
         assert self.go_on.wait(DEADLINE)
         yield from super().collect(time)
@@ -101,15 +96,12 @@ class Clocks:
         self.passed = 0
 
     def time_ns(self) -> int:
-        """Tell the wall clock's time."""
         return self.wall
 
     def monotonic(self) -> float:
-        """Tell the time that passed."""
         return self.passed / SECOND
 
     def pass_by(self, seconds: float) -> None:
-        """Let time pass."""
         self.wall += round(seconds * SECOND)
         self.passed += round(seconds * SECOND)
 
@@ -157,7 +149,6 @@ class OnTheseClocks(Sampler):
         return await super()._answers(asked, 0)
 
     async def some(self, count: int) -> AsyncGenerator[Batch[Any]]:
-        """Yield so many batches."""
         async for batch in self.batches():
             yield batch
             if (count := count - 1) == 0:
@@ -174,7 +165,6 @@ START = 1_740_027_953 * SECOND
 
 
 def set_clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
-    """Have the sampler read these clocks in place of the machine's."""
     clocks = Clocks(START)
     monkeypatch.setattr("ccpipe.node.sampling.sampler.time", clocks)
     return clocks

@@ -47,7 +47,6 @@ double perfmon_getLastMetric(int group, int metric, int thread)
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Compile the library that stands in."""
     program("likwid-perfctr", "likwid")  # with it comes likwid.h
     folder = tmp_path_factory.mktemp("likwid")
     (folder / "likwid.c").write_text(STAND_IN)

@@ -49,7 +49,6 @@ _OPTIONS: dict[str, dict[str, object]] = {"cpu": {"hwthreads": ["*"]}, "memory":
 
 
 def unpack(packed: Path, folder: Path) -> list[Path]:
-    """Write each reading of a recorded tree as a whole tree of its own; return their folders."""
     text = lzma.decompress(packed.read_bytes()).decode()
     files: dict[str, str] = {}
     folders = []
@@ -83,14 +82,12 @@ class Trees:
         self.show(0)
 
     def show(self, slot: int) -> None:
-        """Let all roots show what stood there in a slot."""
         self._recorded.unlink(missing_ok=True)
         self._recorded.symlink_to(self._readings[slot % READINGS])
         for tree, root in self._made.items():
             root.show(f"{tree}/{('first', 'second')[slot % 2]}")
 
     def collectors(self) -> dict[str, Collector]:
-        """Make every collector that reads files, with all that it can tell of."""
         roots = dict.fromkeys(FROM_RECORDING, str(self._recorded))
         roots |= {name: str(self._made[tree]) for name, tree in MADE.items()}
         return {
@@ -118,15 +115,12 @@ class Clocks:
         self._random = random.Random(1)
 
     def time_ns(self) -> int:
-        """Tell the wall clock's time."""
         return 1_740_027_953 * SECOND + self.passed + round(self.passed * self._fast)
 
     def monotonic(self) -> float:
-        """Tell the time that passed."""
         return self.passed / SECOND
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
         seconds += self._random.uniform(0, self._oversleep)
         self.passed += round(seconds * SECOND)
 
@@ -168,12 +162,10 @@ class Day:
 
     @property
     def missing(self) -> int:
-        """How many slots lie between the first and the last without a sample."""
         return self.slots[-1] - self.slots[0] + 1 - len(set(self.slots))
 
     @property
     def double(self) -> int:
-        """How many slots were sampled a second time."""
         return len(self.slots) - len(set(self.slots))
 
 
@@ -214,7 +206,6 @@ def live(
 
 @contextlib.contextmanager
 def _clocks(clocks: Clocks) -> Iterator[None]:
-    """Have the sampler and the rates of counters read the simulated clocks."""
     with (
         mock.patch("ccpipe.node.sampling.sampler.time", clocks),
         mock.patch("ccpipe.node.sampling.readings.monotonic", clocks.monotonic),

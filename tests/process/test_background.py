@@ -41,7 +41,6 @@ STARTING = {"create_task", "ensure_future", "start_new_thread", "Thread"}
 
 
 def starts(module: Path) -> bool:
-    """Return whether a module starts a task or a thread by itself."""
     calls = (node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Call))
     names = {getattr(call.func, "attr", getattr(call.func, "id", "")) for call in calls}
     return bool(names & STARTING)
@@ -71,7 +70,6 @@ CALLBACKS = {
 
 
 def unguarded(module: Path) -> Iterator[str]:
-    """Yield the callbacks for libraries in a module that are not guarded."""
     for node in ast.walk(ast.parse(module.read_text())):
         match node:
             case ast.AsyncFunctionDef(name=name, decorator_list=decorators):
@@ -93,12 +91,10 @@ def test_callbacks_of_libraries_are_guarded() -> None:
 
 
 async def fail(error: Exception) -> None:
-    """Fail at once."""
     raise error
 
 
 async def work_until_failure(stop: asyncio.Event, seen: list[str]) -> None:
-    """Start a task that fails, and work until it has told so."""
     with failing(stop.set):
         background(fail(KeyError("broken")), "ccpipe-a")
         await stop.wait()
@@ -129,7 +125,6 @@ async def test_background_task_stops_only_the_innermost() -> None:
 async def test_background_task_without_anything_around_it_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """So it is in a program of one's own; cancelling is no failure."""
     cancelled = background(asyncio.sleep(60), "ccpipe-b")
     cancelled.cancel()
     background(fail(ValueError("broken")), "ccpipe-a")
@@ -139,8 +134,6 @@ async def test_background_task_without_anything_around_it_is_logged(
 
 
 async def test_error_of_the_block_itself_is_the_one_that_is_raised() -> None:
-    """A background error beside it does not hide it."""
-
     async def work() -> None:
         stop = asyncio.Event()
         with failing(stop.set):
@@ -153,7 +146,6 @@ async def test_error_of_the_block_itself_is_the_one_that_is_raised() -> None:
 
 
 async def test_guarded_callbacks_log_their_errors(caplog: pytest.LogCaptureFixture) -> None:
-    """The library that calls them does not see any."""
     calls: list[int] = []
 
     def note(number: int) -> None:

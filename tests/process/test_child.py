@@ -35,7 +35,6 @@ def test_time_is_bounded_for_the_whole_process_group(tmp_path: Path) -> None:
 
 
 def test_a_program_that_closes_its_output_and_stays_is_killed() -> None:
-    """The end of the output is not the end of the program."""
     with pytest.raises(ChildProcessError, match=r"took more than 0\.3 s"):
         run(["sh", "-c", "exec >&- 2>&-; sleep 600"], timeout=0.3)
 
@@ -55,7 +54,6 @@ def test_much_standard_error_does_not_block() -> None:
 
 
 def test_no_file_stays_open() -> None:
-    """Pipes are closed, whatever happens; the guard has one, once."""
     run(["true"], timeout=20)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     for _ in range(3):
@@ -94,7 +92,6 @@ def test_nothing_outlives_a_parent_that_is_killed(tmp_path: Path, number: int) -
 
 
 def test_a_guard_that_was_killed_is_replaced() -> None:
-    """The next program has one again."""
     run(["true"], timeout=20)
     first = child._guard._pid
     os.kill(first, signal.SIGKILL)

@@ -21,7 +21,6 @@ asyncio.run(main())
 
 
 def test_it_ends_with_its_parent() -> None:
-    """Also where that is killed, at whatever time."""
     for _ in range(3):
         done = subprocess.run(
             [sys.executable, "-c", STARTS], stdout=subprocess.PIPE, check=False, timeout=60
@@ -39,6 +38,5 @@ async def test_it_becomes_the_command() -> None:
 
 
 async def test_a_command_that_is_not_there_is_named() -> None:
-    """On its stderr, with a failure."""
     process = await child.start(["/nonexistent/program"], output=asyncio.subprocess.DEVNULL)
     assert await process.wait() == 1

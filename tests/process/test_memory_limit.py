@@ -8,7 +8,6 @@ from ccpipe.process.memory_limit import memory_limit
 
 
 def groups(tmp_path: Path, text: str, files: dict[str, str]) -> int:
-    """Return the limit with control groups of these files."""
     own = tmp_path / "own"
     own.write_text(text)
     for name, limit in files.items():
@@ -34,12 +33,10 @@ def groups(tmp_path: Path, text: str, files: dict[str, str]) -> int:
 def test_the_least_limit_of_all_groups_holds(
     tmp_path: Path, text: str, files: dict[str, str]
 ) -> None:
-    """Ours and those around it, of both versions of control groups."""
     assert groups(tmp_path, text, files) == 65536
 
 
 def test_without_a_limit_it_is_the_machines_memory(tmp_path: Path) -> None:
-    """Also where there are no control groups at all."""
     machine = groups(tmp_path, "0::/\n", {"memory.max": "max\n"})
     assert machine == memory_limit(tmp_path / "none", tmp_path / "none")
     total = int(Path("/proc/meminfo").read_text().split()[1]) * 1024

@@ -46,7 +46,6 @@ async def test_it_stops_by_itself_after_a_while() -> None:
 
 
 async def test_afterwards_signals_mean_what_they_did() -> None:
-    """Neither the signal handlers nor the timer outlive the context."""
     async with stop_signals(after=0.1) as stop:
         pass
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -30,18 +30,15 @@ def cluster(
     name: str = "fox.test",
     start: int = START,
 ) -> SimulatedCluster:
-    """Return a simulated cluster."""
     site = Site(cluster=name, hostname="x", bus=Bus(subjects=dict(subjects or {})))
     return SimulatedCluster(shape, Subjects.of(site), start=start, seed=seed)
 
 
 def samples(made: SimulatedCluster, count: int) -> list[Payload]:
-    """Return what some samples publish."""
     return [payload for _ in range(count) for payload in made.sample()]
 
 
 def events(payloads: Iterable[Payload], function: str, type_: type[T]) -> Iterator[T]:
-    """Yield the contents of the events of a function, which may have no key that is not read."""
     for payload in payloads:
         for line in decode(payload.body):
             if line.tags.get("function") == function:
@@ -73,7 +70,6 @@ def test_the_seed_decides() -> None:
 
 
 def test_starts_and_stops_of_jobs_are_events() -> None:
-    """Jobs that run at the beginning are started first."""
     made = cluster(Shape(nodes=50, metrics=1))
     events = [each for each in samples(made, 720) if ".events.job" in each.subject]
     functions = Counter(next(iter(decode(each.body))).tags["function"] for each in events)
@@ -100,7 +96,6 @@ def test_starts_list_nodes_and_gpus_and_every_job_stops_by_the_end() -> None:
 
 
 def test_a_cluster_that_starts_later_has_other_job_ids() -> None:
-    """Also one that starts with the sample after."""
     starts = [
         {job.jobId for job in events(samples(made, 60), "start_job", StartJob)}
         for made in (cluster(Shape(nodes=50)), cluster(Shape(nodes=50), start=START + 10 * SECOND))
@@ -110,7 +105,6 @@ def test_a_cluster_that_starts_later_has_other_job_ids() -> None:
 
 
 def test_states_of_all_nodes_are_reported_every_minute() -> None:
-    """With what the job on a node has allocated; first at once."""
     shape = Shape(nodes=12, metrics=1, parts=NodeParts(hwthread=8, accelerator=2), failures=200)
     made, found = cluster(shape), list[list[NodeState]]()
     for _ in range(30):
@@ -139,7 +133,6 @@ def test_any_name_of_a_cluster_is_read_back() -> None:
 
 @pytest.mark.parametrize("kind", ["late", "repeated"])
 def test_bad_data_lose_no_line(kind: str) -> None:
-    """What is late or repeated has the same lines as what is not."""
     shape = Shape(nodes=10, metrics=3, failures=0)
     plain = samples(cluster(shape), 40)
     is_late = kind == "late"
@@ -157,7 +150,6 @@ def test_bad_data_lose_no_line(kind: str) -> None:
 
 
 def test_a_broken_line_is_beside_good_ones() -> None:
-    """The payload's other lines can be read."""
     made = cluster(Shape(nodes=10, metrics=3, broken=1.0))
     payload = next(each for each in made.sample() if each.broken)
     lines = decode(payload.body)
@@ -165,7 +157,6 @@ def test_a_broken_line_is_beside_good_ones() -> None:
 
 
 def test_a_node_that_is_away_sends_nothing() -> None:
-    """Its failures are seen as silence."""
     made = cluster(Shape(nodes=30, metrics=1, failures=100))
     silent = set(made.nodes)
     for _ in range(30):
@@ -202,7 +193,6 @@ def test_sonars_samples_are_envelopes_with_the_jobs_processes() -> None:
 
 
 def test_a_site_with_subjects_of_its_own_has_them() -> None:
-    """One flat subject, or one for each node."""
     flat = cluster(Shape(nodes=2, metrics=1), subjects={"metrics": "hpc-nats"})
     own = cluster(Shape(nodes=2, metrics=1), subjects={"metrics": "{cluster}.metrics.{hostname}"})
     assert "hpc-nats" in {each.subject for each in flat.sample()}

@@ -8,7 +8,6 @@ NODES = [f"n{number}" for number in range(200)]
 
 
 def scheduler(*, seed: int = 1, failures: float = 0.0) -> Scheduler:
-    """Return a scheduler of 200 nodes."""
     return Scheduler("c", NODES, hwthreads=64, start=START, seed=seed, failures=failures)
 
 
@@ -33,7 +32,6 @@ def test_a_job_starts_once_stops_once_and_never_shares_a_node() -> None:
 
 
 def test_the_cluster_is_busy_most_of_the_time() -> None:
-    """Jobs ask for most of the nodes in the long run."""
     made = scheduler()
     shares = []
     for hour in range(1, 25):
@@ -52,6 +50,5 @@ def test_a_node_that_fails_ends_its_job_and_comes_back() -> None:
 
 
 def test_the_seed_decides() -> None:
-    """The same seed gives the same jobs."""
     first, same, other = (list(scheduler(seed=n).advance(START + DAY)) for n in (1, 1, 2))
     assert first == same != other

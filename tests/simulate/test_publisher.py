@@ -16,7 +16,6 @@ from ccpipe.telemetry import Telemetry
 
 
 async def publish(site: Site, payloads: list[Payload]) -> int:
-    """Publish payloads; return how many messages the streams then hold."""
     async with Connection(site.bus, name="test", telemetry=Telemetry(), forever=False) as bus:
         async with PayloadPublisher(bus, site, Subjects.of(site), run="t") as publisher:
             for payload in payloads:
@@ -27,7 +26,6 @@ async def publish(site: Site, payloads: list[Payload]) -> int:
 
 
 async def test_when_it_ends_the_broker_has_every_message(site: Site) -> None:
-    """More than a window of them."""
     made = SimulatedCluster(
         Shape(nodes=300, metrics=2), Subjects.of(site), start=1_790_000_000 * SECOND
     )
@@ -50,12 +48,10 @@ async def test_times_are_taken_down_by_the_number_in_the_stream(site: Site) -> N
 
 
 async def test_a_message_that_the_broker_refuses_is_an_error(site: Site) -> None:
-    """A subject that no stream stores is not taken for stored."""
     with pytest.raises(CcpipeError):
         await publish(site, [Payload("nobody.stores.this", b"x value=1\n", 1)])
 
 
 async def test_without_jetstream_nothing_is_acknowledged(nats_server: NatsServer) -> None:
-    """The server has seen everything."""
     site = Site(cluster="c", hostname="n", bus=Bus(servers=[nats_server.url], jetstream=False))
     assert await publish(site, [Payload("c.metrics", b"x value=1\n", 1)] * 10) == 0

@@ -25,7 +25,6 @@ def test_a_small_limit_has_what_cc_backend_shows_of_a_job() -> None:
 
 @pytest.mark.parametrize("limit", [1, 100, 1000])
 def test_a_node_has_as_many_series_as_were_asked_for(limit: int) -> None:
-    """A large node has at least a thousand to choose from."""
     assert len(node_series(NodeParts(), limit)) == limit
 
 
@@ -50,7 +49,6 @@ def test_a_busy_node_does_more_than_an_idle_one() -> None:
 
 
 def test_a_counter_never_falls_and_does_not_depend_on_jobs() -> None:
-    """Bytes and packets grow."""
     found = rings(Metric("net_bytes_in", "bytes", int, ""), seed=1)
     assert found.idle is found.busy
     counts = [int(value[:-1]) for value in found.busy]
@@ -69,11 +67,9 @@ def test_a_busy_node_is_not_idle() -> None:
 
 @pytest.mark.parametrize(("seed", "is_same"), [(1, True), (2, False)])
 def test_the_seed_decides(seed: int, is_same: bool) -> None:
-    """The same seed gives the same values, another one others."""
     metric = Metric("cpu_load", "", float, "")
     assert (rings(metric, seed) == rings(metric, 1)) is is_same
 
 
 def test_what_never_changes_is_constant() -> None:
-    """A node's memory does not grow."""
     assert len(set(rings(Metric("mem_total", "kB", int, ""), seed=1).busy)) == 1

@@ -11,7 +11,6 @@ PARTS = NodeParts(hwthread=64)
 
 
 def sample(job: Job | None) -> SampleAttributes:
-    """Return what a sample holds for Sonar's readers."""
     now = job.start + 60 * SECOND if job else NOW
     payload = sample_envelope("fox", "n1", now, job, PARTS, 3)
     [envelope] = decode(payload)
@@ -21,7 +20,6 @@ def sample(job: Job | None) -> SampleAttributes:
 
 
 def job() -> Job:
-    """Return a job that a simulated scheduler has started."""
     scheduler = Scheduler("fox", [f"n{i}" for i in range(9)], hwthreads=64, start=NOW, seed=1)
     changes = scheduler.advance(NOW + 86_400 * SECOND)
     return next(change.job for change in changes if change.function == "start_job")
@@ -40,7 +38,6 @@ def test_a_busy_node_shows_the_processes_of_its_job() -> None:
 
 
 def test_an_idle_node_has_no_job() -> None:
-    """Its load says so too."""
     attributes = sample(None)
     assert not attributes.jobs
     assert attributes.system is not None

@@ -39,7 +39,6 @@ class Told:
         self.lines: list[str] = []
 
     def has(self, *words: str) -> bool:
-        """Hear what came by now; return whether these beginnings of lines came, in this order."""
         with suppress(BlockingIOError):
             while True:
                 self.lines += self.socket.recv(4096).decode().splitlines()
@@ -59,7 +58,6 @@ class Node:
         self.said = folder / "stderr"
 
     def configure(self, text: str = "", top: str = "") -> None:
-        """Write its configuration: the publisher's, and above it the site's."""
         self.config.write_text(
             f"""
             cluster = "{self.site.cluster}"
@@ -76,7 +74,6 @@ class Node:
         )
 
     async def start(self, **environ: str) -> None:
-        """Start it, and keep what it publishes."""
         self.client = await nats.connect(self.site.bus.servers[0])
         for kind in ("metrics", "log.*"):
             await self.client.subscribe(f"fox%2Etest.{kind}", cb=self._set_log_level)
@@ -95,11 +92,9 @@ class Node:
         self.envelopes.append(json.loads(message.data))
 
     def slots(self, name: str = "cpu_load") -> list[int]:
-        """Return the times of a metric, as they came."""
         return [m.time for m in self.messages if m.name == name and m.time is not None]
 
     def kinds(self) -> list[str]:
-        """Return the types of the envelopes, as they came."""
         data = [dict(e.get("data", {"type": "error"})) for e in self.envelopes]  # type: ignore[call-overload]
         return [str(d["type"]) for d in data]
 
@@ -115,21 +110,17 @@ class Node:
         return max(0, (slots[-1] - slots[0]) // step + 1 - len(slots) - missed)
 
     def log(self, text: str) -> list[Message]:
-        """Return the log lines that hold a text."""
         return [m for m in self.messages if m.field == "log" and text in str(m.value)]
 
     async def samples(self, count: int) -> None:
-        """Wait until so many more samples came."""
         before = len(self.slots())
         await eventually(lambda: len(self.slots()) >= before + count)
 
     def hang_up(self) -> None:
-        """Have it read its configuration again."""
         assert self.process is not None
         self.process.send_signal(signal.SIGHUP)
 
     async def stop(self) -> int:
-        """End it; return its exit code."""
         assert self.process is not None
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
@@ -140,7 +131,6 @@ class Node:
 
 @pytest.fixture
 async def node(site: Site, tmp_path: Path) -> AsyncIterator[Node]:
-    """Prepare a node at the real server."""
     node = Node(site, tmp_path)
     node.configure()
     yield node
@@ -209,7 +199,6 @@ async def test_a_reload_loses_no_slot_and_changes_what_is_published(node: Node) 
 
 
 async def test_sigusr1_releases_the_gpus_and_loses_no_slot(node: Node) -> None:
-    """It is logged, and the other metrics go on."""
     await node.start()
     await node.samples(1)
     assert node.process is not None
@@ -301,7 +290,6 @@ async def test_control_is_answered_and_the_interval_set(node: Node) -> None:
 
 
 async def test_a_sonar_only_publisher_runs(node: Node) -> None:
-    """With every collector disabled: envelopes come, no metric does."""
     names = sorted(entry.name for entry in metadata.entry_points(group="ccpipe.collectors"))
     off = "".join(f"[publish.collectors.{name}]\nenabled = false\n" for name in names)
     node.configure(f"[publish.sonar]\nsample = '300ms'\n{off}")

@@ -39,13 +39,11 @@ class Agent:
         self.described: Iterable[Envelope] = [Envelope(META, SysinfoData(NODE))]
 
     async def set_interval(self, seconds: float) -> None:
-        """Take a new interval, of 1 s and more."""
         if seconds < 1:
             raise ConfigError("interval is too short")
         self.set_to.append(seconds)
 
     def controls(self, root: Path) -> dict[str, Control]:
-        """Return its controls."""
         return controls(
             site=lambda: SITE,
             collectors=lambda: {"cpu": {"interval": 10.0, "state": "on"}},
@@ -57,12 +55,10 @@ class Agent:
 
 @pytest.fixture
 def agent() -> Agent:
-    """Return a publisher."""
     return Agent()
 
 
 async def put(control: Control, value: str) -> Any:
-    """Set a control that is set in the loop."""
     assert control.put is not None
     changed = control.put(value, {})
     assert not isinstance(changed, ControlChange)
@@ -83,7 +79,6 @@ def test_the_topology_is_the_events_and_cc_node_controllers(agent: Agent, tmp_pa
 
 
 def test_a_node_that_cannot_be_described_says_why(agent: Agent, tmp_path: Path) -> None:
-    """In the words of its errors."""
     error = ErrorObject("2026-11-20T20:00:00+01:00", "no /proc/cpuinfo", "fox", "n1")
     agent.described = [Envelope(META, errors=(error,))]
     with pytest.raises(UnavailableError, match="no /proc/cpuinfo"):
@@ -91,7 +86,6 @@ def test_a_node_that_cannot_be_described_says_why(agent: Agent, tmp_path: Path) 
 
 
 def test_the_configuration_is_told_without_secrets(agent: Agent, tmp_path: Path) -> None:
-    """Where a password is, not what it is."""
     text = agent.controls(tmp_path)["config"].get({})
     reported = json.loads(text)
     assert "hunter2" not in text
@@ -102,13 +96,11 @@ def test_the_configuration_is_told_without_secrets(agent: Agent, tmp_path: Path)
 
 
 def test_collectors_are_told_as_they_are(agent: Agent, tmp_path: Path) -> None:
-    """By name."""
     reported = json.loads(agent.controls(tmp_path)["collectors"].get({}))
     assert reported == {"cpu": {"interval": 10.0, "state": "on"}}
 
 
 async def test_the_interval_is_set_as_people_write_it(agent: Agent, tmp_path: Path) -> None:
-    """And told so."""
     interval = agent.controls(tmp_path)["interval"]
     assert interval.get({}) == "10s"
     assert await put(interval, "1m") == ControlChange("10s", "1m")
@@ -130,14 +122,12 @@ async def test_an_interval_beyond_the_bounds_is_refused(
 async def test_an_interval_that_cannot_be_is_refused(
     agent: Agent, tmp_path: Path, value: str
 ) -> None:
-    """By what a duration is, or by the publisher itself."""
     with pytest.raises(ConfigError, match="interval"):
         await put(agent.controls(tmp_path)["interval"], value)
     assert agent.set_to == []
 
 
 def test_every_node_has_limits_and_frequencies_to_ask_for(agent: Agent, tmp_path: Path) -> None:
-    """Each machine more or less of them."""
     assert {"rapl", "freq"} <= set(agent.controls(tmp_path))
     unpack((PACKED / "cpufreq.txt").read_text(), tmp_path)
     unpack((PACKED / "rapl-limits.txt").read_text(), tmp_path)
@@ -145,7 +135,6 @@ def test_every_node_has_limits_and_frequencies_to_ask_for(agent: Agent, tmp_path
 
 
 def test_the_page_lists_every_control(agent: Agent, tmp_path: Path) -> None:
-    """And says of each whether it can be set."""
     for tree in ("cpufreq", "rapl-limits"):
         unpack((PACKED / f"{tree}.txt").read_text(), tmp_path)
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)

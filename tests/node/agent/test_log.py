@@ -34,7 +34,6 @@ def _time_to_connect() -> None:
 
 @pytest.fixture(autouse=True)
 def everything_is_logged() -> Any:
-    """Let the root logger pass what our handler asks for."""
     root = logging.getLogger()
     before = root.level
     root.setLevel(logging.DEBUG)
@@ -43,13 +42,11 @@ def everything_is_logged() -> Any:
 
 
 async def said(source: LogSource) -> list[Message]:
-    """Return the lines that a source has, and end it."""
     source.stop()
     return [message async for batch in source.batches() for message in batch.records]
 
 
 def texts(messages: Sequence[Message]) -> list[Any]:
-    """Return what lines say."""
     return [message.value for message in messages]
 
 
@@ -57,7 +54,6 @@ def texts(messages: Sequence[Message]) -> list[Any]:
 async def running(
     source: LogSource, sink: Any, **options: Any
 ) -> AsyncIterator["asyncio.Task[None]"]:
-    """Run a pipe from the log to a sink; end it."""
     stop = asyncio.Event()
     task = asyncio.create_task(run(source, sink, stop=stop, **options))
     try:
@@ -79,7 +75,6 @@ async def test_a_record_becomes_a_log_line() -> None:
 
 
 async def test_levels_are_the_specifications() -> None:
-    """What is critical is an error; in between counts as the lower."""
     async with LogSource(site=SITE, level="debug") as source:
         for number in (10, 15, 20, 30, 40, 50):
             log.log(number, "x")
@@ -88,7 +83,6 @@ async def test_levels_are_the_specifications() -> None:
 
 
 async def test_the_level_can_change_while_it_runs() -> None:
-    """Off tells nothing at all; an unknown one is refused."""
     async with LogSource(site=SITE, level="off") as source:
         log.critical("a")
         source.change("error")
@@ -110,7 +104,6 @@ async def test_only_while_it_is_entered() -> None:
 
 
 async def test_a_traceback_comes_along_but_not_endlessly() -> None:
-    """Its beginning and its end are kept."""
     async with LogSource(site=SITE) as source:
         try:
             raise ValueError("y" * 100_000)
@@ -145,7 +138,6 @@ async def test_a_record_that_cannot_be_formatted_is_told_as_such() -> None:
 
 
 async def test_lines_of_one_moment_differ_in_time() -> None:
-    """A store keeps one value for a series and a moment."""
     async with LogSource(site=SITE) as source:
         for number in range(50):
             source.handle(
@@ -157,7 +149,6 @@ async def test_lines_of_one_moment_differ_in_time() -> None:
 
 
 async def test_all_threads_may_log_at_once() -> None:
-    """Nothing is lost, nothing is told twice."""
     async with LogSource(site=SITE) as source:
         threads = [threading.Thread(target=log.error, args=("%d", number)) for number in range(50)]
         for thread in threads:
@@ -183,7 +174,6 @@ async def test_a_place_that_talks_too_much_is_summed_up() -> None:
 
 
 async def test_after_a_while_it_may_talk_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it held back is told first."""
     now = 1000.0
     monkeypatch.setattr(own, "monotonic", lambda: now)
     async with LogSource(site=SITE) as source:
@@ -199,7 +189,6 @@ async def test_after_a_while_it_may_talk_again(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_what_nobody_reads_is_bounded() -> None:
-    """The oldest lines go, and how many went is told once."""
     async with LogSource(site=SITE) as source:
         for number in range(own.MAX_LINES + 7):
             record = {"msg": f"{number}", "levelno": 40, "lineno": number}
@@ -212,7 +201,6 @@ async def test_what_nobody_reads_is_bounded() -> None:
 
 @contextlib.asynccontextmanager
 async def reading(site: Site) -> AsyncIterator[list[Any]]:
-    """Give what the stream of a cluster's log keeps: all of it, from its beginning."""
     reported: list[Any] = []
     async with NatsSource(
         site=site, telemetry=Telemetry(), subjects=["log"], durable="test"
@@ -258,7 +246,6 @@ class _Away(Sink[Any]):
         self.written: list[Message] = []
 
     async def write(self, records: Any) -> None:
-        """Count the tries."""
         self.tries += 1
         if not self.is_back:
             raise UnavailableError("not here")
@@ -266,7 +253,6 @@ class _Away(Sink[Any]):
 
 
 async def test_a_server_that_is_away_for_long_is_no_echo() -> None:
-    """That tries fail is logged once a minute, however many there are."""
     sink, source = _Away(), LogSource(site=SITE)
     async with running(source, sink, limits=Limits(age=0, backoff=0.001)):
         await eventually(lambda: source in _handlers())
@@ -278,7 +264,6 @@ async def test_a_server_that_is_away_for_long_is_no_echo() -> None:
 
 
 async def test_a_server_that_is_really_away_comes_back(tmp_path: Path) -> None:
-    """What was logged meanwhile arrives, once."""
     port, telemetry = free_port(), Telemetry()
     site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[f"nats://127.0.0.1:{port}"]))
     sink, source = NatsSink(site=site, telemetry=telemetry), LogSource(site=site)
@@ -320,13 +305,11 @@ class _Refusing(Sink[Any]):
         self.writes = 0
 
     async def write(self, records: Any) -> None:
-        """Refuse."""
         self.writes += 1
         raise RejectedError("no log lines here", range(len(records)))
 
 
 async def test_a_dead_letter_of_a_log_line_is_not_logged_onto_the_bus() -> None:
-    """Or each would make the next, forever."""
     sink, telemetry, source = _Refusing(), Telemetry(), LogSource(site=SITE)
     async with running(source, sink, limits=Limits(age=0), telemetry=telemetry):
         await eventually(lambda: source in _handlers())
@@ -346,13 +329,11 @@ class _Chatty(Sink[Any]):
         self.written: list[Message] = []
 
     async def write(self, records: Any) -> None:
-        """Log a line for the lines."""
         self.written += records
         log.info("wrote %d lines", len(records))
 
 
 async def test_a_sink_that_logs_its_writes_falls_silent() -> None:
-    """Each place may say so much a minute, and the echo is one place."""
     sink, source = _Chatty(), LogSource(site=SITE)
     async with running(source, sink, limits=Limits(age=0)):
         await eventually(lambda: source in _handlers())

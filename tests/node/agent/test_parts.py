@@ -37,13 +37,11 @@ BROKEN = "raise ValueError('broken at import')\n"
 
 
 def parts_of(before: AgentParts | None = None, **publish: Any) -> AgentParts:
-    """Make the parts of a configuration."""
     return AgentParts.of(Site(publish=Publish(**publish)), None, Telemetry(), before)
 
 
 @pytest.fixture
 def plug_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Install four plug-ins as a package: one works, three are broken in different ways."""
     (tmp_path / "site_plug_in.py").write_text(PLUG_IN)
     (tmp_path / "site_broken.py").write_text(BROKEN)
     information = tmp_path / "site_plug_in-1.dist-info"
@@ -84,7 +82,6 @@ def test_a_broken_plug_in_is_off_with_one_line(caplog: pytest.LogCaptureFixture)
 def test_a_broken_plug_in_that_is_disabled_is_not_imported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Nothing is said of it."""
     off = {"enabled": False}
     parts_of(collectors=dict.fromkeys(("refusing", "missing", "broken"), off))
     assert caplog.records == []

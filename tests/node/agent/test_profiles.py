@@ -54,14 +54,12 @@ def mixed(messages: Iterable[Message]) -> set[str]:
 
 
 def rows() -> list[Metric]:
-    """Return what all collectors declare."""
     modules = {entry.module for entry in metadata.entry_points(group="ccpipe.collectors")}
     tables = [getattr(importlib.import_module(name), "METRICS", ()) for name in sorted(modules)]
     return [row for table in tables for row in table]
 
 
 def sample(root: Root, site: Site) -> list[Message]:
-    """Return what the collectors send of machines with several of each device, and two jobs."""
     found: list[Message] = []
     for name, tree in TREES.items():
         own = {**site.publish.collectors.get(name, {}), "root": str(root)}
@@ -101,7 +99,6 @@ def test_the_store_keeps_apart_all_that_is_sent(root: Root) -> None:
 
 
 def values(messages: Iterable[Message], name: str) -> list[float]:
-    """Return the values of one metric of the node."""
     return [float(m.value) for m in messages if m.name == name and m.tags["type"] == "node"]
 
 
@@ -174,7 +171,6 @@ def test_nothing_is_counted_twice(
 
 
 def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:
-    """Before anything starts, naming the key."""
     path = tmp_path / "ccpipe.toml"
     path.write_text('[publish]\nprofile = "influx"\n')
     with pytest.raises(ConfigError, match=r"publish\.profile"):

@@ -30,7 +30,6 @@ S27 = b'rapl.pkg_max_limit,hostname=nuc,method=GET,type=socket,type-id=0 control
 
 
 def site_of(server: Any, hostname: str = "nuc", **more: Any) -> Site:
-    """Configure a node that lets others set interval and freq."""
     control = ControlOptions(put=["interval", "freq"])
     bus = Bus(servers=[server.url], **more)
     return Site(cluster="fox.test", hostname=hostname, bus=bus, publish=Publish(control=control))
@@ -44,7 +43,6 @@ class Node:
         self.let_go = threading.Event()
 
     def controls(self) -> dict[str, Control]:
-        """Return it as controls."""
         return {
             "interval": Control("time", lambda tags: self.interval, self.put_interval),
             "rapl.pkg_max_limit": Control("W", lambda tags: "165000000", None, "socket"),
@@ -61,47 +59,39 @@ class Node:
         }
 
     async def put_interval(self, value: str, tags: Mapping[str, str]) -> ControlChange:
-        """Set it, in the loop."""
         if not value.endswith("s"):
             raise DataError(f"{value} is no time")
         before, self.interval = self.interval, value
         return ControlChange(before, value)
 
     def put_governor(self, value: str, tags: Mapping[str, str]) -> ControlChange:
-        """Set it, in a thread."""
         assert threading.current_thread() is not threading.main_thread()
         return ControlChange("powersave", value)
 
     def never(self, value: str, tags: Mapping[str, str]) -> ControlChange:
-        """Fail: the configuration does not allow it."""
         raise AssertionError
 
     def absent(self, tags: Mapping[str, str]) -> str:
-        """Fail as the kernel does."""
         raise FileNotFoundError(2, "No such file or directory", "/sys/x")
 
     def hang(self, tags: Mapping[str, str]) -> str:
-        """Hang until the test lets go."""
         self.let_go.wait(60)
         return "at last"
 
 
 @pytest.fixture
 def node() -> Node:
-    """Return a node."""
     return Node()
 
 
 @contextlib.asynccontextmanager
 async def connected(site: Site) -> AsyncIterator[Connection]:
-    """Connect to the broker."""
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
         yield bus
 
 
 @contextlib.asynccontextmanager
 async def responding(bus: Connection, site: Site, node: Node) -> AsyncIterator[Responder]:
-    """Answer requests to a node; yields once it listens."""
     async with Responder(bus, site, node.controls()) as responder:
         await eventually(lambda: len(bus._subscriptions) >= len(module._own_subjects(site)))
         await bus.flush()
@@ -110,7 +100,6 @@ async def responding(bus: Connection, site: Site, node: Node) -> AsyncIterator[R
 
 @pytest.fixture
 async def nuc(nats_server: Any, node: Node) -> AsyncIterator[Responder]:
-    """Run the node ``nuc``."""
     site = site_of(nats_server)
     async with connected(site) as bus, responding(bus, site, node) as responder:
         yield responder
@@ -133,20 +122,17 @@ async def answered(
 
 
 async def asked(server: Any, *requests: Message, seconds: float = 10) -> list[Message]:
-    """Ask as ``ccpipe control`` does."""
     site = site_of(server)
     async with connected(site) as bus:
         return await send_requests(bus, site, requests, seconds=seconds)
 
 
 async def get(server: Any, name: str, **tags: str) -> Message:
-    """Ask the node for one value."""
     (answer,) = await asked(server, control_request(name, node="nuc", tags=tags))
     return answer
 
 
 async def put(server: Any, name: str, value: str, **tags: str) -> Message:
-    """Set a value on the node."""
     (answer,) = await asked(server, control_request(name, node="nuc", value=value, tags=tags))
     return answer
 
@@ -168,7 +154,6 @@ async def test_the_answer_is_what_cc_node_controllers_client_accepts(
 
 
 async def test_the_specifications_own_form_is_understood(nats_server: Any, nuc: Responder) -> None:
-    """A class, the control as the request, no quotes, seconds."""
     example = b"rapl,hostname=nuc,type=socket,type-id=2,method=GET control=intel.pkg.energy_status"
     (answer,) = await answered(nats_server, example + b" 1740027951\n")
     assert (answer.name, answer.value, answer.tags["level"]) == ("rapl", "2", "INFO")
@@ -184,7 +169,6 @@ async def test_a_class_and_what_to_set_are_understood(nats_server: Any, nuc: Res
 async def test_a_value_is_set_and_the_change_is_logged(
     nats_server: Any, nuc: Responder, node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With what it was, what it is, and who says to have asked."""
     answer = await put(nats_server, "interval", "30s")
     assert node.interval == "30s"
     assert answer.value == "Set 'interval' for device 'node': SUCCESS! It was 10s, it is 30s"
@@ -206,7 +190,6 @@ async def test_a_value_is_set_and_the_change_is_logged(
 async def test_what_is_refused_is_answered(
     nats_server: Any, nuc: Responder, name: str, value: str, reason: str, text: str
 ) -> None:
-    """With ERROR, the reason as a word, and a sentence."""
     answer = await put(nats_server, name, value)
     assert answer.tags["level"] == "ERROR"
     assert answer.tags["reason"] == reason
@@ -225,7 +208,6 @@ async def test_what_is_refused_is_answered(
 async def test_what_fails_is_answered(
     nats_server: Any, nuc: Responder, name: str, reason: str, text: str
 ) -> None:
-    """Whatever it is; and the next request is answered as ever."""
     answer = await get(nats_server, name)
     assert (answer.tags["level"], answer.tags["reason"]) == ("ERROR", reason)
     assert text in str(answer.value)
@@ -248,7 +230,6 @@ async def test_what_may_be_set_can_change_while_it_runs(nats_server: Any, nuc: R
 async def test_controls_are_listed_as_cc_node_controller_does(
     nats_server: Any, nuc: Responder
 ) -> None:
-    """ALL where GET and PUT are possible, by the configuration too."""
     answer = await get(nats_server, "controls", type="node")
     listed = {(c["category"], c["name"]): c for c in json.loads(str(answer.value))["controls"]}
     assert listed["freq", "governor"] == {
@@ -301,7 +282,6 @@ async def test_several_requests_are_answered_in_one_message(
 
 
 async def test_only_the_node_that_is_named_answers(nats_server: Any, nuc: Responder) -> None:
-    """All hear every request; so it is with the name of a cluster."""
     other, site = Node(), site_of(nats_server, hostname="nuc2")
     other.interval = "1s"
     async with connected(site) as bus, responding(bus, site, other):
@@ -430,7 +410,6 @@ async def test_beyond_a_bound_requests_are_told_to_come_again(
 async def test_it_answers_again_after_the_connection_was_lost(
     nats_server: Any, nuc: Responder
 ) -> None:
-    """Nobody needs to restart the node."""
     assert nats_server._process is not None
     nats_server._process.kill()
     await eventually(lambda: not nuc.bus.is_connected)
@@ -442,7 +421,6 @@ async def test_it_answers_again_after_the_connection_was_lost(
 async def test_a_put_without_reply_subject_is_done(
     nats_server: Any, nuc: Responder, node: Node
 ) -> None:
-    """Who does not care for the answer still has the line of the log."""
     site = site_of(nats_server)
     async with connected(site) as bus:
         payload = encode([control_request("interval", node="nuc", value="7s")], precision="ns")

@@ -22,26 +22,22 @@ SECOND = 10**9
 
 @pytest.fixture
 def node() -> Node:
-    """Return a node."""
     return Node()
 
 
 @pytest.fixture
 async def bus(nats_server: Any, node: Node) -> AsyncIterator[Connection]:
-    """Run the node ``nuc``; return a connection of somebody who may send requests."""
     site = site_of(nats_server)
     async with connected(site) as own, responding(own, site, node), connected(site) as asking:
         yield asking
 
 
 def line(value: str, *, method: str = "PUT", sent: int | None = None) -> bytes:
-    """Return a request in nanoseconds, as cc-node-controller's client sends it."""
     sent = time.time_ns() if sent is None else sent
     return f'interval,hostname=nuc,method={method},type=node control="{value}" {sent}\n'.encode()
 
 
 async def answer_to(bus: Connection, payload: bytes) -> tuple[str, str]:
-    """Send a request; return level and text of the answer."""
     received: list[Delivery] = []
     inbox = bus.new_inbox()
     await bus.subscribe(inbox, received.append)
@@ -85,7 +81,6 @@ async def test_an_old_request_is_refused(
 
 @given(st.integers(-100, 100))
 def test_a_put_is_accepted_within_the_documented_offset(seconds: int) -> None:
-    """By the node's clock, before and after; a GET at any time."""
     now = 1_795_000_000 * SECOND
     for method in ("GET", "PUT"):
         payload = line("7s", method=method, sent=now + seconds * SECOND)

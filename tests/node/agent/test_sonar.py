@@ -18,8 +18,6 @@ async def test_a_single_sample_has_both_envelopes() -> None:
 
 
 async def test_what_fails_is_an_envelope_of_errors() -> None:
-    """It names cluster and node, as the other ones do."""
-
     class Broken:
         def collect(self, time: int) -> list[Envelope]:
             raise CcpipeError(f"no luck at {time}")
@@ -36,7 +34,6 @@ async def test_what_fails_is_an_envelope_of_errors() -> None:
 
 
 def test_the_description_of_the_node_has_no_drawings() -> None:
-    """It answers a request: there is no time for them."""
     [envelope, *_] = sysinfo(Site(cluster="fox", hostname="n1"))
     assert isinstance(envelope, SysinfoEnvelope)
     assert envelope.data is not None

@@ -23,24 +23,20 @@ from tests.sinks.conftest import full_disk
 
 
 def messages(*numbers: int, size: int = 0, event: bool = False) -> list[tuple[Outgoing, bool]]:
-    """Make messages of one line each, whose ids are numbers."""
     return [(Outgoing("s", b"x" * size + b"\n", str(number)), event) for number in numbers]
 
 
 def held(spool: Spool) -> list[str]:
-    """Return the ids of what it holds, in order."""
     return [each.message.id for each in spool.oldest(10_000)]
 
 
 def opened(path: Path, size: int = 2**20, age: float = 3600) -> Spool:
-    """Open a spool."""
     spool = Spool(path, size=size, age=age)
     spool.open()
     return spool
 
 
 def names(path: Path) -> list[str]:
-    """Return the names of the files in a spool's directory."""
     return sorted(each.name for each in path.iterdir())
 
 
@@ -83,7 +79,6 @@ def test_spool_keeps_order_where_metrics_and_events_alternate(tmp_path: Path) ->
 
 
 def test_spool_drops_the_oldest_metrics_when_it_is_full(tmp_path: Path) -> None:
-    """Events stay, whatever comes; what was dropped is counted."""
     spool = opened(tmp_path / "spool", size=20_480)
     spool.append(messages(0, event=True))
     for number in range(1, 20):
@@ -144,7 +139,6 @@ def _append_and_die(path: Path) -> None:
 
 
 def test_spool_outlives_a_kill(tmp_path: Path) -> None:
-    """With its order and its ids; counts are right again."""
     child = multiprocessing.get_context("spawn").Process(
         target=_append_and_die, args=(tmp_path / "spool",)
     )
@@ -159,7 +153,6 @@ def test_spool_outlives_a_kill(tmp_path: Path) -> None:
 
 
 def test_spool_syncs_what_is_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file, then its name: a power failure takes neither."""
     synced: list[str] = []
     real = os.fsync
 
@@ -262,7 +255,6 @@ def test_spool_finds_the_files_of_a_disk_that_is_mounted_later(tmp_path: Path) -
 def test_spool_counts_a_file_that_others_deleted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its name said what it held."""
     spool = opened(tmp_path / "spool")
     spool.append(messages(1, 2, 3))
     (spool.path / names(spool.path)[0]).unlink()
@@ -292,7 +284,6 @@ def test_spool_keeps_the_latest_damaged_file(tmp_path: Path) -> None:
 def test_spool_deletes_later_what_the_disk_did_not_delete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not returned again, and does not hold up what is new."""
     monkeypatch.setattr(spool_module, "RETRY_SECONDS", 0.2)
     spool = opened(tmp_path / "spool")
     spool.append(messages(1))
@@ -308,13 +299,11 @@ def test_spool_deletes_later_what_the_disk_did_not_delete(
 
 
 def read_only(path: Path) -> None:
-    """Fail as on a disk that was remounted."""
     raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a spool of metrics and events in files of different sizes."""
     path = tmp_path_factory.mktemp("whole") / "spool"
     spool = opened(path, size=2**24)
     numbers = iter(range(10**6))
@@ -326,7 +315,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def damaged(path: Path, chance: random.Random) -> Iterator[str]:
-    """Damage a spool's files as disks and file systems do."""
     for file in chance.sample(sorted(path.iterdir()), chance.randint(1, 4)):
         content = bytearray(file.read_bytes())
         begin = chance.randrange(len(content))
@@ -384,14 +372,12 @@ def test_spool_loses_nothing_untold_when_damaged(
 
 
 def fill(path: Path) -> None:
-    """Write to a file until its disk is full."""
     with path.open("wb", buffering=0) as file:
         while True:
             file.write(b"x" * 4096)
 
 
 def append_until_full(spool: Spool) -> None:
-    """Append numbered messages until the disk is full."""
     for number in itertools.count():
         spool.append(messages(number, size=3000))
 
@@ -424,7 +410,6 @@ numbers = st.integers(1, 2**40)
 
 @given(number=numbers, messages=contents)
 def test_frames_return_what_was_written(number: int, messages: list[Outgoing]) -> None:
-    """Any subject, payload, id and headers."""
     content = encode_frames(number, messages)
     assert list(decode_frames(number, content)) == list(enumerate(messages))
 

@@ -39,12 +39,10 @@ def _time_to_connect() -> None:
 
 
 def line(number: int) -> Message:
-    """Make a metric whose value is a number."""
     return metric("m", number, time=(1_740_000_000 + number) * 10**9, tags=TAGS)
 
 
 async def numbers(server: NatsServer) -> list[int]:
-    """Return the values that the stream holds, in order."""
     values = [line.value for _, text in await stored(server) for line in decode(text)]
     return [value for value in values if isinstance(value, int)]
 
@@ -63,7 +61,6 @@ class Node:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[SpoolingSink]:
-        """Connect in the background and replay."""
         bus = Connection(self.site.bus, name="test", telemetry=self.telemetry)
         sink = NatsSink(site=self.site, telemetry=self.telemetry).using(bus)
         self.spool.open()
@@ -82,20 +79,17 @@ class Node:
             await bus.__aexit__(None, None, None)
 
     def fill(self, *messages: Outgoing) -> None:
-        """Spool messages without being connected."""
         self.spool.open()
         self.spool.append([(message, False) for message in messages])
         self.spool.close()
 
     def gauge(self, name: str) -> float | None:
-        """Return the value of a counter or gauge."""
         return self.telemetry.registry.get_sample_value(name)
 
 
 async def test_while_the_broker_answers_nothing_touches_the_disk(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Messages go straight."""
     monkeypatch.setattr(spooling, "DIRECT_SECONDS", 60.0)
     node = Node(nats_server, tmp_path / "spool")
     async with node.running() as sink:
@@ -188,7 +182,6 @@ async def test_metrics_go_events_stay_when_it_is_full(
 async def test_what_the_broker_refuses_for_ever_becomes_a_dead_letter(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    """It does not block what is behind it."""
     node = Node(nats_server, tmp_path / "spool", size=2**23)
     huge = Outgoing.of("fox%2Etest.metrics", b"x" * (2**20 + 1))
     good = [Outgoing.of("fox%2Etest.metrics", b"m value=%di" % i) for i in range(2)]
@@ -203,7 +196,6 @@ class FullLetters(KeptLetters):
     """Dead letters on a full disk."""
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Refuse them."""
         raise UnavailableError("dead.lp: No space left on device")
 
 
@@ -260,7 +252,6 @@ async def test_replay_goes_on_after_an_unexpected_error(
 async def test_damage_costs_the_damaged_message_alone(
     nats_server: NatsServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is counted and logged, and its bytes are kept."""
     node = Node(nats_server, tmp_path / "spool")
     node.fill(*[Outgoing.of("fox%2Etest.metrics", b"m value=%di" % i) for i in range(5)])
     (file,) = (tmp_path / "spool").iterdir()
@@ -276,7 +267,6 @@ async def test_damage_costs_the_damaged_message_alone(
 
 @pytest.fixture
 def full(small_disk: Path) -> Path:
-    """Return the spool, of thirty messages, on a full disk."""
     node = Node("nats://127.0.0.1:1", small_disk / "spool")
     node.fill(*[Outgoing.of("fox%2Etest.metrics", b"m value=%di" % i) for i in range(30)])
     with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
@@ -286,7 +276,6 @@ def full(small_disk: Path) -> Path:
 
 
 async def retried(sink: SpoolingSink, message: Message) -> None:
-    """Write a message as a pipe does."""
     while True:
         try:
             return await sink.write(to_lines([message]))

@@ -13,7 +13,6 @@ from ccpipe.node.agent import systemd
 def test_without_anybody_to_hear_it_nothing_happens(
     monkeypatch: pytest.MonkeyPatch, address: str | None
 ) -> None:
-    """A publisher that was started by hand needs no systemd."""
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     if address is not None:
         monkeypatch.setenv("NOTIFY_SOCKET", address)

@@ -19,7 +19,6 @@ def test_the_node_has_the_mean_of_those_online(root: Root) -> None:
 
 
 def test_hardware_threads_are_reported_too(root: Root) -> None:
-    """One that is offline says nothing."""
     root.show("clock/first")
     values = reported(Clock(root=str(root)).collect(0))
     del values["clock", ""]
@@ -27,7 +26,6 @@ def test_hardware_threads_are_reported_too(root: Root) -> None:
 
 
 def test_a_virtual_machine_tells_it_elsewhere(tmp_path: Path) -> None:
-    """Where nothing scales the frequency, /proc/cpuinfo has it."""
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(CPUINFO.format(0, "2600.000") + CPUINFO.format(1, 2400))
     values = reported(Clock(root=str(tmp_path)).collect(0))
@@ -44,7 +42,6 @@ def test_a_kernel_that_tells_nothing_has_no_clock(tmp_path: Path) -> None:
 
 
 def test_another_file_is_named(tmp_path: Path) -> None:
-    """What is no frequency raises DataError that names the file."""
     path = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq"
     unpack(f"@ first\n## {path}\n<unknown>\n@ second\n", tmp_path)
     with pytest.raises(DataError, match=f"{path}: '<unknown>' is not a number"):

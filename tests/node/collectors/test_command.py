@@ -18,13 +18,11 @@ SLOT = 1_740_027_950_000_000_000
 
 
 def collect(*words: str, timeout: float = 20, output: int = 2**20) -> list[Message]:
-    """Return what one command gives."""
     command = Command(commands={"it": list(words)}, timeout=Duration(timeout), output=Size(output))
     return list(command.collectors()["it"].collect(SLOT))
 
 
 def logged_once(caplog: pytest.LogCaptureFixture) -> str:
-    """Return the only line of the log."""
     [record] = caplog.records
     return record.message
 
@@ -39,7 +37,6 @@ def test_what_is_printed_becomes_messages() -> None:
 
 
 def test_no_shell_reads_the_words() -> None:
-    """A blank, a dollar and a semicolon reach the program as they are."""
     [message] = collect("printf", "%s", 'm,type=node log="$HOME; a  b"')
     assert message.value == "$HOME; a  b"
 
@@ -54,19 +51,16 @@ def test_a_bad_line_costs_that_line(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_command_that_fails_says_why(caplog: pytest.LogCaptureFixture) -> None:
-    """What it printed is not used, and the log has its own words."""
     assert collect("sh", "-c", "echo a value=1; echo no luck >&2; exit 3") == []
     assert logged_once(caplog) == "collector command: it: ended with 3: b'no luck\\n'"
 
 
 def test_a_program_that_is_not_there_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """As the operating system says it."""
     assert collect("/nowhere/at-all") == []
     assert "collector command: it: [Errno 2]" in logged_once(caplog)
 
 
 def test_time_and_output_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    """By the options of the collector."""
     assert collect("sleep", "600", timeout=0.2) == []
     assert collect("yes", output=10_000) == []
     assert [record.message for record in caplog.records] == [
@@ -106,6 +100,5 @@ def test_nothing_configured_is_nothing_to_do() -> None:
 
 
 def test_a_command_without_words_is_a_configuration_error() -> None:
-    """It is named before anything starts."""
     with pytest.raises(ConfigError, match=r"commands\.x is empty"):
         Command(commands={"x": []})

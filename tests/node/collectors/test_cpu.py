@@ -86,7 +86,6 @@ def test_guests_count_once(tmp_path: Path) -> None:
 
 
 def test_readings_without_a_tick_between_tell_no_state(root: Root) -> None:
-    """Where no time passed there is nothing to divide by."""
     root.show("captured/first")
     collector = Cpu(root=str(root))
     list(collector.collect(0))

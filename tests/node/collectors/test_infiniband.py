@@ -49,7 +49,6 @@ def test_wide_counters_win(root: Root) -> None:
 
 
 def test_ports_are_left_out_by_pattern(root: Root) -> None:
-    """A site says which ports it does not care for."""
     root.show("infiniband/first")
     ports = {
         port for _, port in reported(InfiniBand(exclude=["mlx5_*"], root=str(root)).collect(0))
@@ -58,7 +57,6 @@ def test_ports_are_left_out_by_pattern(root: Root) -> None:
 
 
 def test_a_node_without_infiniband_says_so(tmp_path: Path) -> None:
-    """No such folder, or an empty one, is an absent device."""
     for _ in range(2):
         with pytest.raises(FileNotFoundError):
             list(InfiniBand(root=str(tmp_path)).collect(0))
@@ -67,7 +65,6 @@ def test_a_node_without_infiniband_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["x", "-1", "18446744073709551616", "1 2"])
 def test_another_file_is_named(tmp_path: Path, text: str) -> None:
-    """What is no counter raises DataError that names the file."""
     path = "/sys/class/infiniband/a/ports/1/counters/port_rcv_data"
     unpack(f"@ first\n## {path}\n{text}\n@ second\n", tmp_path)
     with pytest.raises(DataError, match=f"{path}: '{text}' is not a counter"):

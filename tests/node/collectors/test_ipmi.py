@@ -34,7 +34,6 @@ def test_both_programs_say_the_same(output: str) -> None:
 
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_exactly_what_the_table_declares_is_sent(output: str) -> None:
-    """Names and types of values."""
     messages = Ipmi(command=["cat", str(DATA / output)]).collect(1)
     sent = {(m.name, type(m.value), m.tags["stype"]) for m in map(checked, messages)}
     assert sent == {(row.name, row.kind, row.stype) for row in METRICS}
@@ -50,7 +49,6 @@ def test_sensors_of_one_name_stay_several() -> None:
 
 
 def test_fahrenheit_becomes_celsius() -> None:
-    """As the table promises."""
     values = reported(Ipmi(command=["printf", "Board,212,degrees F,ok\\n"]).collect(1))
     assert values["ipmi_temperature", "Board"] == pytest.approx(100)
 
@@ -64,7 +62,6 @@ def test_columns_are_found_by_name() -> None:
 
 
 def test_a_sensor_is_left_out_by_pattern() -> None:
-    """A pattern of a shell."""
     collector = Ipmi(command=["cat", str(DATA / OUTPUTS[0])], exclude=["CPU*", "FAN?"])
     names = {sensor for _, sensor in reported(collector.collect(1))}
     assert "Inlet Temp" in names
@@ -81,7 +78,6 @@ def test_a_sensor_is_left_out_by_pattern() -> None:
 def test_a_bad_line_costs_that_line(
     printed: str, bad: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The others are taken, and the log shows it, once."""
     collector = Ipmi(command=["printf", printed])
     for _ in range(2):
         assert reported(collector.collect(1)) == {("ipmi_fan", "Fan"): 5}

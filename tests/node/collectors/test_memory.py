@@ -47,7 +47,6 @@ def test_domains_are_an_option(root: Root) -> None:
 
 
 def test_used_of_a_domain_counts_shared_memory_and_no_caches(tmp_path: Path) -> None:
-    """mem_used is total - free - (file pages - shared) - sreclaimable."""
     sizes = {
         "MemTotal": 8000,
         "MemFree": 3000,
@@ -64,7 +63,6 @@ def test_used_of_a_domain_counts_shared_memory_and_no_caches(tmp_path: Path) -> 
 
 
 def test_this_machine_agrees_with_psutil_and_the_c_library() -> None:
-    """The total is exact; what moves agrees within a twentieth of it."""
     values = reported(Memory().collect(0))
     total = values["mem_total", ""]
     assert isinstance(total, int)

@@ -75,7 +75,6 @@ def test_an_interface_that_begins_anew_has_no_rates(root: Root, seconds: Seconds
 
 
 def test_a_counter_beyond_63_bits_is_unsigned(root: Root, seconds: Seconds) -> None:
-    """Such a counter can still be written, and its rate is exact."""
     seconds(10)
     _, second = root.twice(Network(root=str(root)), "made-reset")
     assert second["net_bytes_in", "ib0"] == 18446744073709551500
@@ -100,7 +99,6 @@ def test_an_interface_may_have_an_odd_name(tmp_path: Path) -> None:
 
 
 def test_this_machine_agrees_with_psutil() -> None:
-    """Every counter lies between what psutil reads before and after."""
     before = psutil.net_io_counters(pernic=True, nowrap=False)
     values = reported(Network(exclude=[]).collect(0))
     after = psutil.net_io_counters(pernic=True, nowrap=False)

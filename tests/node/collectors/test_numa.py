@@ -22,7 +22,6 @@ def test_pages_are_those_of_each_domain(root: Root, seconds: Any) -> None:
 
 
 def test_this_machine_agrees_with_the_kernels_sum() -> None:
-    """The hits of all domains grow as /proc/vmstat's sum of them does."""
     if not Path("/sys/devices/system/node/node0/numastat").exists():
         pytest.skip("this kernel knows no NUMA domains")
     before = _vmstat("numa_hit")
@@ -39,7 +38,6 @@ def _vmstat(key: str) -> int:
 
 @pytest.mark.parametrize("text", ["numa_hit 5\n", "numa_hit x\n", ""])
 def test_another_file_is_named(tmp_path: Path, text: str) -> None:
-    """What is no numastat raises DataError that names the file."""
     path = "/sys/devices/system/node/node0/numastat"
     unpack(f"@ first\n## {path}\n{text}@ second\n", tmp_path)
     with pytest.raises(DataError, match=f"{path}: '.*' is not a counter"):

@@ -83,7 +83,6 @@ CASES = {
 
 
 def test_every_collector_is_spoilt_here_or_elsewhere() -> None:
-    """A new one sees this test."""
     names = {each.name for each in entry_points(group="ccpipe.collectors")}
     assert {name.partition("-")[0] for name in CASES} | OTHERWISE.keys() == {
         name for name in names if name.isidentifier()
@@ -91,7 +90,6 @@ def test_every_collector_is_spoilt_here_or_elsewhere() -> None:
 
 
 def put(tree: str, reading: str, folder: Path) -> None:
-    """Write a reading of a tree as files of its own."""
     shutil.rmtree(folder, ignore_errors=True)
     if (TREES / tree).is_dir():
         shutil.copytree(TREES / tree / reading, folder)
@@ -100,7 +98,6 @@ def put(tree: str, reading: str, folder: Path) -> None:
 
 
 def taken(case: Case, folder: Path, spoil: Callable[[], object]) -> tuple[dict[Key, Any], Any]:
-    """Return what a collector reports of a second reading that is spoilt, and the collector."""
     put(case.tree, "first", folder)
     collector = case.make(root=str(folder))
     list(collector.collect(1))
@@ -118,7 +115,6 @@ def taken(case: Case, folder: Path, spoil: Callable[[], object]) -> tuple[dict[K
 
 
 def spoilers(case: Case, folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield every way to spoil one reading, with a name."""
     put(case.tree, "second", folder)
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     for path in files:
@@ -143,13 +139,11 @@ def spoilers(case: Case, folder: Path) -> Iterator[tuple[str, Callable[[], objec
 
 
 def fail(path: Path) -> None:
-    """Let each read of a file fail with EIO."""
     path.unlink()
     path.symlink_to("/proc/self/mem")
 
 
 def device(key: Key) -> Key:
-    """Return of what a metric is."""
     return (*key[1:3], "", "") if key[1] == "accelerator" else key[1:]
 
 

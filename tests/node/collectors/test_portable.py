@@ -120,28 +120,23 @@ class MacOs:
         self.user = 100.0
 
     def getloadavg(self) -> tuple[float, float, float]:
-        """Return load averages."""
         return (1.5, 1.25, 1.0)
 
     def cpu_times(self, percpu: bool = False) -> Any:
-        """Return what macOS counts: four states."""
         fields = {"user": self.user, "nice": 0.0, "system": 50.0, "idle": 200.0}
         times = SimpleNamespace(**fields, _fields=tuple(fields))
         return [times] if percpu else times
 
     def virtual_memory(self) -> Any:
-        """Return memory, without buffers and caches."""
         return SimpleNamespace(
             total=16 * 2**30, available=6 * 2**30, used=8 * 2**30, free=2**30,
             active=4 * 2**30, inactive=5 * 2**30, wired=4 * 2**30,
         )  # fmt: skip
 
     def swap_memory(self) -> Any:
-        """Return swap space."""
         return SimpleNamespace(total=2**30, used=2**20, free=2**30 - 2**20)
 
     def net_io_counters(self, **_: bool) -> dict[str, Any]:
-        """Return an interface and loopback."""
         counters = SimpleNamespace(bytes_recv=1, packets_recv=2, bytes_sent=3, packets_sent=4)
         return {"lo0": counters, "en0": counters}
 
@@ -149,7 +144,6 @@ class MacOs:
         """Return nothing: no disk is counted."""
 
     def disk_partitions(self, **_: bool) -> list[tuple[str, str, str, str]]:
-        """Fail, as a system without such a list does."""
         raise OSError(78, "not implemented")
 
     PROCFS_PATH = "/proc"

@@ -35,7 +35,6 @@ def test_what_happened_is_since_the_last_sample(root: Root) -> None:
 
 
 def test_this_machine_agrees_with_psutil() -> None:
-    """The number of processes lies near psutil's before and after."""
     before = len(psutil.pids())
     values = reported(Processes().collect(0))
     after = len(psutil.pids())

@@ -21,7 +21,6 @@ def test_the_load_is_time_run_and_waited_over_time_passed(root: Root, seconds: A
 
 
 def test_a_kernel_that_does_not_count_says_so(tmp_path: Path) -> None:
-    """The collector is then off."""
     with pytest.raises(FileNotFoundError):
         list(Schedstat(root=str(tmp_path)).collect(1))
 
@@ -34,7 +33,6 @@ def test_a_kernel_that_does_not_count_says_so(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
-    """With file, line and what is wrong."""
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/schedstat").write_text(line + "\n")
     with pytest.raises(DataError, match=f"schedstat: {reason}"):

@@ -55,7 +55,6 @@ def test_a_job_of_version_1(root: Root, seconds: Any) -> None:
 
 
 def test_the_same_job_of_two_slurmds_stays_two_series(root: Root, tmp_path: Path) -> None:
-    """Test beds run several nodes on one machine."""
     root.show("cgroup-v2/first")
     folder = root.path / "sys/fs/cgroup/system.slice"
     shutil.copytree(folder / "slurmstepd.scope", folder / "c1_slurmstepd.scope")

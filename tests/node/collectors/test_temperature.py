@@ -25,7 +25,6 @@ def test_each_chip_is_a_series_of_its_own(root: Root) -> None:
 
 
 def test_cores_are_left_out_unless_asked_for(root: Root) -> None:
-    """They are many, and each costs an interrupt of its core."""
     root.show("hwmon/first")
     sensors = {sensor for _, sensor in reported(Temperature(root=str(root)).collect(0))}
     assert "0/Core 0" not in sensors
@@ -44,13 +43,11 @@ def test_a_sensor_that_cannot_be_read_costs_itself_only(root: Root) -> None:
 
 
 def test_a_node_without_sensors_says_so(tmp_path: Path) -> None:
-    """As most virtual machines."""
     with pytest.raises(FileNotFoundError):
         list(Temperature(root=str(tmp_path)).collect(0))
 
 
 def test_another_file_is_named(tmp_path: Path) -> None:
-    """What is no temperature raises DataError that names the file."""
     path = "/sys/class/hwmon/hwmon0/temp1_input"
     unpack(f"@ first\n## {path}\nwarm\n@ second\n", tmp_path)
     with pytest.raises(DataError, match=f"{path}: 'warm' is not a number"):

@@ -31,7 +31,6 @@ def test_the_node_is_meant_unless_a_device_is_named() -> None:
     ],
 )
 def test_a_device_that_is_not_here_is_refused(tags: dict[str, str], reason: str) -> None:
-    """The error says what there is."""
     with pytest.raises(UsageError, match=reason):
         device(tags, "socket", {"0": 1})
 
@@ -50,13 +49,11 @@ def test_any_text_is_a_number_or_an_error(text: str) -> None:
 
 
 def test_what_is_of_the_node_only_says_so() -> None:
-    """The board's limits are no socket's."""
     with pytest.raises(UsageError, match="tag type is socket; it must be node"):
         device({"type": "socket", "type-id": "0"}, "socket", {})
 
 
 def test_files_are_set_together(tmp_path: Path) -> None:
-    """Shorter values leave nothing of longer ones."""
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_text("powersave\n")
     two.write_text("10000\n")
@@ -65,7 +62,6 @@ def test_files_are_set_together(tmp_path: Path) -> None:
 
 
 def test_where_one_file_cannot_be_set_none_is(tmp_path: Path) -> None:
-    """What was set by then is set back."""
     one = tmp_path / "one"
     one.write_text("powersave\n")
     with pytest.raises(OSError, match="ostype"):
@@ -87,11 +83,9 @@ def test_a_value_that_is_not_kept_is_an_error() -> None:
 
 
 def test_a_value_that_stands_already_is_not_written() -> None:
-    """The file that nobody may write says so already."""
     set_files({READ_ONLY: "Linux"})
 
 
 def test_values_of_several_devices_are_told_shortly() -> None:
-    """One for all where they agree."""
     assert joined({"0": "a", "1": "a"}) == "a"
     assert joined({"0": "a", "1": "b"}) == "0: a, 1: b"

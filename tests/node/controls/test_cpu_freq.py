@@ -16,19 +16,16 @@ THREAD_1 = {"type": "hwthread", "type-id": "1"}
 
 @pytest.fixture
 def policies(tmp_path: Path) -> Path:
-    """Return the folder of the policies of a captured machine."""
     unpack((PACKED / "cpufreq.txt").read_text(), tmp_path)
     return tmp_path / "sys/devices/system/cpu/cpufreq"
 
 
 @pytest.fixture
 def controls(policies: Path, tmp_path: Path) -> dict[str, Control]:
-    """Return the machine's controls."""
     return CpuFreq(root=str(tmp_path)).controls()
 
 
 def put(controls: dict[str, Control], name: str, value: str, tags: dict[str, str]) -> object:
-    """Set a control."""
     setter = controls[name].put
     assert setter is not None
     return setter(value, tags)
@@ -42,13 +39,11 @@ def test_a_hardware_thread_has_the_values_of_its_policy(controls: dict[str, Cont
 
 
 def test_the_node_has_those_of_all_its_hardware_threads(controls: dict[str, Control]) -> None:
-    """Those that are offline have none."""
     reported = json.loads(controls["freq.max_cpu_freq"].get(NODE))
     assert reported == {"0": "3600000", "1": "3600000", "2": "2400000"}
 
 
 def test_everything_is_told_by_policy(controls: dict[str, Control]) -> None:
-    """A driver need not have each file."""
     reported = json.loads(controls["freq"].get(NODE))
     assert reported["policy0"]["hwthreads"] == [0, 1]
     assert reported["policy0"]["cur_cpu_freq"] == 1200345
@@ -58,14 +53,12 @@ def test_everything_is_told_by_policy(controls: dict[str, Control]) -> None:
 
 
 def test_a_governor_is_set_on_all_of_the_node(controls: dict[str, Control], policies: Path) -> None:
-    """And the change tells what each was."""
     change = put(controls, "freq.governor", "performance", NODE)
     assert change == ControlChange("0 1: powersave, 2: performance", "performance")
     assert (policies / "policy0/scaling_governor").read_text() == "performance"
 
 
 def test_one_hardware_thread_sets_its_policy(controls: dict[str, Control], policies: Path) -> None:
-    """And no other; people may write MHz and GHz."""
     assert put(controls, "freq.max_cpu_freq", "2.1GHz", THREAD_1) == ControlChange(
         "3600000", "2100000"
     )
@@ -87,7 +80,6 @@ def test_one_hardware_thread_sets_its_policy(controls: dict[str, Control], polic
 def test_what_a_policy_cannot_have_changes_nothing(
     controls: dict[str, Control], policies: Path, name: str, value: str, reason: str
 ) -> None:
-    """Not even the policies that could have it."""
     before = {path: path.read_text() for path in policies.rglob("*") if path.is_file()}
     with pytest.raises(DataError, match=reason):
         put(controls, f"freq.{name}", value, NODE)
@@ -106,20 +98,17 @@ def test_a_policy_that_the_kernel_refuses_sets_the_others_back(
 
 
 def test_no_other_device_has_a_frequency(controls: dict[str, Control]) -> None:
-    """Nor one that is offline."""
     for tags in ({"type": "socket", "type-id": "0"}, {"type": "hwthread", "type-id": "3"}):
         with pytest.raises(UsageError):
             controls["freq.governor"].get(tags)
 
 
 def test_only_what_steers_can_be_set(controls: dict[str, Control]) -> None:
-    """The rest is told."""
     settable = {name for name, control in controls.items() if control.put}
     assert settable == {"freq.governor", "freq.min_cpu_freq", "freq.max_cpu_freq"}
 
 
 def test_a_machine_without_policies_says_so_when_asked(tmp_path: Path) -> None:
-    """Most virtual machines: there is one control, and it explains."""
     controls = CpuFreq(root=str(tmp_path)).controls()
     assert list(controls) == ["freq"]
     with pytest.raises(FileNotFoundError):

@@ -16,7 +16,6 @@ FIRST, SECOND = "00000000:17:00.0", "00000000:65:00.0"
 
 
 def card(address: str, **changes: Any) -> Card:
-    """Return a card of 100 to 700 W, limited to 500 W."""
     answers = {
         "GetPowerManagementLimit": 500_000,
         "GetPowerManagementDefaultLimit": 700_000,
@@ -29,23 +28,19 @@ def card(address: str, **changes: Any) -> Card:
 
 @pytest.fixture
 def cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Card]:
-    """Install two cards."""
     return install(monkeypatch, tmp_path, card(FIRST), card(SECOND)).cards
 
 
 @pytest.fixture
 def controls(cards: list[Card], tmp_path: Path) -> dict[str, Control]:
-    """Return the controls of these cards."""
     return NvmlLimits(root=str(tmp_path)).controls()
 
 
 def of(name: str, kind: str = "accelerator") -> dict[str, str]:
-    """Return the tags of a request that means one card."""
     return {"type": kind, "type-id": name}
 
 
 def put(controls: dict[str, Control], value: str, tags: dict[str, str]) -> ControlChange:
-    """Set the power limit."""
     change = controls["nvml.power_limit"].put
     assert change is not None
     changed = change(value, tags)
@@ -54,7 +49,6 @@ def put(controls: dict[str, Control], value: str, tags: dict[str, str]) -> Contr
 
 
 def test_a_node_without_the_driver_has_no_such_controls(tmp_path: Path) -> None:
-    """They are not listed either."""
     assert NvmlLimits(root=str(tmp_path)).controls() == {}
 
 
@@ -74,7 +68,6 @@ def test_one_card_is_asked_by_address_or_number(controls: dict[str, Control]) ->
 
 
 def test_the_whole_node_is_json_by_card(controls: dict[str, Control], cards: list[Card]) -> None:
-    """What a card does not report is left out of the report."""
     assert json.loads(controls["nvml.power_limit"].get({})) == {FIRST: 500, SECOND: 500}
     del cards[1].answers["GetPowerUsage"]
     reported = json.loads(controls["nvml"].get({}))
@@ -86,7 +79,6 @@ def test_the_whole_node_is_json_by_card(controls: dict[str, Control], cards: lis
 def test_a_limit_is_set_on_one_card_or_on_all(
     controls: dict[str, Control], cards: list[Card]
 ) -> None:
-    """The answer says what it was and is."""
     assert put(controls, "300W", of(SECOND)) == ControlChange("500", "300")
     assert [card.answers["GetPowerManagementLimit"] for card in cards] == [500_000, 300_000]
     assert put(controls, "250.5", {}) == ControlChange(f"{FIRST}: 500, {SECOND}: 300", "250.5")
@@ -97,7 +89,6 @@ def test_a_limit_is_set_on_one_card_or_on_all(
 def test_a_limit_outside_the_cards_own_is_refused(
     controls: dict[str, Control], cards: list[Card], value: str
 ) -> None:
-    """On all cards, also where another one could have it."""
     cards[0].answers["GetPowerManagementLimitConstraints"] = (1, 10**7)
     with pytest.raises(DataError, match="not between 100 and 700 W|is not a number"):
         put(controls, value, {})
@@ -124,7 +115,6 @@ def test_a_card_that_keeps_another_value_is_an_error(
 def test_a_lost_card_is_an_error_of_the_system(
     controls: dict[str, Control], cards: list[Card]
 ) -> None:
-    """As every error of the library."""
     cards[0].answers["GetPowerManagementLimit"] = Fails(GPU_IS_LOST)
     with pytest.raises(OSError, match="NVML"):
         controls["nvml.power_limit"].get(of(FIRST))

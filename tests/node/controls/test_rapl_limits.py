@@ -17,26 +17,22 @@ SOCKET_1 = {"type": "socket", "type-id": "1"}
 
 @pytest.fixture
 def zones(tmp_path: Path) -> Path:
-    """Return the folder of the zones of a machine with two sockets."""
     unpack((PACKED / "rapl-limits.txt").read_text(), tmp_path)
     return tmp_path / "sys/class/powercap"
 
 
 @pytest.fixture
 def controls(zones: Path, tmp_path: Path) -> dict[str, Control]:
-    """Return the machine's controls."""
     return RaplLimits(root=str(tmp_path)).controls()
 
 
 def put(controls: dict[str, Control], name: str, value: str, tags: dict[str, str]) -> object:
-    """Set a control."""
     setter = controls[name].put
     assert setter is not None
     return setter(value, tags)
 
 
 def limit(zones: Path, zone: str, number: int = 0) -> str:
-    """Return what a zone's file says now."""
     return (zones / zone / f"constraint_{number}_power_limit_uw").read_text().strip()
 
 
@@ -59,7 +55,6 @@ def limit(zones: Path, zone: str, number: int = 0) -> str:
 def test_names_are_likwids(
     controls: dict[str, Control], name: str, tags: dict[str, str], value: str
 ) -> None:
-    """Watts, joules and seconds; the dies of a socket are added up."""
     assert controls[f"rapl.{name}"].get(tags) == value
 
 
@@ -69,12 +64,10 @@ def test_the_specifications_own_example_is_accepted(controls: dict[str, Control]
 
 
 def test_the_node_has_those_of_all_sockets(controls: dict[str, Control]) -> None:
-    """As JSON by socket."""
     assert json.loads(controls["rapl.pkg_limit_1"].get(NODE)) == {"0": 165, "1": 160}
 
 
 def test_everything_is_told_by_device(controls: dict[str, Control]) -> None:
-    """The second interface to the same limits is left alone."""
     reported = json.loads(controls["rapl"].get(NODE))
     assert set(reported) == {"socket:0", "socket:1", "node"}
     assert reported["socket:0"]["pkg_limit_1"] == 165
@@ -98,7 +91,6 @@ def test_a_limit_is_set_in_watts(controls: dict[str, Control], zones: Path) -> N
 
 
 def test_dies_share_the_limit_of_their_socket(controls: dict[str, Control], zones: Path) -> None:
-    """Equally; together they keep it."""
     assert put(controls, "rapl.pkg_limit_1", "150 W", SOCKET_1) == ControlChange("160", "150")
     assert limit(zones, "intel-rapl:1") == limit(zones, "intel-rapl:2") == "75000000"
 
@@ -106,7 +98,6 @@ def test_dies_share_the_limit_of_their_socket(controls: dict[str, Control], zone
 def test_a_limit_of_the_node_is_one_of_each_socket(
     controls: dict[str, Control], zones: Path
 ) -> None:
-    """And a change tells what each had."""
     assert put(controls, "rapl.pkg_limit_1", "100", NODE) == ControlChange("0: 165, 1: 160", "100")
     assert limit(zones, "intel-rapl:0") == "100000000"
     assert limit(zones, "intel-rapl:2") == "50000000"
@@ -133,7 +124,6 @@ def test_what_a_zone_cannot_have_changes_nothing(
     tags: dict[str, str],
     reason: str,
 ) -> None:
-    """Neither on the zones that could have it."""
     before = {path: path.read_text() for path in zones.rglob("constraint*")}
     with pytest.raises(DataError, match=reason):
         put(controls, f"rapl.{name}", value, tags)
@@ -141,20 +131,17 @@ def test_what_a_zone_cannot_have_changes_nothing(
 
 
 def test_only_limits_can_be_set(controls: dict[str, Control]) -> None:
-    """Not the time over which they hold, nor their bounds."""
     settable = {name.removeprefix("rapl.") for name, control in controls.items() if control.put}
     assert settable == {"pkg_limit_1", "pkg_limit_2", "dram_limit", "psys_limit_1"}
 
 
 def test_a_socket_that_is_not_here_is_refused(controls: dict[str, Control]) -> None:
-    """The error says which there are."""
     for name in ("rapl", "rapl.pkg_limit_1"):
         with pytest.raises(UsageError, match="there are 0, 1"):
             controls[name].get({"type": "socket", "type-id": "2"})
 
 
 def test_a_machine_without_limits_says_so_when_asked(tmp_path: Path) -> None:
-    """Or one whose zones make no sense."""
     controls = RaplLimits(root=str(tmp_path)).controls()
     assert list(controls) == ["rapl"]
     with pytest.raises(FileNotFoundError):

@@ -30,7 +30,6 @@ def test_each_poll_has_its_own_interval() -> None:
 
 
 def test_what_fails_is_logged_and_called_again(caplog: pytest.LogCaptureFixture) -> None:
-    """The others go on too."""
     calls = threading.Semaphore(0)
 
     def fail() -> None:
@@ -70,7 +69,6 @@ def test_suspended_time_does_not_count() -> None:
 
 
 def test_stopping_waits_for_a_poll_and_may_be_repeated() -> None:
-    """Nothing is called afterwards; a poll may stop the timer itself."""
     timer = PollTimer("test")
     timer.add(0.01, timer.stop)
     timer.start()

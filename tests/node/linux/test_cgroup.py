@@ -10,7 +10,6 @@ from ccpipe.node.linux.cgroup import folders_of, keyed_counters
 
 
 def test_counters_are_found_by_key(tmp_path: Path) -> None:
-    """In the order asked for; none where the file has none of them."""
     path = tmp_path / "cpu.stat"
     path.write_text("a 1\nb 22\nc 3\n")
     assert keyed_counters(path, ("c", "a")) == [3, 1]
@@ -36,5 +35,4 @@ def test_folders_by_controller(tmp_path: Path) -> None:
 
 
 def test_our_own_are_found() -> None:
-    """On a machine with either version."""
     assert all(path.is_absolute() for path in folders_of(os.getpid()).values())

@@ -11,7 +11,6 @@ from ccpipe.node.linux import likwid_reader
 
 
 def run(*arguments: str, lines: int) -> tuple[list[dict[str, list[float | None]]], str, int]:
-    """Ask for some samples; return them, what stands on stderr, and the exit code."""
     done = subprocess.run(
         [sys.executable, str(Path(likwid_reader.__file__)), *arguments],
         input="\n" * lines, capture_output=True, text=True, timeout=60, check=False,
@@ -38,7 +37,6 @@ def test_it_says_when_it_counts_and_answers_each_line(library: str) -> None:
 
 
 def test_groups_are_measured_in_turn(library: str) -> None:
-    """Each until the next line."""
     (_, *samples), _, _ = run(library, "", "0", "MEM_DP,FLOPS_SP", lines=4)
     assert ["DP [MFLOP/s]" in sample for sample in samples] == [True, False, True, False]
 
@@ -53,14 +51,12 @@ def test_what_cannot_be_counted_ends_it_with_a_reason(
     group: str,
     reason: str,
 ) -> None:
-    """The collector shows the last line of its stderr."""
     samples, said, code = run(library, "", hwthreads, group, lines=1)
     assert (samples, code) == ([], 1)
     assert said.splitlines()[-1] == reason
 
 
 def test_a_library_that_is_missing_is_named(tmp_path: Path) -> None:
-    """By its path."""
     _, said, code = run(str(tmp_path / "liblikwid.so"), "", "0", "MEM_DP", lines=0)
     assert code == 1
     assert "liblikwid.so" in said

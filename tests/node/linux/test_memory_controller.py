@@ -13,7 +13,6 @@ DEVICES = "sys/bus/event_source/devices"
 
 
 def write(folder: Path, **files: str) -> Path:
-    """Write files of a device; two underscores stand for the slash."""
     for name, content in files.items():
         path = folder / name.replace("__", "/")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +68,6 @@ def test_amd_before_zen_4_counts_in_the_data_fabric(tmp_path: Path) -> None:
 
 
 def test_no_controllers_are_nothing_to_count(tmp_path: Path) -> None:
-    """As on a virtual machine."""
     assert list(traffic(tmp_path / "nowhere", zen_3=True)) == []
 
 
@@ -86,7 +84,6 @@ def test_no_controllers_are_nothing_to_count(tmp_path: Path) -> None:
 def test_what_the_kernel_would_not_write_is_named(
     tmp_path: Path, name: str, content: str, reason: str
 ) -> None:
-    """With the file."""
     files = {
         "type": "24", "cpumask": "0", "format__event": "config:0-7",
         "events__cas_count_read": "event=0x04", "events__cas_count_read.unit": "MiB",

@@ -10,7 +10,6 @@ from tests.node.conftest import TREES
 
 
 def test_all_file_systems_are_listed_in_order() -> None:
-    """Pseudo file systems and hidden ones too; escapes are read."""
     found = mounts(str(TREES / "made-mounts/first"))
     assert found[0] == Mount("proc", "/proc", "proc")
     assert Mount("/dev/sdb1", "/scratch disk", "xfs") in found
@@ -19,13 +18,11 @@ def test_all_file_systems_are_listed_in_order() -> None:
 
 
 def test_this_machine_has_those_that_psutil_lists() -> None:
-    """In the same order, as long as nothing is mounted meanwhile."""
     found = [mount.point for mount in mounts()]
     assert found == [partition.mountpoint for partition in psutil.disk_partitions(all=True)]
     assert "/" in found
 
 
 def test_a_tree_without_a_list_is_an_error(tmp_path: Path) -> None:
-    """It names the file that is missing."""
     with pytest.raises(FileNotFoundError, match="proc/self/mounts"):
         mounts(str(tmp_path))

@@ -15,12 +15,10 @@ from tests.node.fake_nvml import DRIVER_NOT_LOADED, UNINITIALIZED, Card, Library
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Library:
-    """Install the library with one card."""
     return install(monkeypatch, tmp_path, Card("00000000:C1:00.0", "GPU-1"))
 
 
 def test_a_driver_that_was_reset_is_initialised_again(library: Library, tmp_path: Path) -> None:
-    """The failure may pass, so it is no error of an absent device."""
     driver = Driver(str(tmp_path))
     assert driver.cards()[1] == 1
     library.count = UNINITIALIZED
@@ -51,7 +49,6 @@ def test_without_the_driver_no_library_is_loaded(tmp_path: Path) -> None:
 def test_a_driver_without_the_python_library_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line to type names the extra."""
     real = builtins.__import__
 
     def without(name: str, *args: Any, **kwargs: Any) -> Any:

@@ -16,13 +16,11 @@ MINE = os.getpid()
 
 
 def open_files() -> int:
-    """Return how many files this process has open."""
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
 
 @pytest.fixture
 def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a process that does nothing."""
     with subprocess.Popen(["sleep", "60"]) as process:
         yield process
         process.kill()
@@ -30,7 +28,6 @@ def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
 
 @pytest.mark.parametrize("limit", [None, 0])
 def test_a_walk_is_that_of_the_process_table(limit: int | None) -> None:
-    """Also where no file may stay open."""
     with OpenProcesses(limit=limit) as processes:
         for _ in range(2):
             found = processes.walk()
@@ -48,7 +45,6 @@ def test_a_walk_is_that_of_the_process_table(limit: int | None) -> None:
 def test_a_process_is_the_same_object_and_its_line_is_read_anew(
     sleeper: "subprocess.Popen[bytes]", limit: int | None
 ) -> None:
-    """That of one that does nothing is not even parsed again."""
     with OpenProcesses(limit=limit) as processes:
         first = processes.walk()
         lines = first[MINE].process, first[sleeper.pid].process
@@ -74,7 +70,6 @@ def test_a_process_that_ended_is_not_there(
 
 
 def test_the_same_number_is_another_process(tmp_path: Path) -> None:
-    """By when it started."""
     stat = tmp_path / "proc/7/stat"
     stat.parent.mkdir(parents=True)
     line = "7 (a) R 1 7 7 0 -1 0 0 0 0 0 5 0 0 0 20 0 1 0 {} 4096 1\n"
@@ -107,7 +102,6 @@ def test_files_are_closed_with_their_processes_and_their_holder(
 
 
 def test_the_limit_of_open_files_holds() -> None:
-    """The others are opened for each walk."""
     before = open_files()
     with OpenProcesses(limit=3) as processes:
         for _ in range(2):
@@ -122,7 +116,6 @@ def test_the_limit_of_open_files_holds() -> None:
 def test_any_bytes_are_a_process_or_nothing(
     tmp_path_factory: pytest.TempPathFactory, text: bytes
 ) -> None:
-    """Nothing is raised, whatever a file holds."""
     folder = tmp_path_factory.mktemp("any")
     (folder / "proc/9").mkdir(parents=True)
     (folder / "proc/9/stat").write_bytes(text)
@@ -134,6 +127,5 @@ def test_any_bytes_are_a_process_or_nothing(
 
 
 def test_a_system_without_proc_is_an_error(tmp_path: Path) -> None:
-    """As that of the process table."""
     with pytest.raises(FileNotFoundError):
         OpenProcesses(root=str(tmp_path)).walk()

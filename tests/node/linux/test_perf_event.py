@@ -25,7 +25,6 @@ NO_SUCH = PerfEvent(0x7FFFFFF0, 0)
 
 
 def group(events: Sequence[PerfEvent], cpu: int) -> EventGroup:
-    """Open a group; the tests need what the collector needs: root, or a kernel that allows it."""
     try:
         return EventGroup(events, cpu)
     except PermissionError as error:
@@ -113,7 +112,6 @@ def test_rates_are_reckoned_up_from_the_share_of_time() -> None:
 def test_without_two_readings_nothing_is_known(
     before: GroupReading | None, now: GroupReading
 ) -> None:
-    """Nor where it was not counted in between, or where it began anew."""
     assert rates(before, now) is None
 
 

@@ -33,6 +33,5 @@ def test_zones_of_another_kind_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_any_says_so(tmp_path: Path) -> None:
-    """Absent hardware is an OSError, as everywhere."""
     with pytest.raises(FileNotFoundError):
         next(zones(str(tmp_path)))

@@ -49,7 +49,6 @@ words = st.one_of(
 
 @st.composite
 def readings(draw: st.DrawFn, file: str) -> bytes:
-    """Draw what could stand in a file: a captured one with words exchanged, or any bytes."""
     if draw(st.integers(0, 3)) == 0:
         return draw(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
     return draw(variants((TREES / "captured/first/proc" / file).read_text()))
@@ -57,7 +56,6 @@ def readings(draw: st.DrawFn, file: str) -> bytes:
 
 @st.composite
 def variants(draw: st.DrawFn, text: str) -> bytes:
-    """Draw a text with some words exchanged."""
     lines = text.split("\n")
     for _ in range(draw(st.integers(0, 4))):
         line = draw(st.integers(0, len(lines) - 1))
@@ -237,6 +235,5 @@ def test_a_list_of_numbers_is_written_out(text: str, numbers: list[int]) -> None
 
 @pytest.mark.parametrize("text", ["x", "1-", "5-3", "1 2", "-1", "0-999999999", "٣"])
 def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
-    """Nor does a long range fill the memory."""
     with pytest.raises(DataError, match="cpulist: .* is not a list of hardware threads"):
         proc.listed("cpulist", text)

@@ -51,7 +51,6 @@ def test_the_walk_of_a_slot_is_shared(root: Root) -> None:
 
 
 def test_the_collector_of_states_hands_its_table_on(root: Root) -> None:
-    """Its walk is the one that others get of its slot."""
     root.show("processes/first")
     collector = Processes(root=str(root))
     list(collector.collect(5))
@@ -63,7 +62,6 @@ def test_the_collector_of_states_hands_its_table_on(root: Root) -> None:
 
 
 def test_threads_that_ask_at_once_share_a_walk() -> None:
-    """Only one of them walks."""
     table, walks = ProcessTable(), list[Walk]()
     together = threading.Barrier(8)
 
@@ -81,7 +79,6 @@ def test_threads_that_ask_at_once_share_a_walk() -> None:
 
 
 def test_a_bad_line_costs_itself_only(tmp_path: Path) -> None:
-    """It is named beside the processes that were read."""
     good = "8 (b) S 1 8 8 0 -1 4194560 8548 0 0 0 55 6 0 0 20 0 1 0 14 30408704 6308 1"
     unpack(f"@ first\n## /proc/7/stat\n7 (a) R 1\n## /proc/8/stat\n{good}\n@ second\n", tmp_path)
     walk = ProcessTable(root=str(tmp_path)).at(0)
@@ -117,13 +114,11 @@ def test_any_bytes_are_a_process_or_an_error(tmp_path_factory: pytest.TempPathFa
 
 
 def test_what_cannot_be_read_is_nothing(tmp_path: Path) -> None:
-    """A process that ended, and a file that fails while it is read."""
     assert read(str(tmp_path / "gone")) == b""
     assert read(str(tmp_path)) == b""  # a folder opens and fails at the first read
 
 
 def test_memory_and_faults_are_those_of_psutil() -> None:
-    """Of our own line of the table."""
     me = psutil.Process()
     [mine] = [p for p in ProcessTable().at(0).processes if p.pid == MINE]
     assert mine.virtual == pytest.approx(me.memory_info().vms, rel=0.05)
@@ -134,7 +129,6 @@ def test_memory_and_faults_are_those_of_psutil() -> None:
 
 
 def test_when_a_process_started_is_known_while_it_runs() -> None:
-    """In seconds since the boot."""
     [mine] = [p for p in ProcessTable().at(0).processes if p.pid == MINE]
     assert start_time(MINE) == mine.start / os.sysconf("SC_CLK_TCK")
     assert start_time(2**22 + 1) is None
@@ -163,14 +157,12 @@ def test_only_the_line_of_the_whole_share_counts(tmp_path: Path) -> None:
 
 
 def test_more_shared_than_resident_is_unknown(tmp_path: Path) -> None:
-    """The two are counted at different times."""
     (tmp_path / "statm").write_text("100 5 6 1 0 1 0\n")
     assert unshared(str(tmp_path)) is None
 
 
 @given(st.binary(max_size=80))
 def test_any_bytes_are_numbers_or_unknown(data: bytes) -> None:
-    """Nothing is raised."""
     with tempfile.TemporaryDirectory() as folder:
         for name in ("statm", "smaps_rollup", "environ"):
             Path(folder, name).write_bytes(data)
@@ -181,7 +173,6 @@ def test_any_bytes_are_numbers_or_unknown(data: bytes) -> None:
 
 
 def test_an_environment_is_that_of_the_start(tmp_path: Path) -> None:
-    """Of ours a name that all have; of a process that ended, nothing."""
     assert read_environment(OWN)["PATH"]
     (tmp_path / "environ").write_bytes(b"A=1\0B=x=y\0nothing\0")
     assert read_environment(str(tmp_path)) == {"A": "1", "B": "x=y"}

@@ -18,7 +18,6 @@ NOBODY: frozenset[int] = frozenset()
 
 
 def steps(root: Path) -> list[StepCgroup]:
-    """Return the groups below a root."""
     return list(find_steps(str(root), JobIds(str(root))))
 
 
@@ -72,7 +71,6 @@ def test_suspended_steps_are_frozen(tmp_path: Path) -> None:
 
 
 def test_several_slurmds_on_a_machine_are_several_nodes(tmp_path: Path) -> None:
-    """The same job may run on both."""
     put(tmp_path, "unified/system.slice/c2_slurmstepd.scope/job_7/step_0/user/task_1", 21)
     put(tmp_path, "unified/system.slice/c1_slurmstepd.scope/job_7/step_0/user/task_0", 20)
     assert [(found.node, found.tasks) for found in steps(tmp_path)] == [
@@ -96,7 +94,6 @@ def test_what_is_not_slurms_is_left_out(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def process(title: str, **environment: str) -> Iterator[int]:
-    """Run a process with a title, as slurmstepd sets its own, and nothing else in its memory."""
     child = subprocess.Popen([title, "infinity"], executable="/bin/sleep", env=environment)
     try:
         while not Path(f"/proc/{child.pid}/cmdline").read_bytes():  # it is being executed
@@ -109,7 +106,6 @@ def process(title: str, **environment: str) -> Iterator[int]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Return a root with the processes of this machine."""
     (tmp_path / "proc").symlink_to("/proc")
     return tmp_path
 
@@ -162,7 +158,6 @@ def test_job_without_a_number_is_logged_once(
 def test_job_that_is_just_being_made_is_not_logged(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its directory exists before its first process does."""
     put(root, f"{SCOPE}/{SLUID}/step_0/slurm")
     assert not steps(root)
     assert not caplog.messages

@@ -44,7 +44,6 @@ SMALL = {
 
 
 def small(folder: Path, **changes: str) -> str:
-    """Write a small node."""
     unpack(f"@ first\n{''.join({**SMALL, **changes}.values())}@ second\n", folder)
     return str(folder)
 
@@ -63,7 +62,6 @@ def test_a_power_processor_goes_by_its_key(tmp_path: Path) -> None:
 
 
 def test_a_kernel_before_6_1_does_not_tell_its_architecture(tmp_path: Path) -> None:
-    """It is then this machine's."""
     kernel = "## /proc/sys/kernel/ostype\nLinux\n## /proc/sys/kernel/osrelease\n3.10\n"
     unpack(f"@ first\n{kernel}@ second\n", tmp_path)
     assert system(str(tmp_path)) == ("Linux", "3.10", os.uname().machine)
@@ -97,7 +95,6 @@ def test_a_kernel_without_a_name_is_refused(tmp_path: Path) -> None:
 
 
 def test_this_machine_agrees_with_psutil() -> None:
-    """Threads, cores and memory."""
     reported, kernel = topology(), os.uname()
     cores = reported.sockets * reported.cores_per_socket
     assert cores == psutil.cpu_count(logical=False)
@@ -126,7 +123,6 @@ def test_cores_are_counted_in_each_socket(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_tells_nothing_has_none(tmp_path: Path) -> None:
-    """An empty list, as JSON wants it."""
     assert hwthread_topology(str(tmp_path))["hwthreads"] == []
 
 
@@ -195,7 +191,6 @@ def test_a_file_that_says_nonsense_is_named(two_sockets: Path) -> None:
 
 
 def test_a_domain_of_several_sockets_is_in_none(two_sockets: Path) -> None:
-    """With NUMA switched off in the firmware, one domain holds all."""
     for number, domain in enumerate("0122"):
         cpu = two_sockets / f"sys/devices/system/cpu/cpu{number}"
         (cpu / f"node{domain}").rename(cpu / "node0")
@@ -203,7 +198,6 @@ def test_a_domain_of_several_sockets_is_in_none(two_sockets: Path) -> None:
 
 
 def test_where_there_is_no_sys_there_are_no_places(tmp_path: Path) -> None:
-    """In some containers there is none; rules that need it say so."""
     assert topology_map(str(tmp_path)) == []
 
 

@@ -119,14 +119,12 @@ def test_tables_are_in_order() -> None:
 
 
 def test_no_two_collectors_send_the_same_name() -> None:
-    """A name means one thing."""
     others = COLLECTORS.keys() - {"portable", "likwid"}  # which stand in for others
     names = [row.name for collector in others for row in _table(collector)]
     assert len(set(names)) == len(names)
 
 
 def test_units_are_those_of_the_tables() -> None:
-    """A plain number has none."""
     units = metrics.units()
     assert (units["mem_used"], units["cpu_power"], units["clock"]) == ("kB", "W", "MHz")
     assert "cpu_load" not in units

@@ -23,7 +23,6 @@ def test_each_text_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_an_unexpected_error_comes_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    """It is somebody's mistake, who wants to know where."""
     try:
         raise ValueError("no luck")
     except ValueError as error:
@@ -46,7 +45,6 @@ ROWS = (
 
 
 def test_a_reading_is_swapped_for_the_one_before(seconds: Any) -> None:
-    """With the time that passed between the two."""
     seconds(2.5)
     previous = Previous[list[int]]()
     assert previous.swap({"eth0": [1]})[0] == {}
@@ -61,7 +59,6 @@ def test_a_reading_is_swapped_for_the_one_before(seconds: Any) -> None:
 def test_counters_grow_by_their_difference_over_the_time(
     pairs: list[tuple[int, int]], elapsed: float
 ) -> None:
-    """There is a rate for each, or, where any went down, for none."""
     before, now = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     if any(new < old for old, new in pairs):
         assert rates(before, now, elapsed) == []

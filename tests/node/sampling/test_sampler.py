@@ -163,7 +163,6 @@ async def test_once_gives_one_batch_with_rates() -> None:
 
 
 async def test_it_is_a_source_of_a_pipe() -> None:
-    """The pipe carries its batches to a sink until it is told to stop."""
     stop = asyncio.Event()
     seen: list[Message] = []
 

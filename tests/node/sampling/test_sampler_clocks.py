@@ -16,12 +16,10 @@ from tests.node.fake_sampling import (
 
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
-    """Return clocks that the sampler reads in place of the machine's."""
     return set_clocks(monkeypatch)
 
 
 async def test_an_hour_has_every_slot_once(clocks: Clocks) -> None:
-    """No drift, none twice, none missing, and nothing is held on to."""
     collectors: dict[str, Collector] = {"one": Counting(), "two": Counting()}
     sampler = OnTheseClocks(clocks, jitter=0.2, jumps={}, collectors=collectors)
     slots = [slot_of(batch) async for batch in sampler.some(360)]
@@ -72,7 +70,6 @@ async def test_the_jitter_stays_in_its_bound_and_differs(clocks: Clocks) -> None
 
 
 async def test_without_jitter_a_sample_is_taken_when_its_slot_begins(clocks: Clocks) -> None:
-    """Slot after slot, none left out."""
     sampler = OnTheseClocks(clocks, jitter=0, jumps={})
     seen = [pair async for pair in sampler.samples(3)]
     first = START + 7 * SECOND

@@ -36,7 +36,6 @@ from tests.node.fake_sampling import (
 
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
-    """Return clocks that the sampler reads in place of the machine's."""
     return set_clocks(monkeypatch)
 
 
@@ -172,8 +171,6 @@ async def test_a_collector_that_exits_or_returns_nothing_iterable_costs_itself_o
 async def test_what_goes_away_is_a_warning(
     clocks: Clocks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Hardware that was there and is there no more."""
-
     class Vanishing(Counting):
         def collect(self, time: int) -> Iterator[Message]:
             yield from super().collect(time)
@@ -233,7 +230,6 @@ class PartlyFailing(Counting):
         self.soft = SoftErrors("partly")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Give what can be read."""
         for number in range(2):
             with self.soft.noted():
                 raise DataError(f"reading {number}")
@@ -245,7 +241,6 @@ class PartlyFailing(Counting):
 async def test_readings_that_fail_are_counted_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The rest of the collector arrives."""
     telemetry, partly = Telemetry(), PartlyFailing()
     sampler = Sampler(
         SamplerSettings({"partly": partly}, interval=INTERVAL, tags=SITE, timeout=DEADLINE),
@@ -328,7 +323,6 @@ async def test_a_collector_that_hangs_costs_the_others_no_slot(
 
 
 async def test_what_is_ready_at_the_end_is_handed_over(clocks: Clocks) -> None:
-    """A collector that answered late, and then there was no next slot."""
     hanging = Hanging()
     collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
     sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors, hanging=["hanging"])
@@ -421,7 +415,6 @@ def test_too_many_open_files_switch_nothing_off() -> None:
 
 
 async def test_threads_end_with_the_sampler() -> None:
-    """None is left behind that could end."""
     before = set(threading.enumerate())
     await take(waiting_sampler({"one": Counting(), "two": Counting()}), 2)
     mine = [t for t in threading.enumerate() if t not in before and t.name in ("one", "two")]

@@ -40,7 +40,6 @@ class Rate:
     before: int | None
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Tell of the growth, if there was a reading before."""
         self.total += 1
         if self.before is not None:
             yield metric("rate", self.total - self.before, time=time, tags={"type": "node"})
@@ -182,7 +181,6 @@ async def test_a_collector_that_is_taken_away_is_waited_for_no_more() -> None:
 
 
 async def test_a_wrong_reload_changes_nothing() -> None:
-    """It is refused before anything was touched."""
     counting = Counting()
     sampler = waiting_sampler({"c": counting})
     with pytest.raises(ConfigError, match="jitter is 9 s"):
@@ -194,7 +192,6 @@ async def test_a_wrong_reload_changes_nothing() -> None:
 
 
 async def test_states_are_told() -> None:
-    """With the interval in force, and whether it is on, off or late."""
     collectors: dict[str, Collector] = {
         "on": Counting(),
         "off": Failing(lambda _: FileNotFoundError(2, "gone")),

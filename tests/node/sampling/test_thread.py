@@ -20,14 +20,12 @@ class Waiting:
         self.begun, self.go_on = threading.Event(), threading.Event()
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Wait and tell."""
         self.begun.set()
         assert self.go_on.wait(DEADLINE)
         yield metric("thread", threading.get_ident(), time=time, tags={"type": "node"})
 
 
 async def one(reader: CollectorReader, slot: int) -> list[Message]:
-    """Return what one collector measures."""
     async with asyncio.timeout(DEADLINE):
         return await reader.ask(slot)
 
@@ -62,7 +60,6 @@ class Computing(Waiting):
     """A collector that computes until it may go on."""
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Never wait."""
         self.begun.set()
         while not self.go_on.is_set():
             pass
@@ -82,7 +79,6 @@ class WithoutProcessor(CollectorReader):
 
 
 async def test_activity_names_what_keeps_collector_from_answering() -> None:
-    """What computes, or waits for a processor, does not hang."""
     hanging, computing, waiting = Waiting(), Computing(), Waiting()
     readers = [
         CollectorReader("hanging", hanging),
@@ -164,7 +160,6 @@ async def test_a_reading_for_nobody_comes_first_and_holds_up_no_question() -> No
 
 
 async def test_thread_ends_with_its_reader() -> None:
-    """Once it is free; what was asked for is answered before."""
     reader = CollectorReader("c", Counting())
     answer = reader.ask(5)
     reader.end()

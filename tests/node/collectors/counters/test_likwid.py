@@ -20,7 +20,6 @@ from tests.node.conftest import checked
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """Return a machine with two sockets of two hardware threads."""
     cpus = tmp_path / "sys/devices/system/cpu"
     for number in range(4):
         (cpus / f"cpu{number}/topology").mkdir(parents=True)
@@ -30,7 +29,6 @@ def root(tmp_path: Path) -> str:
 
 
 def begin(collector: Likwid) -> Likwid:
-    """Start the process that counts and wait until it does; raises what the collector raises."""
     assert list(collector.collect(0)) == []
     while collector._reader is None or not collector._reader.counts():
         time.sleep(0.01)
@@ -38,7 +36,6 @@ def begin(collector: Likwid) -> Likwid:
 
 
 def values(collector: Likwid) -> dict[tuple[str, str, str], float]:
-    """Return the next sample by name, type and id."""
     messages = [checked(message) for message in collector.collect(0)]
     assert {message.name for message in messages} <= {row.name for row in METRICS}
     return {(m.name, m.tags["type"], m.tags.get("type-id", "")): float(m.value) for m in messages}
@@ -103,7 +100,6 @@ def test_what_likwid_does_not_have_is_named(library: str, root: str) -> None:
 
 
 def test_a_reader_that_is_killed_costs_one_sample(library: str, root: str) -> None:
-    """The next one starts another."""
     collector = begin(Likwid(groups=["MEM_DP"], library=library, root=root))
     assert collector._reader is not None
     os.kill(collector._reader._process.pid, signal.SIGKILL)

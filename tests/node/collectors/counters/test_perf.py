@@ -34,7 +34,6 @@ class Made:
         self.refused: dict[PerfEvent, int] = {}
 
     def group(self, events: Sequence[PerfEvent], cpu: int) -> "Made.Group":
-        """Open a group, or refuse it."""
         for event in events:
             if event in self.refused:
                 raise OSError(self.refused[event], "refused")
@@ -48,7 +47,6 @@ class Made:
             self.made, self.events, self.cpu = made, events, cpu
 
         def read(self) -> GroupReading:
-            """Count what half of the time gives."""
             half = self.made.seconds * SECOND // 2
             gains = (self.made.gains(event, self.cpu) for event in self.events)
             return GroupReading(2 * half, half, tuple(gain * half // SECOND for gain in gains))
@@ -137,7 +135,6 @@ def test_operations_are_counted_where_the_table_knows_how(
 
 
 def test_amds_later_processors_tell_no_precision(tmp_path: Path, made: Made) -> None:
-    """Each operation counts as one in flops_any."""
     _machine(tmp_path, "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n")
     collector = Perf(root=str(tmp_path))
     list(collector.collect(1))
@@ -160,7 +157,6 @@ def test_what_is_not_offered_is_left_out(root: Root, made: Made) -> None:
 
 
 def test_a_controller_that_is_refused_makes_no_smaller_sum(root: Root, made: Made) -> None:
-    """The memory's traffic is that of all of them, or not told of."""
     root.show("perf/first")
     made.refused = {PerfEvent(24, 0x0C04): 22}
     collector = Perf(root=str(root))

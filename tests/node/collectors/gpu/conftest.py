@@ -12,8 +12,6 @@ Load = Callable[..., Library]
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Load:
-    """Return a function that puts a library of so many cards in the place of the real one."""
-
     def put(*cards: Card, missing: set[str] | None = None) -> Library:
         return install(monkeypatch, tmp_path, *cards, missing=missing)
 

@@ -58,7 +58,6 @@ def test_stacks_of_memory_have_a_temperature_each(root: Root) -> None:
 
 
 def _card_with(folder: Path, table: bytes) -> AmdGpu:
-    """Return the collector of a card whose file gpu_metrics holds some bytes."""
     device = folder / "sys/class/drm/card0/device"
     device.mkdir(parents=True, exist_ok=True)
     (device / "vendor").write_text("0x1002\n")
@@ -98,7 +97,6 @@ def test_a_card_that_tells_little_is_told_of_little(root: Root) -> None:
 
 
 def test_a_node_without_such_a_card_says_so(tmp_path: Path) -> None:
-    """No cards at all, or only others'."""
     unpack("@ first\n## /sys/class/drm/card0/device/vendor\n0x1a03\n@ second\n", tmp_path)
     for path in ("none", "."):
         with pytest.raises(FileNotFoundError):

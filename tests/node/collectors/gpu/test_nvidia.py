@@ -75,12 +75,10 @@ EVERYTHING: dict[Any, Any] = {
 
 
 def full(address: str = FIRST, **changes: Any) -> Card:
-    """Return a card that answers everything."""
     return Card(address, f"GPU-{address}", {**EVERYTHING, **changes})
 
 
 def of(values: Told, card: str) -> dict[str, Any]:
-    """Return what is told of one card, or part of one."""
     return {name: value for (name, place), value in values.items() if place == card}
 
 
@@ -302,7 +300,6 @@ def test_a_card_that_is_lost_costs_itself_only(
 def test_a_card_lost_in_the_middle_is_asked_nothing_more(
     load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it said before stands; the rest is left out."""
     load(full(GetTemperature=Fails(GPU_IS_LOST)), full(SECOND))
     values = reported(Nvidia(root=str(tmp_path)).collect(0))
     assert "nv_util" in of(values, FIRST)
@@ -314,7 +311,6 @@ def test_a_card_lost_in_the_middle_is_asked_nothing_more(
 
 
 def test_a_card_that_vanishes_from_the_list_is_silent(load: Load, tmp_path: Path) -> None:
-    """The one behind it keeps its address, though its index moved."""
     library = load(full(FIRST), full(SECOND))
     collector = Nvidia(root=str(tmp_path))
     reported(collector.collect(0))
@@ -342,7 +338,6 @@ def test_parts_of_a_card_are_told_of_by_uuid(load: Load, tmp_path: Path) -> None
 
 
 def test_without_mig_there_are_no_parts(load: Load, tmp_path: Path) -> None:
-    """Those that were planned for the next reset do not count."""
     card = full(GetMigMode=(0, 1))
     card.parts = [Card("", "MIG-a", {"GetComputeRunningProcesses_v3": []})]
     load(card)
@@ -350,7 +345,6 @@ def test_without_mig_there_are_no_parts(load: Load, tmp_path: Path) -> None:
 
 
 def test_cards_are_left_out_by_pattern(load: Load, tmp_path: Path) -> None:
-    """By address or by UUID."""
     load(full(FIRST), full(SECOND), full("00000000:D1:00.0"))
     collector = Nvidia(exclude=["*:C1:*", f"GPU-{FIRST}"], root=str(tmp_path))
     places = {place.partition("/")[0] for _, place in reported(collector.collect(0))}
@@ -358,7 +352,6 @@ def test_cards_are_left_out_by_pattern(load: Load, tmp_path: Path) -> None:
 
 
 def test_energy_that_goes_down_has_no_gain(load: Load, tmp_path: Path) -> None:
-    """The driver was loaded anew; the next sample has one again."""
     card = full(GetTotalEnergyConsumption=5_000_000)
     load(card)
     collector = Nvidia(root=str(tmp_path))

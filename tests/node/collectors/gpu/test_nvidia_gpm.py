@@ -21,7 +21,6 @@ NAMES = {"nv_sm_util", "nv_sm_occupancy", "nv_tensor_util", "nv_dram_util"}
 
 
 def hopper(**changes: Any) -> Card:
-    """Return a card that has GPM."""
     card = full(Gpm=1, **changes)
     card.answers |= {("Gpm", SM): 61.5, ("Gpm", TENSOR): 12.25, ("Gpm", GRAPHICS): 90.0}
     return card
@@ -60,7 +59,6 @@ def test_instance_of_mig_reports_what_it_uses(load: Load, tmp_path: Path) -> Non
 
 
 def test_samples_are_freed_before_the_library_is_shut_down(load: Load, tmp_path: Path) -> None:
-    """They are of no use to the next one."""
     library = load(hopper())
     collector = Nvidia(root=str(tmp_path))
     list(collector.collect(0))
@@ -74,7 +72,6 @@ def test_samples_are_freed_before_the_library_is_shut_down(load: Load, tmp_path:
 def test_sample_that_fails_costs_its_own_metrics(
     load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is freed, logged once and counted."""
     library = load(hopper(TakeSample=Fails(NO_PERMISSION)))
     collector = Nvidia(root=str(tmp_path))
     for slot in range(2):

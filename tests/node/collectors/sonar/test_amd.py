@@ -15,7 +15,6 @@ FULL, SPARSE = "9a8c2bdcf0a0f2b1", "n1/00000000:03:00.0"
 
 
 def made(root: object) -> AmdCards:
-    """Make what asks the cards."""
     return AmdCards(node="n1", root=str(root))
 
 
@@ -89,7 +88,6 @@ def test_cards_are_described(root: Root) -> None:
 
 
 def test_a_bad_file_costs_the_card_its_values_only(root: Root, tmp_path: Path) -> None:
-    """It is named; the other card is whole."""
     root.show("kfd/first")
     folder = tmp_path / "kfd-first"
     (folder / "sys/class/drm/card1/device/mem_info_vram_total").write_text("much\n")
@@ -114,7 +112,6 @@ def test_what_a_driver_would_not_write_can_still_be_told(root: Root, tmp_path: P
 
 
 def test_a_bad_process_costs_processes_only(tmp_path: Path, root: Root) -> None:
-    """The cards themselves are whole."""
     root.show("kfd/first")
     (tmp_path / "kfd-first/sys/class/kfd/kfd/proc/4711/vram_20").write_text("-5\n")
     errors = Errors()
@@ -125,7 +122,6 @@ def test_a_bad_process_costs_processes_only(tmp_path: Path, root: Root) -> None:
 
 
 def test_a_node_without_cards_has_nothing_to_tell(tmp_path: Path) -> None:
-    """Nor has one with another make's."""
     for other in ("", "## /sys/class/drm/card0/device/vendor\n0x10de\n"):
         unpack(f"@ first\n{other}@ second\n", tmp_path)
         errors = Errors()
@@ -137,7 +133,6 @@ def test_a_node_without_cards_has_nothing_to_tell(tmp_path: Path) -> None:
 def test_cards_of_all_makes_are_told(
     root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each make numbers its own; a process may use several."""
     root.show("kfd/first")
     folder = Path(shutil.copytree(root.path, tmp_path / "both", symlinks=True))
     answers = {"GetComputeRunningProcesses_v3": [(4711, 2**20)]}

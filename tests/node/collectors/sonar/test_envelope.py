@@ -19,7 +19,6 @@ from tests.node.conftest import PACKED, unpack
 
 
 def test_each_error_is_told_once() -> None:
-    """In the order in which they came, with their time and place."""
     errors = Errors()
     for text in ("b", "a", "b"):
         errors.note(OSError(5, text))
@@ -41,12 +40,10 @@ def test_errors_have_an_end() -> None:
 
 
 def fail(error: Exception) -> None:
-    """Raise an error."""
     raise error
 
 
 def test_what_is_noted_does_not_go_further() -> None:
-    """A missing library too; a mistake of ours does."""
     errors = Errors()
     with errors.noted():
         fail(MissingExtra("nvidia-ml-py", "gpu"))
@@ -68,7 +65,6 @@ def test_an_envelope_of_errors_is_strictly_what_the_specification_has() -> None:
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Oslo", "Asia/Kolkata", "America/St_Johns"])
 def test_times_are_local_with_their_offset(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
-    """That of the moment told, in summer and winter."""
     try:
         monkeypatch.setenv("TZ", zone)
         time.tzset()
@@ -84,7 +80,6 @@ def test_times_are_local_with_their_offset(monkeypatch: pytest.MonkeyPatch, zone
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a whole node: processes, topology and cards."""
     folder = tmp_path_factory.mktemp("node")
     for tree in ("sonar", "topology", "kfd"):
         unpack((PACKED / f"{tree}.txt").read_text(), folder)

@@ -55,14 +55,11 @@ EVERYTHING: dict[Any, Any] = {
 
 
 def full(address: str = FIRST, **changes: Any) -> Card:
-    """Return a card that answers everything."""
     return Card(address, f"GPU-{address}", {**EVERYTHING, **changes})
 
 
 @pytest.fixture
 def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Return a function that puts cards into the node and makes what asks them."""
-
     def put(*cards: Card) -> tuple[Library, NvidiaCards]:
         return install(monkeypatch, tmp_path, *cards), NvidiaCards(root=str(tmp_path))
 
@@ -72,7 +69,6 @@ def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 def sampled(
     cards: NvidiaCards, *wrong: str
 ) -> tuple[list[SampleGpu], dict[int, list[SampleProcessGpu]]]:
-    """Sample cards with these errors, and no others."""
     errors = Errors()
     reported = cards.sample(errors)
     assert list(errors.texts) == list(wrong)
@@ -120,7 +116,6 @@ def test_a_card_tells_what_each_process_does(put: Any) -> None:
 
 
 def test_a_process_on_two_cards_is_told_of_each(put: Any) -> None:
-    """By index and UUID."""
     _, cards = put(full(FIRST), full(SECOND, GetProcessUtilization=Fails(NOT_FOUND)))
     gpus, processes = sampled(cards)
     assert [gpu.index for gpu in gpus] == [0, 1]
@@ -147,7 +142,6 @@ def test_processes_on_parts_count_for_the_card(put: Any) -> None:
 
 
 def test_what_a_card_does_not_support_is_left_out(put: Any) -> None:
-    """No error is told for it."""
     _, cards = put(Card(FIRST, "GPU-1", {"GetTemperature": 50, "GetPerformanceState": 32}))
     [gpu], processes = sampled(cards)
     assert gpu == SampleGpu(uuid="GPU-1", temperature=50, performance_state=UNSET)
@@ -167,7 +161,6 @@ def test_a_lost_card_is_failing_under_the_uuid_it_had(put: Any) -> None:
 
 
 def test_a_card_that_is_lost_in_the_middle_tells_no_processes(put: Any) -> None:
-    """Asked for its mode or its processes."""
     for what in ("GetComputeMode", "GetComputeRunningProcesses_v3"):
         changes: dict[str, Any] = {what: Fails(GPU_IS_LOST)}
         _, cards = put(full(**changes))
@@ -176,7 +169,6 @@ def test_a_card_that_is_lost_in_the_middle_tells_no_processes(put: Any) -> None:
 
 
 def test_cards_are_described(put: Any) -> None:
-    """What they are and what they can do."""
     _, cards = put(full(SECOND), Card(FIRST, "GPU-1", {}))
     errors = Errors()
     whole, sparse = cards.describe(errors)
@@ -203,7 +195,6 @@ def test_cards_are_described(put: Any) -> None:
 
 
 def test_a_lost_card_is_not_described(put: Any) -> None:
-    """It is told as an error."""
     lost = full(FIRST)
     lost.is_lost = True
     _, cards = put(lost, full(SECOND))
@@ -214,7 +205,6 @@ def test_a_lost_card_is_not_described(put: Any) -> None:
 
 
 def test_a_node_without_the_driver_has_no_cards(tmp_path: Path) -> None:
-    """And nothing to complain of."""
     cards = NvidiaCards(root=str(tmp_path))
     assert sampled(cards) == ([], {})
     errors = Errors()
@@ -222,7 +212,6 @@ def test_a_node_without_the_driver_has_no_cards(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_does_not_answer_is_an_error(put: Any) -> None:
-    """It is begun anew with the next sample."""
     library, cards = put(full())
     library.init = DRIVER_NOT_LOADED
     assert sampled(cards, "[Errno 19] NVML: Driver Not Loaded") == ([], {})
@@ -233,7 +222,6 @@ def test_a_driver_that_does_not_answer_is_an_error(put: Any) -> None:
 def test_a_driver_without_the_python_library_is_an_error(
     put: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says what to install."""
     _, cards = put(full())
     real = builtins.__import__
 

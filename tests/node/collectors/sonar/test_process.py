@@ -27,12 +27,10 @@ UID = "Name:\ta\nUid:\t1000\t1001\t1000\t1000\n"
 
 
 def files(root: Path | Root, **options: bool) -> ProcessFiles:
-    """Return the files below a root."""
     return ProcessFiles(root=str(root), **options)
 
 
 def made(folder: Path, **contents: str) -> Path:
-    """Write files of process 7."""
     blocks = "".join(f"## /proc/7/{name}\n{text}" for name, text in contents.items())
     return unpack(f"@ first\n{blocks}@ second\n", folder)
 
@@ -51,7 +49,6 @@ def test_the_owner_is_the_effective_user(tmp_path: Path) -> None:
 
 
 def test_pss_is_told_where_it_may_be_read(tmp_path: Path) -> None:
-    """Else it is private memory."""
     status = f"{UID}VmRSS:\t  9 kB\nRssAnon:\t  5 kB\nVmData:\t  7 kB\nVmStk:\t  1 kB\n"
     rollup = "0-1 ---p 0 00:00 0  [rollup]\nRss:      9 kB\nPss:      6 kB\nPss_Dirty: 1 kB\n"
     made(tmp_path, status=status)
@@ -62,14 +59,12 @@ def test_pss_is_told_where_it_may_be_read(tmp_path: Path) -> None:
 
 
 def test_a_kernel_before_4_5_tells_private_memory_in_statm(tmp_path: Path) -> None:
-    """Resident less shared pages."""
     made(tmp_path, status=f"{UID}VmRSS:\t  900 kB\n", statm="500 90 40 1 0 100 0\n")
     page = os.sysconf("SC_PAGE_SIZE") // 1024
     assert files(tmp_path).status(7) == (1001, MemoryUse(50 * page, 0))
 
 
 def test_data_is_that_of_all_calls_rounded_up(root: Root) -> None:
-    """All of rchar and wchar; a file that is not for us tells nothing."""
     root.show("sonar/first")
     assert files(root).data(1000) == Data(1, 2, 0)
     assert files(root).data(1001) == Data(9766, 1954, 3)
@@ -94,7 +89,6 @@ def test_another_file_is_named(tmp_path: Path, name: str, text: str, reason: str
 
 
 def test_this_process_agrees_with_psutil() -> None:
-    """Memory and data lie between what psutil says before and after."""
     mine, me = psutil.Process(), os.getpid()
     before = mine.io_counters()
     owner, memory = files(Path("/")).status(me) or (-1, MemoryUse())
@@ -120,7 +114,6 @@ def test_users_go_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def process(pid: int, ppid: int, name: str = "a", **more: Any) -> Process:
-    """Make a process."""
     return Process(pid, name, "S", ppid, pid, 0, 0, 1, 10)._replace(**more)
 
 
@@ -136,7 +129,6 @@ def test_containers_are_what_their_runtimes_began() -> None:
 
 
 def walk(seconds: float, *processes: Process) -> Walk:
-    """Make a walk."""
     return Walk(list(processes), [], seconds)
 
 
@@ -149,7 +141,6 @@ def test_use_is_over_the_time_between_two_walks() -> None:
 
 
 def test_a_number_used_again_is_another_process() -> None:
-    """It began at another time."""
     use = CpuUse()
     use.since(walk(0, process(1, 0, own=100)))
     assert use.since(walk(10, process(1, 0, own=5 * TICKS, start=11))) == {1: 50}
@@ -179,7 +170,6 @@ def test_use_is_never_negative() -> None:
 
 
 def test_two_walks_at_one_moment_tell_nothing() -> None:
-    """There is no time to reckon with."""
     use = CpuUse()
     use.since(walk(5, process(1, 0)))
     assert use.since(walk(5, process(1, 0))) == {}

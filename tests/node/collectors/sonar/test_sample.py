@@ -49,12 +49,10 @@ ROOT, NGINX = Users().name(0), Users().name(101)
 
 
 def made(root: object = "/", **options: Any) -> SonarSample:
-    """Make a collector."""
     return SonarSample(cluster="fox.test", node="n1", root=str(root), **options)
 
 
 def sampled(collector: SonarSample, slot: int = SLOT) -> SampleAttributes:
-    """Take the one envelope of a slot."""
     [envelope] = collector.collect(slot)
     data = strict(envelope).data
     assert data is not None
@@ -63,19 +61,16 @@ def sampled(collector: SonarSample, slot: int = SLOT) -> SampleAttributes:
 
 
 def clean(collector: SonarSample, slot: int = SLOT) -> SampleAttributes:
-    """Take a sample without any error."""
     reported = sampled(collector, slot)
     assert reported.errors == ()
     return reported
 
 
 def processes(reported: SampleAttributes) -> dict[int, SampleProcess]:
-    """Return the processes by number."""
     return {process.pid: process for job in reported.jobs for process in job.processes}
 
 
 def jobs(reported: SampleAttributes) -> dict[tuple[int, int, str], list[int]]:
-    """Return the numbers of processes by job, epoch and user."""
     return {
         (job.job, job.epoch, job.user): [process.pid for process in job.processes]
         for job in reported.jobs
@@ -161,7 +156,6 @@ def test_all_processes_are_told_on_request(root: Root) -> None:
 
 
 def test_containers_are_no_system_jobs(root: Root) -> None:
-    """Whatever their user's number; the runtime itself is one."""
     root.show("sonar/first")
     reported = processes(clean(made(root)))
     inside = {pid for pid, process in reported.items() if process.in_container}
@@ -170,7 +164,6 @@ def test_containers_are_no_system_jobs(root: Root) -> None:
 
 
 def test_users_and_beginnings_of_commands_are_left_out(root: Root) -> None:
-    """Users by their whole name."""
     root.show("sonar/first")
     assert set(processes(clean(made(root, exclude_users=[BOB, "_user_10"])))) == {
         1000, 1001, 1002, 1003, 3001, 3002,
@@ -182,7 +175,6 @@ def test_users_and_beginnings_of_commands_are_left_out(root: Root) -> None:
 
 
 def test_little_used_processes_are_left_out(root: Root) -> None:
-    """By all their processor time, rounded to seconds."""
     root.show("sonar/first")
     reported = clean(made(root, min_cpu_time=4.0))
     assert set(processes(reported)) == {1001, 1002, 1500, 2002, 3001}
@@ -208,7 +200,6 @@ def test_the_least_time_is_that_of_what_was_rolled_up(root: Root) -> None:
 
 
 def test_a_walk_is_shared_with_the_collector_of_states(root: Root) -> None:
-    """Whichever of both comes first at a slot."""
     root.show("sonar/first")
     states = Processes(root=str(root))
     collector = made(root, table=states.table)
@@ -223,7 +214,6 @@ def test_a_walk_is_shared_with_the_collector_of_states(root: Root) -> None:
 
 
 def test_the_table_may_change_between_samples(root: Root) -> None:
-    """As when the configuration is read anew."""
     root.show("sonar/first")
     collector = made(root)
     before = processes(clean(collector, 1))
@@ -232,7 +222,6 @@ def test_the_table_may_change_between_samples(root: Root) -> None:
 
 
 def copied(root: Root, folder: Path) -> Path:
-    """Copy the first reading to where it may be changed."""
     root.show("sonar/first")
     return Path(shutil.copytree(root.path / "proc", folder / "proc"))
 
@@ -260,7 +249,6 @@ def test_bad_files_cost_themselves_only_and_are_told(root: Root, tmp_path: Path)
 def test_without_a_process_table_there_is_an_envelope_of_errors(
     root: Root, tmp_path: Path, missing: str
 ) -> None:
-    """It has no data, and says what is missing."""
     proc = copied(root, tmp_path)
     (proc / "stat").unlink() if missing == "stat" else proc.rename(tmp_path / "away")
     [envelope] = made(tmp_path).collect(SLOT)
@@ -302,7 +290,6 @@ def test_names_that_are_no_utf_8_can_be_told(root: Root, tmp_path: Path) -> None
 
 
 def test_a_node_without_jobs_sends_a_heartbeat() -> None:
-    """A sample with no jobs, and the state of the node."""
     reported = clean(made(exclude_users=[getpass.getuser()], exclude_commands=[""]))
     assert (reported.jobs, reported.system is None) == ((), False)
     assert (reported.cluster, reported.node) == ("fox.test", "n1")
@@ -310,7 +297,6 @@ def test_a_node_without_jobs_sends_a_heartbeat() -> None:
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """Run a child that sleeps."""
     child = subprocess.Popen(["sleep", "60"])
     try:
         yield child
@@ -338,7 +324,6 @@ def test_this_machine_agrees_with_psutil(sleeper: subprocess.Popen[bytes]) -> No
 
 
 async def test_a_child_that_ended_is_a_zombie_then_nothing() -> None:
-    """Until somebody asks after it."""
     child = subprocess.Popen(["true"])
     collector, slots = made(exclude_system_jobs=False), itertools.count(1)
 

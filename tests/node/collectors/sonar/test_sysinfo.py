@@ -18,12 +18,10 @@ SLOT = 1_740_027_950 * 10**9
 
 
 def made(root: object = "/", **options: Any) -> SonarSysinfo:
-    """Make a collector."""
     return SonarSysinfo(cluster="fox.test", node="n1", root=str(root), **options)
 
 
 def described(collector: SonarSysinfo) -> SysinfoAttributes:
-    """Take the one envelope of a description."""
     [envelope] = collector.collect(SLOT)
     data = strict(envelope).data
     assert data is not None
@@ -47,7 +45,6 @@ def test_a_node_describes_itself(root: Root) -> None:
 
 
 def test_cards_are_described(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lost one is told in an envelope of errors behind."""
     root.show("topology/first")
     lost = Card("00000000:C1:00.0", "GPU-b", is_lost=True)
     install(monkeypatch, root.path, Card("00000000:01:00.0", "GPU-a", {"GetName": "H100"}), lost)
@@ -58,7 +55,6 @@ def test_cards_are_described(root: Root, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_cannot_be_described_is_an_envelope_of_errors(tmp_path: Path) -> None:
-    """It names the file."""
     [envelope] = made(unpack("@ first\n## /proc/x\n\n@ second\n", tmp_path)).collect(SLOT)
     strict(envelope)
     assert envelope.data is None
@@ -82,7 +78,6 @@ def test_the_real_lstopo_draws_and_writes_the_topology() -> None:
 
 
 def test_a_node_without_lstopo_has_no_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing to complain of."""
     monkeypatch.setenv("PATH", "")
     reported = described(made())
     assert (reported.topo_svg, reported.topo_text) == ("", "")
@@ -106,7 +101,6 @@ def test_an_lstopo_that_fails_costs_its_drawings_only(
 
 
 def test_a_drawing_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It would not fit into a message."""
     script = tmp_path / "lstopo"
     script.write_text(
         "#!/bin/sh\nwhile echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; do :; done\n"

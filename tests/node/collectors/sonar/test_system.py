@@ -14,7 +14,6 @@ from tests.node.conftest import Root, unpack
 
 
 def read(system: System) -> SampleSystem:
-    """Read without any error."""
     errors = Errors()
     reported = system.read([], errors)
     assert not errors.texts
@@ -33,7 +32,6 @@ def test_a_node_tells_of_itself(root: Root) -> None:
 
 
 def test_disks_are_told_in_the_numbers_of_the_kernel(root: Root) -> None:
-    """All that stand after the name; what is no disk is left out."""
     root.show("sonar/first")
     assert read(System(root=str(root))).disks == (
         SampleDisk("sda", 8, 0, (100, 10, 2000, 50, 200, 20, 4000, 80, 0, 90, 130, *range(1, 7))),
@@ -42,7 +40,6 @@ def test_disks_are_told_in_the_numbers_of_the_kernel(root: Root) -> None:
 
 
 def test_a_hardware_thread_that_goes_offline_keeps_its_place(root: Root) -> None:
-    """And what it used: its counter stands still."""
     root.show("sonar/first")
     system = System(root=str(root))
     read(system)
@@ -106,14 +103,12 @@ def test_a_file_that_is_not_the_kernels_costs_itself_only(tmp_path: Path, root: 
     ],
 )
 def test_without_processors_there_is_no_sample(tmp_path: Path, stat: str, reason: str) -> None:
-    """The file is named."""
     unpack(f"@ first\n## /proc/stat\n{stat}@ second\n", tmp_path)
     with pytest.raises(DataError, match=reason):
         System(root=str(tmp_path)).read([], Errors())
 
 
 def test_uptime_is_read_or_refused(root: Root, tmp_path: Path) -> None:
-    """Seconds since the boot."""
     root.show("sonar/first")
     assert System(root=str(root)).uptime() == 1000
     unpack("@ first\n## /proc/uptime\nlong\n@ second\n", tmp_path)
@@ -122,7 +117,6 @@ def test_uptime_is_read_or_refused(root: Root, tmp_path: Path) -> None:
 
 
 def test_this_machine_agrees_with_psutil() -> None:
-    """Processors' seconds, boot, load and memory."""
     before = psutil.cpu_times(percpu=True)
     reported = read(System())
     after = psutil.cpu_times(percpu=True)

@@ -22,7 +22,6 @@ esac
 
 @pytest.fixture
 def beegfs_root(tmp_path: Path) -> str:
-    """Return a root in which two BeeGFS are mounted among others."""
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mounts").write_text(
         "/dev/sda1 / ext4 rw 0 0\n"
@@ -34,7 +33,6 @@ def beegfs_root(tmp_path: Path) -> str:
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
-    """Return a program that prints what beegfs-ctl would, and notes what it was asked."""
     program = tmp_path / "beegfs-ctl"
     program.write_text(SCRIPT.format(data=DATA, asked=tmp_path / "asked"))
     program.chmod(0o755)

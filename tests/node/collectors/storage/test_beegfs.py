@@ -24,7 +24,6 @@ def test_excluded_operations_count_for_other(command: list[str], beegfs_root: st
 def test_a_file_system_that_fails_costs_itself_only(
     command: list[str], beegfs_root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log names it, once."""
     collector = BeegfsMeta(command=command, root=beegfs_root)
     for _ in range(2):
         assert {mount for _, mount in reported(collector.collect(1))} == {"/beeond"}
@@ -33,7 +32,6 @@ def test_a_file_system_that_fails_costs_itself_only(
 
 
 def test_without_beegfs_it_is_off(tmp_path: Path) -> None:
-    """Nothing is run then."""
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mounts").write_text("/dev/sda1 / ext4 rw 0 0\n")
     with pytest.raises(FileNotFoundError, match="no BeeGFS is mounted"):

@@ -128,7 +128,6 @@ def test_a_mount_point_that_no_path_can_hold_is_left_out(tmp_path: Path) -> None
 
 
 def test_mount_points_are_left_out_by_pattern(tmp_path: Path) -> None:
-    """A site says which file systems it does not care for."""
     shutil.copytree(TREES / "made-mounts/first/proc", tmp_path / "proc")
     collector = Disk(exclude_mounts=["/[!t]*"], root=str(tmp_path))
     (tmp_path / "tank").mkdir()

@@ -49,7 +49,6 @@ def test_the_names_are_the_33_of_cc_metric_collector() -> None:
 
 
 def test_exactly_what_the_table_declares_is_sent(shown: Path) -> None:
-    """Names and types of values."""
     collector = Gpfs(command=["cat", str(shown)])
     shown.write_bytes((DATA / "first.txt").read_bytes())
     messages = list(collector.collect(1))
@@ -68,14 +67,12 @@ def test_the_program_is_asked_on_its_standard_input(tmp_path: Path) -> None:
 
 
 def test_a_file_system_is_left_out_by_pattern(shown: Path) -> None:
-    """A pattern of a shell."""
     shown.write_bytes((DATA / "first.txt").read_bytes())
     values = reported(Gpfs(command=["cat", str(shown)], exclude=["gpfs*"]).collect(1))
     assert {name for _, name in values} == {"work"}
 
 
 def test_no_gpfs_is_no_such_file(shown: Path) -> None:
-    """The sampler then leaves the collector out, with one line."""
     with pytest.raises(FileNotFoundError):
         list(Gpfs(command=["/nowhere/mmpmon", "-p"]).collect(1))
 
@@ -94,7 +91,6 @@ def test_nothing_mounted_is_nothing_to_say(shown: Path) -> None:
     ],
 )
 def test_what_is_no_counter_is_named(shown: Path, line: str, reason: str) -> None:
-    """With line and what is wrong."""
     shown.write_text(line + "\n")
     with pytest.raises(DataError, match=reason):
         list(Gpfs(command=["cat", str(shown)]).collect(1))
@@ -103,7 +99,6 @@ def test_what_is_no_counter_is_named(shown: Path, line: str, reason: str) -> Non
 def test_a_file_system_that_gives_no_answer_costs_itself_only(
     shown: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The others are told of, and the log names the line, once."""
     bad = "_fs_io_s_ _n_ 1 _nn_ n _rc_ 1 _t_ 1 _tu_ 2 _cl_ c _fs_ bad\n"
     shown.write_text(bad + (DATA / "first.txt").read_text())
     collector = Gpfs(command=["cat", str(shown)])
@@ -114,14 +109,12 @@ def test_a_file_system_that_gives_no_answer_costs_itself_only(
 
 
 def test_a_program_that_hangs_is_given_up() -> None:
-    """After its time."""
     with pytest.raises(ChildProcessError, match=r"took more than 0\.1 s"):
         list(Gpfs(command=["sleep", "600"], timeout=Duration(0.1)).collect(1))
 
 
 @pytest.fixture
 def shown(tmp_path: Path) -> Path:
-    """Return the file that the stand-in prints."""
     return tmp_path / "shown"
 
 

@@ -32,7 +32,6 @@ def test_bytes_are_sums_and_requests_are_samples(root: Root, seconds: Any) -> No
 
 
 def test_two_mounts_of_one_file_system_stay_two_series(root: Root) -> None:
-    """They go by the whole name that Lustre gives a mount."""
     root.show("lustre/first")
     values = reported(Lustre(root=str(root)).collect(0))
     assert values["lustre_read_bytes", "work-ffff8f3a22222000"] == 1
@@ -50,14 +49,12 @@ def test_the_old_place_is_known(root: Root, tmp_path: Path) -> None:
 
 
 def test_file_systems_are_left_out_by_pattern(root: Root) -> None:
-    """A site says which it does not care for."""
     root.show("lustre/first")
     collector = Lustre(exclude=["work", "ho*"], root=str(root))
     assert {name for _, name in reported(collector.collect(0))} == {"scratch"}
 
 
 def test_a_node_without_lustre_says_so(tmp_path: Path) -> None:
-    """Where neither place is there."""
     with pytest.raises(FileNotFoundError):
         list(Lustre(root=str(tmp_path)).collect(0))
 

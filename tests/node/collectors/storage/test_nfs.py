@@ -59,7 +59,6 @@ def test_traffic_is_that_of_each_mount(root: Root, seconds: Any) -> None:
 
 
 def test_mounts_are_left_out_by_pattern(root: Root) -> None:
-    """A site says which it does not care for."""
     root.show("nfs/first")
     assert {point for _, point in reported(Nfs(exclude=["/mnt/*"], root=str(root)).collect(0))} == {
         "/home"

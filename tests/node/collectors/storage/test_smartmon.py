@@ -28,7 +28,6 @@ esac
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
-    """Return a program that prints what smartctl would, and notes what it was asked."""
     program = tmp_path / "smartctl"
     program.write_text(SCRIPT.format(data=DATA, asked=tmp_path / "asked"))
     program.chmod(0o755)
@@ -64,7 +63,6 @@ def test_another_disk_reports_what_all_disks_have(
 def test_a_disk_that_cannot_be_opened_costs_itself_only(
     command: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log has smartctl's own words, once."""
     collector = Smartmon(command=command)
     for _ in range(2):
         disks = {disk for _, disk in reported(collector.collect(1))}
@@ -86,7 +84,6 @@ def test_sleeping_disks_are_not_woken_up(command: list[str], tmp_path: Path) -> 
 
 
 def test_no_smartctl_is_no_such_file() -> None:
-    """The collector is then off; a program that hangs is killed."""
     with pytest.raises(FileNotFoundError):
         list(Smartmon(command=["/nowhere/smartctl"]).collect(1))
     hangs = ["sh", "-c", "sleep 600"]

@@ -14,7 +14,6 @@ class Table:
         self.root = root
 
     def put(self, pid: int, ppid: int, *, start: int = 10, **values: int) -> None:
-        """Write a process; times are in ticks."""
         folder = self.root / f"proc/{pid}"
         folder.mkdir(parents=True, exist_ok=True)
         own, reaped, rss = (values.get(name, 0) for name in ("own", "reaped", "rss"))
@@ -26,18 +25,15 @@ class Table:
             (folder / "io").write_text(f"rchar: {values['read']}\nwchar: {values['read']}\n")
 
     def drop(self, pid: int) -> None:
-        """Let a process end."""
         for path in (self.root / f"proc/{pid}").iterdir():
             path.unlink()
         (self.root / f"proc/{pid}").rmdir()
 
     def tree(self) -> ProcessTree:
-        """Return what reads it."""
         return ProcessTree(root=str(self.root))
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    """Give an empty table."""
     (tmp_path / "proc").mkdir()
     return Table(tmp_path)

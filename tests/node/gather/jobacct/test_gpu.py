@@ -15,7 +15,6 @@ GIBIBYTE = 2**30
 
 
 def card(number: int, *processes: tuple[int, int, int]) -> Card:
-    """Return a card with processes: of each the number, its gibibytes and its percentage."""
     held = [(pid, gibibytes * GIBIBYTE) for pid, gibibytes, _ in processes]
     used = [(pid, 100, percent) for pid, _, percent in processes]
     answers = {
@@ -28,14 +27,12 @@ def card(number: int, *processes: tuple[int, int, int]) -> Card:
 
 
 def test_without_a_driver_nothing_is_loaded(tmp_path: Path) -> None:
-    """There is no reading, and no error."""
     before = "pynvml" in sys.modules
     assert Gpus(root=str(tmp_path)).poll() is None
     assert ("pynvml" in sys.modules) is before
 
 
 def test_a_process_is_added_up_over_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory in bytes, utilization in percent of one card."""
     install(monkeypatch, tmp_path, card(1, (10, 3, 40)), card(2, (10, 2, 90), (11, 1, 5)))
     assert Gpus(root=str(tmp_path)).poll() == {
         10: GpuUsage(5 * GIBIBYTE, 130.0),
@@ -46,7 +43,6 @@ def test_a_process_is_added_up_over_cards(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_driver_that_does_not_answer_says_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may answer the next time."""
     library = install(monkeypatch, tmp_path, card(1, (10, 3, 40)))
     library.init = DRIVER_NOT_LOADED
     gpus = Gpus(root=str(tmp_path))
@@ -58,7 +54,6 @@ def test_a_driver_that_does_not_answer_says_nothing(
 def test_a_task_has_the_gpus_of_its_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In its samples, and as TRES with the peak."""
     library = install(
         monkeypatch, tmp_path, card(1, (10, 3, 40), (99, 8, 60)), card(2, (11, 2, 50))
     )

@@ -28,7 +28,6 @@ NUMBERS = [kind for kind in DataType if kind.value.startswith(("max", "min", "to
 
 @pytest.mark.parametrize("kind", NUMBERS, ids=lambda kind: str(kind.value))
 def test_each_part_is_read_as_it_was_set(kind: DataType) -> None:
-    """And is unset before."""
     info = create()
     assert get_info(info, kind) is None
     value: Any = TaskId(3, 1) if kind.value.endswith("_id") else 12345
@@ -37,7 +36,6 @@ def test_each_part_is_read_as_it_was_set(kind: DataType) -> None:
 
 
 def test_total_is_a_copy_both_ways() -> None:
-    """Neither record changes with the other."""
     info, other = create(TaskId(1, 0)), create()
     info.update("mem", 5)
     set_info(other, DataType.TOTAL, info)
@@ -47,7 +45,6 @@ def test_total_is_a_copy_both_ways() -> None:
 
 
 def test_a_pipe_carries_a_record() -> None:
-    """What is written to one end is read at the other."""
     info, other = create(TaskId(1, 0)), create()
     info.update("mem", 5)
     reader, writer = os.pipe()
@@ -60,7 +57,6 @@ def test_a_pipe_carries_a_record() -> None:
 
 
 def test_rusage_raises_what_was_polled() -> None:
-    """It knows of what ended between two polls; it lowers nothing."""
     info = create(TaskId(0, 0))
     info.user, info.system = 500_000, 400_000
     info.update("cpu", 900)
@@ -85,7 +81,6 @@ def test_rusage_raises_what_was_polled() -> None:
     ],
 )
 def test_data_that_does_not_fit_is_a_named_error(kind: DataType, data: Any) -> None:
-    """The record stays as it was."""
     info = create()
     with pytest.raises(JobacctError):
         set_info(info, kind, data)
@@ -93,7 +88,6 @@ def test_data_that_does_not_fit_is_a_named_error(kind: DataType, data: Any) -> N
 
 
 def test_bytes_in_a_pipe_that_are_no_record_are_a_named_error() -> None:
-    """Also a length that nobody writes."""
     for data, reason in ((b"\x02\0\0\0xx", "not a packed record"), (b"\xff" * 4, "too long")):
         reader, writer = os.pipe()
         os.write(writer, data)
@@ -109,7 +103,6 @@ RESOURCES = st.sampled_from(["cpu", "mem", "energy", "fs/disk", "gres/gpumem"])
 
 @st.composite
 def records(draw: st.DrawFn) -> JobacctInfo:
-    """Make a record as polling does."""
     info = create(TaskId(draw(st.none() | st.integers(0, 2**32)), draw(st.integers(0, 2**20))))
     info.user, info.system, info.pid = draw(COUNTS), draw(COUNTS), draw(st.integers(0, 2**22))
     for resource in draw(st.sets(RESOURCES)):
@@ -136,7 +129,6 @@ def test_any_bytes_are_a_record_or_a_named_error(data: bytes) -> None:
 
 
 def test_a_record_of_another_version_is_refused_by_number() -> None:
-    """It says which version it is."""
     data = msgspec.msgpack.encode([2, {"anything": 1}])
     with pytest.raises(DataError, match="version 2, this is 1"):
         unpack(data)
@@ -155,6 +147,5 @@ def test_negative_counts_are_refused() -> None:
 
 
 def test_a_count_beyond_64_bits_cannot_be_packed() -> None:
-    """The error is a named one."""
     with pytest.raises(EncodeError):
         pack(JobacctInfo(user=2**64))

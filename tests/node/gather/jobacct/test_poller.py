@@ -21,7 +21,6 @@ BURN = "while True: pass"
 
 @pytest.fixture
 def poller() -> Iterator[TaskPoller]:
-    """Give a poller that polls when asked."""
     found = TaskPoller()
     found.set_proctrack_container_id(os.getpid())
     found.start_poll(0)
@@ -31,7 +30,6 @@ def poller() -> Iterator[TaskPoller]:
 
 @pytest.fixture
 def pid() -> Iterator[int]:
-    """Run a process that computes."""
     process = subprocess.Popen([sys.executable, "-c", BURN])
     yield process.pid
     process.kill()
@@ -39,7 +37,6 @@ def pid() -> Iterator[int]:
 
 
 def test_a_task_is_polled_from_being_added_to_being_removed(poller: TaskPoller, pid: int) -> None:
-    """Removing polls once more and hands the record over."""
     poller.add_task(pid, TaskId(7, 1), poll=True)
     first = poller.stat_task(pid)
     assert first is not None
@@ -69,7 +66,6 @@ def test_memory_of_a_task_that_ended_before_its_first_poll_is_unknown(poller: Ta
 
 
 def test_stat_returns_a_copy(poller: TaskPoller, pid: int) -> None:
-    """Changing it changes nothing in the poller."""
     poller.add_task(pid, TaskId(0, 0))
     copy = poller.stat_task(pid)
     assert copy is not None
@@ -91,7 +87,6 @@ def test_pid_0_is_the_task_that_was_added_last(poller: TaskPoller, pid: int) -> 
 
 @pytest.mark.parametrize("bad", [0, -1])
 def test_what_is_no_process_is_refused(poller: TaskPoller, bad: int) -> None:
-    """As a task and as a container."""
     with pytest.raises(JobacctError, match="not a process"):
         poller.add_task(bad, TaskId(0, 0))
     with pytest.raises(JobacctError, match="not a container"):
@@ -110,7 +105,6 @@ def test_unknown_tasks_are_none_and_known_ones_are_not_added_twice(
 
 
 def test_before_the_start_and_after_the_end_calls_fail(pid: int) -> None:
-    """Those that return a record return none."""
     poller = TaskPoller()
     for _ in range(2):
         with pytest.raises(JobacctError, match="not started"):
@@ -126,7 +120,6 @@ def test_before_the_start_and_after_the_end_calls_fail(pid: int) -> None:
 def test_a_second_start_is_logged_and_changes_nothing(
     poller: TaskPoller, pid: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The tasks stay."""
     poller.add_task(pid, TaskId(0, 0))
     with caplog.at_level(logging.ERROR):
         poller.start_poll(1)
@@ -139,7 +132,6 @@ def test_a_second_start_is_logged_and_changes_nothing(
 def test_nothing_is_polled_before_the_container_is_known(
     pid: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Setting it again is logged."""
     poller = TaskPoller()
     poller.start_poll(0)
     poller.add_task(pid, TaskId(0, 0))
@@ -212,7 +204,6 @@ def test_suspended_time_does_not_count(
 
 
 def test_a_suspended_task_is_not_polled(pid: int) -> None:
-    """Others are; a process that is no task does no harm."""
     samples: list[TaskSample] = []
     poller = TaskPoller(on_poll=samples.extend)
     poller.set_proctrack_container_id(os.getpid())
@@ -230,7 +221,6 @@ def test_a_suspended_task_is_not_polled(pid: int) -> None:
 
 
 def test_two_threads_do_not_poll_at_once(pid: int) -> None:
-    """The second one returns at once."""
     inside, leave, left = threading.Event(), threading.Event(), list[bool]()
 
     def wait(_: list[TaskSample]) -> None:
@@ -254,8 +244,6 @@ def test_two_threads_do_not_poll_at_once(pid: int) -> None:
 def test_samples_that_nobody_can_take_cost_no_task(
     pid: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The record is there, and the log has the reason."""
-
     def refuse(_: list[TaskSample]) -> None:
         raise EncodeError("no room")
 
@@ -275,7 +263,6 @@ def test_samples_that_nobody_can_take_cost_no_task(
 def test_processes_may_belong_to_a_task_that_they_do_not_descend_from(
     poller: TaskPoller, pid: int
 ) -> None:
-    """A control group lists them."""
     with pytest.raises(JobacctError, match="no task"):
         poller.set_processes(pid, [pid])
     with subprocess.Popen([sys.executable, "-c", SLEEP]) as other:
@@ -287,7 +274,6 @@ def test_processes_may_belong_to_a_task_that_they_do_not_descend_from(
 
 
 def test_a_task_that_ended_may_be_removed_without_a_poll(poller: TaskPoller, pid: int) -> None:
-    """Its record is that of the last one."""
     poller.add_task(pid, TaskId(0, 0))
     info = poller.remove_task(pid, poll=False)
     assert info is not None

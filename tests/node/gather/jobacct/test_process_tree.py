@@ -20,7 +20,6 @@ BURN = "import time\nend = time.process_time() + {seconds}\nwhile time.process_t
 
 @pytest.fixture
 def spawn() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
-    """Give a function that starts Python; what it started is ended and reaped."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(code: str) -> "subprocess.Popen[bytes]":
@@ -37,7 +36,6 @@ def spawn() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
 
 
 def test_a_task_is_its_process_and_all_descendants(table: Table) -> None:
-    """Others are not, whatever their names hold."""
     for pid, ppid in ((1, 0), (10, 1), (11, 10), (12, 11), (20, 1), (21, 20)):
         table.put(pid, ppid, own=pid, rss=1)
     usage = table.tree().poll([10, 20])
@@ -48,7 +46,6 @@ def test_a_task_is_its_process_and_all_descendants(table: Table) -> None:
 
 
 def test_a_child_that_was_waited_for_counts_once(table: Table) -> None:
-    """The parent has its time now."""
     tree = table.tree()
     table.put(10, 1, own=5)
     table.put(11, 10, own=100)
@@ -101,7 +98,6 @@ def test_a_process_stays_with_its_task_when_its_parent_ends(table: Table) -> Non
 
 
 def test_a_number_that_is_used_again_is_another_process(table: Table) -> None:
-    """Neither as a descendant nor as the task itself."""
     tree = table.tree()
     table.put(10, 1, own=5)
     table.put(11, 10, own=7)
@@ -132,7 +128,6 @@ def test_what_may_not_be_read_is_unknown(table: Table) -> None:
 
 
 def test_a_circle_of_parents_ends(table: Table) -> None:
-    """A table that changes while it is read may show one."""
     table.put(30, 31)
     table.put(31, 30)
     table.put(32, 32)
@@ -141,7 +136,6 @@ def test_a_circle_of_parents_ends(table: Table) -> None:
 
 
 def test_ten_thousand_processes_cost_no_task(table: Table) -> None:
-    """With unreadable ones among them, and none missing."""
     for task in range(100):
         table.put(1000 + task, 1, own=task)
     for child in range(9900):

@@ -10,7 +10,6 @@ KIB = 1024
 
 
 def task(number: int, node: int = 0, /, **readings: int) -> JobacctInfo:
-    """Return the record of a task after one poll; readings by the name of the resource."""
     info = create(TaskId(number, node))
     for name, value in readings.items():
         info.update(name.replace("_", "/"), value)
@@ -84,7 +83,6 @@ def test_nodes_are_added_up_as_tasks_are() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2**50), st.integers(0, 3)), max_size=12))
 def test_extremes_and_sums_are_those_of_all_tasks(values: list[tuple[int, int]]) -> None:
-    """Whatever is aggregated, and on whatever nodes."""
     step = create()
     for number, (value, node) in enumerate(values):
         aggregate(step, task(number, node, cpu=value))
@@ -97,7 +95,6 @@ def test_extremes_and_sums_are_those_of_all_tasks(values: list[tuple[int, int]])
 
 
 def test_a_copy_shares_nothing() -> None:
-    """What happens to the original later does not show in it."""
     info = task(0, mem=5, energy=7)
     copy = info.copy()
     assert copy == info
@@ -126,7 +123,6 @@ def test_a_maximum_does_not_fall(resource: str) -> None:
 
 
 def test_the_frequency_is_weighted_by_processor_time() -> None:
-    """A task that ran three times as long weighs three times as much."""
     step = create()
     for milliseconds, frequency in ((1000, 1_000_000), (3000, 2_000_000)):
         info = task(0)

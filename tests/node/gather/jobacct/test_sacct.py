@@ -15,7 +15,6 @@ SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def _value(text: str) -> int:
-    """Read a value of a TRES list; a time becomes milliseconds."""
     if ":" in text:
         hours, minutes, seconds = map(int, text.split(":"))
         return (hours * 3600 + minutes * 60 + seconds) * 1000
@@ -29,7 +28,6 @@ def _list(text: str) -> dict[str, str]:
 
 
 def _record(row: dict[str, str], nodes: list[str]) -> JobacctInfo:
-    """Make the record that a row of the real sacct was printed from."""
     info = create()
     info.tasks = int(row["NTasks"])
     for direction, usages in (("In", info.usage_in), ("Out", info.usage_out)):
@@ -73,7 +71,6 @@ def test_columns_are_those_of_the_real_sacct(row: dict[str, str]) -> None:
 
 
 def test_times_are_written_as_sacct_writes_them() -> None:
-    """Milliseconds below an hour, days above one."""
     info = create(TaskId(0, 0))
     info.user, info.system = 14_493_999, 942_000
     info.update("cpu", (86400 + 3661) * 1000 + 999)
@@ -86,7 +83,6 @@ def test_times_are_written_as_sacct_writes_them() -> None:
 
 
 def test_frequency_and_energy_have_decimal_units() -> None:
-    """The frequency is stored in kHz."""
     info = create(TaskId(0, 0))
     info.cpu_time_weighed, info.weighted_frequency = 10, 10 * 2_596_120
     info.update("energy", 10767)

@@ -51,7 +51,6 @@ def test_version_2(tmp_path: Path) -> None:
 
 
 def test_a_group_of_more_than_the_task_is_none(tmp_path: Path) -> None:
-    """It would count other processes."""
     _version_2(tmp_path, "user.slice/user-1000.slice/session-1.scope")
     assert TaskCgroup.of(77, root=str(tmp_path)) is None
     assert TaskCgroup.of(78, root=str(tmp_path)) is None

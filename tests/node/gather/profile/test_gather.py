@@ -20,7 +20,6 @@ STEP = Step(job=17, step="0", node="c1", user=USER, profile=SeriesSelection.ALL)
 
 @pytest.fixture
 def gather(tmp_path: Path) -> Iterator[ProfileGather]:
-    """Give a configured gather."""
     found = ProfileGather()
     found.init()
     found.conf_set({"ProfileHDF5Dir": str(tmp_path)})
@@ -29,7 +28,6 @@ def gather(tmp_path: Path) -> Iterator[ProfileGather]:
 
 
 def rows(profile: Profile, series: str) -> list[tuple[int | float, ...]]:
-    """Return the rows of a table, by name."""
     [table] = [table for table in profile.tables if table.series == series]
     return [tuple(row) for row in table.read().tolist()]
 
@@ -116,7 +114,6 @@ def test_samples_after_the_end_are_dropped(gather: ProfileGather) -> None:
 
 
 def test_what_does_not_fit_is_a_named_error(gather: ProfileGather) -> None:
-    """The profile goes on."""
     gather.node_step_start(STEP)
     with pytest.raises(ProfileGatherError, match="still runs"):
         gather.node_step_start(STEP)
@@ -143,7 +140,6 @@ def test_what_does_not_fit_is_a_named_error(gather: ProfileGather) -> None:
 
 
 def test_options_are_those_of_slurm_and_of_the_document(tmp_path: Path) -> None:
-    """In upper or lower case; others are refused by name."""
     gather = ProfileGather()
     assert "ProfileHDF5Dir" in gather.conf_options()
     assert "ProfileDefaultProfile" in gather.conf_options()
@@ -191,7 +187,6 @@ def test_series_are_sampled_at_their_interval_unless_suspended(gather: ProfileGa
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12: that is the point
 def test_a_forked_child_leaves_the_file_alone(gather: ProfileGather) -> None:
-    """What it closes at its end is not the parent's."""
     gather.node_step_start(STEP)
     gather.add_sample_data(SeriesSelection.ENERGY, {"Power": 5})
     pid = os.fork()
@@ -211,7 +206,6 @@ def test_a_forked_child_leaves_the_file_alone(gather: ProfileGather) -> None:
 
 
 def test_the_real_sh5util_merges_and_extracts_a_step(gather: ProfileGather, tmp_path: Path) -> None:
-    """Two nodes with energy and tasks, as CSV."""
     for number, node in enumerate(("c1", "c2")):
         step = Step(job=17, step="0", node=node, user=USER, node_index=number, profile=STEP.profile)
         gather.node_step_start(step)

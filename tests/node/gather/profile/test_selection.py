@@ -19,18 +19,15 @@ from ccpipe.node.gather.profile import SeriesSelection, parse_frequencies, parse
     ],
 )
 def test_a_selection_is_a_list_of_series(text: str, expected: SeriesSelection) -> None:
-    """In it none wins, then all."""
     assert parse_selection(text) == expected
 
 
 def test_the_bits_are_those_of_slurm() -> None:
-    """They are stored in its database."""
     assert [int(one) for one in SeriesSelection] == [1, 2, 4, 8, 16]
     assert int(SeriesSelection.ALL) == 0xFFFFFFFF
 
 
 def test_nothing_is_active_unless_selected() -> None:
-    """NOT_SET asks whether any series is."""
     task = SeriesSelection.TASK
     assert task.includes(SeriesSelection.TASK)
     assert task.includes(SeriesSelection.NOT_SET)
@@ -52,12 +49,10 @@ def test_frequencies_are_seconds_by_series() -> None:
 
 @pytest.mark.parametrize("text", ["tsk=1", "task=x", "task=-1", "task=", "1s", "task=nan"])
 def test_what_is_no_frequency_is_a_usage_error(text: str) -> None:
-    """It names what is wrong."""
     with pytest.raises(UsageError):
         parse_frequencies(text)
 
 
 def test_a_misspelt_series_gets_a_suggestion() -> None:
-    """The closest one."""
     with pytest.raises(UsageError, match="did you mean 'energy'"):
         parse_selection("enrgy")

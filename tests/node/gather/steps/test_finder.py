@@ -13,7 +13,6 @@ FREEZER = "freezer/slurm_c1/uid_0/job_9/step_0"
 
 
 def process(root: Path, pid: int, **environment: object) -> None:
-    """Make a process with an environment."""
     folder = root / f"proc/{pid}"
     folder.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{name}={value}\0" for name, value in environment.items())
@@ -30,7 +29,6 @@ def test_a_step_as_slurmd_left_it(tmp_path: Path) -> None:
 
 
 def test_a_step_is_described_by_its_first_process(tmp_path: Path) -> None:
-    """Index of the node, tasks here, and whose it is."""
     put(tmp_path, "system.slice/slurmstepd.scope/job_9/step_0/user/task_6", 30)
     put(tmp_path, "system.slice/slurmstepd.scope/job_9/step_0/user/task_7", 31)
     process(
@@ -82,7 +80,6 @@ def test_groups_of_tasks_win(tmp_path: Path) -> None:
 
 
 def test_a_step_without_processes_does_not_run(tmp_path: Path) -> None:
-    """Its groups are removed a moment later."""
     put(tmp_path, FREEZER)
     put(tmp_path, f"{FREEZER.replace('freezer', 'memory')}/task_5")
     finder = StepFinder("n1", root=str(tmp_path))

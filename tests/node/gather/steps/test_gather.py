@@ -37,7 +37,6 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    """Give a node without steps."""
     found = Node(tmp_path)
     yield found
     found.gather.close()
@@ -45,7 +44,6 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 @pytest.fixture
 def spawn() -> Iterator[Callable[[int], "subprocess.Popen[bytes]"]]:
-    """Give a function that starts a process which holds so many mebibytes."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(mebibytes: int) -> "subprocess.Popen[bytes]":
@@ -63,7 +61,6 @@ def spawn() -> Iterator[Callable[[int], "subprocess.Popen[bytes]"]]:
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """End a process and collect it."""
     process.kill()
     process.wait()
 
@@ -113,7 +110,6 @@ def test_a_process_of_another_parent_counts_for_its_group(
 def test_steps_of_several_jobs_are_told_apart(
     node: Node, spawn: Callable[[int], "subprocess.Popen[bytes]"]
 ) -> None:
-    """Each gets its own samples, although one poll reads them all."""
     of_step: dict[str, set[int | None]] = {}
 
     def take(running: RunningStep, samples: list[TaskSample]) -> None:
@@ -137,7 +133,6 @@ def test_steps_of_several_jobs_are_told_apart(
 
 
 def test_a_group_that_lists_what_has_ended_does_no_harm(node: Node) -> None:
-    """Between the list and the look at it processes vanish."""
     process = subprocess.Popen(["/bin/true"])
     process.wait()
     put(node.root, f"{STEP}/task_0", process.pid)

@@ -1,11 +1,9 @@
 """Load averages: ``/proc/loadavg``."""
 
 import os
-from pathlib import Path
 
 import pytest
 
-from ccpipe.errors import DataError
 from ccpipe.node.collectors.load import Load
 from tests.node.conftest import Root, reported
 
@@ -33,14 +31,3 @@ def test_this_machine_agrees_with_the_c_library() -> None:
             pytest.approx(before[place], abs=0.01),
             pytest.approx(after[place], abs=0.01),
         )
-
-
-@pytest.mark.parametrize(
-    "text", ["", "0.1 0.2 0.3 1/2 3", "nan 0.00 0.00 1/2 3", "0.00 0.00 0.00 1/2 3 4"]
-)
-def test_another_file_is_named(tmp_path: Path, text: str) -> None:
-    """What is no /proc/loadavg raises DataError that names the file and what it says."""
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/loadavg").write_text(text)
-    with pytest.raises(DataError, match=r"proc/loadavg: '.*' are not load averages"):
-        list(Load(root=str(tmp_path)).collect(0))

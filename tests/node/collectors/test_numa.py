@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from ccpipe.errors import DataError
 from ccpipe.node.collectors.numa import Numa
-from tests.node.conftest import PACKED, Root, reported, unpack
+from tests.node.conftest import PACKED, Root, reported
 
 
 def test_pages_are_those_of_each_domain(root: Root, seconds: Any) -> None:
@@ -34,11 +33,3 @@ def test_this_machine_agrees_with_the_kernels_sum() -> None:
 def _vmstat(key: str) -> int:
     lines = Path("/proc/vmstat").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{key} "))
-
-
-@pytest.mark.parametrize("text", ["numa_hit 5\n", "numa_hit x\n", ""])
-def test_another_file_is_named(tmp_path: Path, text: str) -> None:
-    path = "/sys/devices/system/node/node0/numastat"
-    unpack(f"@ first\n## {path}\n{text}@ second\n", tmp_path)
-    with pytest.raises(DataError, match=f"{path}: '.*' is not a counter"):
-        list(Numa(root=str(tmp_path)).collect(0))

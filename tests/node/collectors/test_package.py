@@ -1,8 +1,9 @@
-"""One bad reading costs only itself: every collector, with each of its files spoilt in turn."""
+"""Every collector, with each of its files missing, spoilt in turn, or of any text."""
 
 import logging
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import entry_points
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
 from ccpipe.message import Message
@@ -17,6 +20,8 @@ from ccpipe.node.collectors.clock import Clock
 from ccpipe.node.collectors.cpu import Cpu
 from ccpipe.node.collectors.gpu.amd_gpu import AmdGpu
 from ccpipe.node.collectors.infiniband import InfiniBand
+from ccpipe.node.collectors.ipmi import Ipmi
+from ccpipe.node.collectors.load import Load
 from ccpipe.node.collectors.memory import Memory
 from ccpipe.node.collectors.network import Network
 from ccpipe.node.collectors.numa import Numa
@@ -28,8 +33,9 @@ from ccpipe.node.collectors.slurm_cgroup import SlurmCgroup
 from ccpipe.node.collectors.storage.disk import Disk
 from ccpipe.node.collectors.storage.lustre import Lustre
 from ccpipe.node.collectors.storage.nfs import Nfs
+from ccpipe.node.collectors.storage.smartmon import Smartmon
 from ccpipe.node.collectors.temperature import Temperature
-from tests.node.conftest import PACKED, TREES, unpack
+from tests.node.conftest import PACKED, TREES, Root, reported, unpack
 
 OTHERWISE = {
     "beegfs_meta": "runs a program: test_beegfs.py",
@@ -80,6 +86,22 @@ CASES = {
     "schedstat": Case(Schedstat, "schedstat", ("proc/schedstat",)),
     "processes": Case(Processes, "processes", ("proc/stat",)),
 }
+
+
+PACKED_READERS: dict[str, Callable[..., Any]] = {
+    case.tree: case.make for case in CASES.values() if not (TREES / case.tree).is_dir()
+} | {"captured-sys": partial(Memory, domains=True), "hwmon": partial(Temperature, exclude=[])}
+"""By the tree that they read."""
+
+READERS: dict[str, Callable[..., Any]] = {
+    "stat": partial(Cpu, hwthreads=["*"]),
+    "diskstats": partial(Disk, exclude=[]),
+    "self/mounts": partial(Disk, exclude=[]),
+    "loadavg": Load,
+    "meminfo": Memory,
+    "net/dev": partial(Network, exclude=[]),
+}
+"""By their file in ``/proc``."""
 
 
 def test_every_collector_is_spoilt_here_or_elsewhere() -> None:
@@ -176,3 +198,201 @@ def test_spoilt_reading_costs_only_itself(
             list(collector.collect(3))
             assert collector.soft.count > count, what  # counted each time
             assert len(caplog.records) == logged, what  # logged once
+
+
+words = st.one_of(
+    st.integers(-2, 2**64 + 1).map(str),
+    st.sampled_from(["0", "18446744073709551615", "9223372036854775808", "1_000", "٣", "kB", "-"]),
+    st.sampled_from(["/dev/sda", "/a\\040b", "/\\000", "eth0:", ":", "cpu", "cpu1", "a\\134"]),
+    st.text(max_size=8),
+)
+
+
+@st.composite
+def readings(draw: st.DrawFn, file: str) -> bytes:
+    if draw(st.integers(0, 3)) == 0:
+        return draw(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
+    return draw(variants((TREES / "captured/first/proc" / file).read_text()))
+
+
+@st.composite
+def variants(draw: st.DrawFn, text: str) -> bytes:
+    lines = text.split("\n")
+    for _ in range(draw(st.integers(0, 4))):
+        line = draw(st.integers(0, len(lines) - 1))
+        tokens = lines[line].split(" ")
+        place = draw(st.integers(0, len(tokens) - 1))
+        tokens[place : place + draw(st.integers(0, 2))] = draw(st.lists(words, max_size=2))
+        lines[line] = " ".join(tokens)
+    return "\n".join(lines).encode()
+
+
+@pytest.mark.parametrize("file", READERS)
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_text_gives_clean_messages_or_a_named_error(file: str, data: st.DataObject) -> None:
+    """No text raises anything else, nor makes a message that breaks a rule or cannot be sent."""
+    with tempfile.TemporaryDirectory() as root:
+        path = Path(root, "proc", file)
+        for other in ("proc/self/mounts", "proc/diskstats"):
+            Path(root, other).parent.mkdir(parents=True, exist_ok=True)
+            Path(root, other).write_text("")
+        path.parent.mkdir(exist_ok=True)
+        collector = READERS[file](root=root)
+        for _ in range(2):
+            path.write_bytes(data.draw(readings(file)))
+            try:
+                messages = list(collector.collect(1))
+            except DataError as error:
+                assert str(error).startswith(str(path))  # noqa: PT017 - it may well not be raised
+            else:
+                for message in messages:
+                    reported([message])
+
+
+@pytest.mark.parametrize("tree", PACKED_READERS)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_text_anywhere_in_a_tree_gives_clean_messages_or_an_error(
+    tree: str, data: st.DataObject, tmp_path: Path
+) -> None:
+    """The same for every file that a collector of many reads, one at a time."""
+    if not (tmp_path / "root").exists():
+        unpack((PACKED / f"{tree}.txt").read_text(), tmp_path / "root")
+    root = str(tmp_path / "root")
+    binary = "gpu_metrics"  # its own test draws bytes
+    found = (tmp_path / "root").rglob("*")
+    files = sorted(path for path in found if path.is_file() and path.name != binary)
+    path = data.draw(st.sampled_from(files))
+    text = path.read_text()
+    collector = PACKED_READERS[tree](root=root)
+    try:
+        for _ in range(2):
+            path.write_bytes(data.draw(variants(text)))
+            try:
+                messages = list(collector.collect(1))
+            except DataError:
+                continue
+            reported(messages)
+    finally:
+        path.write_text(text)
+
+
+@pytest.mark.parametrize("make", [*PACKED_READERS.values(), *READERS.values()])
+def test_what_this_machine_has_not_is_no_such_file(
+    tmp_path: Path, make: Callable[..., Any]
+) -> None:
+    """It tells the sampler not to ask again."""
+    with pytest.raises(FileNotFoundError):
+        list(make(root=str(tmp_path)).collect(0))
+
+
+CPUFREQ = "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq"
+IB = "sys/class/infiniband/a/ports/1/counters/port_rcv_data"
+NUMASTAT = "sys/devices/system/node/node0/numastat"
+PSI = "proc/pressure/cpu"
+ZONE = "sys/class/powercap/intel-rapl:0"
+TEMP = "sys/class/hwmon/hwmon0/temp1_input"
+STATS = "proc/fs/lustre/llite/a-ffff/stats"
+MOUNTSTATS = "device s:/x mounted on /x with fstype nfs4 statvers=1.1\n\tbytes: 1 2 3"
+AMD = "sys/class/drm/card0/device"
+BAD: list[tuple[type[Any], dict[str, str], str]] = [
+    (Clock, {CPUFREQ: "<unknown>"}, "'<unknown>' is not a number"),
+    (Clock, {"proc/cpuinfo": "processor : 0\ncpu MHz : x"}, "line 2: .* is not a frequency"),
+    (Cpu, {"proc/stat": ""}, "the line 'cpu' is missing"),
+    (Cpu, {"proc/stat": "btime 5\ncpu 1 2 3"}, "line 2: 3 counters, not 4"),
+    (Cpu, {"proc/stat": "cpu 1 2 x 4"}, "line 1: 'x' is not a counter"),
+    (Cpu, {"proc/stat": "cpu 1 2 3 " + "9" * 20}, "line 1: '9{20}' is not a counter"),
+    (InfiniBand, {IB: "x"}, "'x' is not a counter"),
+    (InfiniBand, {IB: "-1"}, "'-1' is not a counter"),
+    (InfiniBand, {IB: "18446744073709551616"}, "'18446744073709551616' is not a counter"),
+    (Load, {"proc/loadavg": ""}, "'.*' are not load averages"),
+    (Load, {"proc/loadavg": "0.1 0.2 0.3 1/2 3"}, "'0.1 .*' are not load averages"),
+    (Load, {"proc/loadavg": "nan 0.00 0.00 1/2 3"}, "'nan .*' are not load averages"),
+    (Load, {"proc/loadavg": "0.00 0.00 0.00 1/2 3 4"}, "'0.00 .*' are not load averages"),
+    (Network, {"proc/net/dev": "eth0: 1 2 3"}, "line 1: 3 counters, not 16"),
+    (Network, {"proc/net/dev": "\neth0:" + " 1" * 15 + " -1"}, "line 2: '-1' is not a counter"),
+    (Network, {"proc/net/dev": " :" + " 1" * 16}, "line 1: the interface has no name"),
+    (Numa, {NUMASTAT: "numa_hit 5"}, "'' is not a counter"),
+    (Numa, {NUMASTAT: "numa_hit x"}, "'x' is not a counter"),
+    (Pressure, {PSI: "some avg10=0.00"}, "line 1: .* is not a pressure"),
+    (Pressure, {PSI: "none avg10=0.00 total=5"}, "line 1: .* is not a pressure"),
+    (Processes, {"proc/7/stat": "7 (a) R 1"}, ".* is not a process"),
+    (Processes, {"proc/7/stat": "7 (a) R " + "x " * 20}, ".* is not a process"),
+    (Processes, {"proc/stat": "intr 5\nctxt 6"}, "'' is not a counter"),
+    (Rapl, {f"{ZONE}/name": "package-0", f"{ZONE}/energy_uj": "x",
+            f"{ZONE}/max_energy_range_uj": "9"}, "'x' is not a counter"),
+    (Rapl, {f"{ZONE}/name": "dram"}, "dram belongs to no socket"),
+    (Schedstat, {"proc/schedstat": "cpu0 1 2 3"}, "line 1: 0 counters, not 2"),
+    (Schedstat, {"proc/schedstat": "cpu0 1 2 3 4 5 6 x 8 9"}, "line 1: 'x' is not a counter"),
+    (Temperature, {TEMP: "warm"}, "'warm' is not a number"),
+    (Disk, {"proc/diskstats": "8 0 sda 1 2 3"}, "line 1: 3 counters, not 11"),
+    (Disk, {"proc/diskstats": "8"}, "line 1: 0 counters, not 11"),
+    (Disk, {"proc/diskstats": "8 0 sda" + " 1" * 16 + " 1x"}, "line 1: '1x' is not a counter"),
+    (Lustre, {STATS: ""}, "snapshot_time is missing"),  # all counters would seem to be 0
+    (Lustre, {STATS: "garbage"}, "snapshot_time is missing"),
+    (Nfs, {"proc/net/rpc/nfs": "proc4"}, "line 1: 0 counters, not 1"),
+    (Nfs, {"proc/net/rpc/nfs": "proc3 2 5 x"}, "line 1: 'x' is not a counter"),
+    (Nfs, {"proc/self/mountstats": MOUNTSTATS, "proc/net/rpc/nfs": ""}, "line 2: 3 counters"),
+    (AmdGpu, {f"{AMD}/gpu_busy_percent": "all", f"{AMD}/vendor": "0x1002"},
+     "'all' is not a number"),
+    (AmdGpu, {f"{AMD}/ras/umc_err_count": "none", f"{AMD}/vendor": "0x1002"},
+     "'none' is not a number of errors"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "files", "reason"), BAD)
+def test_file_that_the_kernel_would_not_write_is_named(
+    tmp_path: Path, make: type[Any], files: dict[str, str], reason: str
+) -> None:
+    """Where nothing else is there to read; the place is that of the first of these files."""
+    blocks = "".join(f"## /{path}\n{text}\n" for path, text in files.items())
+    unpack(f"@ first\n{blocks}@ second\n", tmp_path)
+    place = f"{next(iter(files))}: " if make is not Rapl else f"{ZONE}: "
+    with pytest.raises(DataError, match=place + reason):
+        list(make(root=str(tmp_path)).collect(0))
+
+
+def test_card_of_another_vendor_is_none_of_amds(tmp_path: Path) -> None:
+    unpack(f"@ first\n## /{AMD}/vendor\n0x1a03\n@ second\n", tmp_path)
+    with pytest.raises(FileNotFoundError):
+        list(AmdGpu(root=str(tmp_path)).collect(0))
+
+
+ALIASES = {"eno1": ["eth0", "enp5s0"], "virtual": ["ifb0", "ifb1"]}
+
+
+@pytest.mark.parametrize(
+    ("tree", "make", "devices"),
+    [
+        ("infiniband", partial(InfiniBand, exclude=["mlx5_*"]), {"qib0/2"}),
+        ("lustre", partial(Lustre, exclude=["work", "ho*"]), {"scratch"}),
+        ("nfs", partial(Nfs, exclude=["/mnt/*"]), {"/home"}),
+        ("hwmon", Temperature, {"0/Package id 0", "1/Package id 1", "nvme-nvme0/Composite",
+                                "nvme-nvme1/Composite", "acpitz-hwmon10/temp1"}),
+        ("captured", Network, {"eth0", "ifb0", "ifb1"}),
+        ("captured", partial(Network, exclude=["ifb*"]), {"lo", "eth0"}),
+        ("captured", partial(Network, include=["eth0", "enp5s0"]), {"eth0"}),
+        ("captured", partial(Network, include=["e*", "ifb*"], exclude=["ifb1"]), {"eth0", "ifb0"}),
+        # Aliases are what include and exclude take; the tag has the name on the node.
+        ("captured", partial(Network, include=["eno1"], interface_aliases=ALIASES), {"eth0"}),
+        ("captured", partial(Network, exclude=["lo", "virtual"], interface_aliases=ALIASES),
+         {"eth0"}),
+    ],
+)  # fmt: skip
+def test_devices_are_left_out_by_pattern(
+    root: Root, tree: str, make: Callable[..., Any], devices: set[str]
+) -> None:
+    root.show(f"{tree}/first")
+    assert {device for _, device in reported(make(root=str(root)).collect(0))} == devices
+
+
+def test_interface_may_have_an_odd_name(tmp_path: Path) -> None:
+    """What a tag cannot carry is written as percent signs do."""
+    unpack("@ first\n## /proc/net/dev\na\x01b\\:" + " 1" * 16 + "\n@ second\n", tmp_path)
+    found = reported(Network(root=str(tmp_path)).collect(0))
+    assert {device for _, device in found} == {"a%01b%5C"}
+
+
+def test_slow_programs_run_once_a_minute() -> None:
+    assert Ipmi.INTERVAL == Smartmon.INTERVAL == 60

@@ -1,14 +1,12 @@
 """Pressure: ``/proc/pressure``."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ccpipe.errors import DataError
 from ccpipe.node.collectors.pressure import Pressure
-from tests.node.conftest import PACKED, Root, unpack
+from tests.node.conftest import PACKED, Root
 
 
 def test_shares_are_of_the_time_between_two_samples(root: Root, seconds: Any) -> None:
@@ -40,17 +38,3 @@ def test_interrupts_press_too(root: Root, seconds: Any) -> None:
     assert second["psi_irq_full", ""] == 1
     assert second["psi_cpu_some", ""] == 50
     assert ("psi_irq_some", "") not in second
-
-
-def test_a_kernel_that_does_not_count_says_so(tmp_path: Path) -> None:
-    """Without CONFIG_PSI the folder is not there."""
-    with pytest.raises(FileNotFoundError):
-        list(Pressure(root=str(tmp_path)).collect(0))
-
-
-@pytest.mark.parametrize("line", ["some avg10=0.00", "none avg10=0.00 total=5", "some total=5"])
-def test_another_file_is_named(tmp_path: Path, line: str) -> None:
-    """What is no pressure raises DataError that names the file and the line."""
-    unpack(f"@ first\n## /proc/pressure/cpu\n{line}\n@ second\n", tmp_path)
-    with pytest.raises(DataError, match="proc/pressure/cpu: line 1: .* is not a pressure"):
-        list(Pressure(root=str(tmp_path)).collect(0))

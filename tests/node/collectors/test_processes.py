@@ -1,13 +1,9 @@
 """Processes: ``/proc/<pid>/stat`` and ``/proc/stat``."""
 
-from pathlib import Path
-
 import psutil
-import pytest
 
-from ccpipe.errors import DataError
 from ccpipe.node.collectors.processes import Processes
-from tests.node.conftest import Root, reported, unpack
+from tests.node.conftest import Root, reported
 
 
 def test_processes_are_counted_by_state(root: Root) -> None:
@@ -40,18 +36,3 @@ def test_this_machine_agrees_with_psutil() -> None:
     after = len(psutil.pids())
     assert min(before, after) - 20 <= int(values["procs_total", ""]) <= max(before, after) + 20
     assert int(values["threads_total", ""]) >= int(values["procs_total", ""])
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "reason"),
-    [
-        ("7/stat", "7 (a) R 1", "7/stat: .* is not a process"),
-        ("7/stat", "7 (a) R " + "x " * 20, "7/stat: .* is not a process"),
-        ("stat", "intr 5\nctxt 6", "stat: '' is not a counter"),
-    ],
-)
-def test_another_file_is_named(tmp_path: Path, file: str, text: str, reason: str) -> None:
-    """What the kernel would not write raises DataError that names the file."""
-    unpack(f"@ first\n## /proc/{file}\n{text}\n@ second\n", tmp_path)
-    with pytest.raises(DataError, match=reason):
-        list(Processes(root=str(tmp_path)).collect(0))

@@ -1,12 +1,7 @@
 """Temperatures: ``/sys/class/hwmon``."""
 
-from pathlib import Path
-
-import pytest
-
-from ccpipe.errors import DataError
 from ccpipe.node.collectors.temperature import Temperature
-from tests.node.conftest import Root, reported, unpack
+from tests.node.conftest import Root, reported
 
 
 def test_each_chip_is_a_series_of_its_own(root: Root) -> None:
@@ -24,13 +19,6 @@ def test_each_chip_is_a_series_of_its_own(root: Root) -> None:
     }
 
 
-def test_cores_are_left_out_unless_asked_for(root: Root) -> None:
-    root.show("hwmon/first")
-    sensors = {sensor for _, sensor in reported(Temperature(root=str(root)).collect(0))}
-    assert "0/Core 0" not in sensors
-    assert "0/Package id 0" in sensors
-
-
 def test_a_sensor_that_cannot_be_read_costs_itself_only(root: Root) -> None:
     """A disk that sleeps, or a sensor that vanished since the folder was read."""
     root.show("hwmon/first")
@@ -40,15 +28,3 @@ def test_a_sensor_that_cannot_be_read_costs_itself_only(root: Root) -> None:
     sensors = {sensor for _, sensor in reported(Temperature(root=str(root)).collect(0))}
     assert "nvme-nvme0/Composite" not in sensors
     assert "nvme-nvme1/Composite" in sensors
-
-
-def test_a_node_without_sensors_says_so(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        list(Temperature(root=str(tmp_path)).collect(0))
-
-
-def test_another_file_is_named(tmp_path: Path) -> None:
-    path = "/sys/class/hwmon/hwmon0/temp1_input"
-    unpack(f"@ first\n## {path}\nwarm\n@ second\n", tmp_path)
-    with pytest.raises(DataError, match=f"{path}: 'warm' is not a number"):
-        list(Temperature(root=str(tmp_path)).collect(0))

@@ -7,7 +7,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ccpipe.errors import DataError
 from ccpipe.node.collectors.storage.disk import Disk
 from tests.node.conftest import TREES, Root, Told, reported
 
@@ -167,22 +166,6 @@ def test_free_space_and_the_fullest_file_system(tmp_path: Path) -> None:
     assert bounds[0] - 0.5 <= free <= bounds[1] + 0.5
     total = float(values["disk_total", "/"])
     assert values["part_max_used", ""] == pytest.approx(100 * (total - free) / total)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("8 0 sda 1 2 3\n", "line 1: 3 counters, not 11"),
-        ("8\n", "line 1: 0 counters, not 11"),
-        ("8 0 sda" + " 1" * 16 + " 1x\n", "line 1: '1x' is not a counter"),
-    ],
-)
-def test_an_invalid_file_is_named(tmp_path: Path, text: str, reason: str) -> None:
-    """What the kernel would not write raises DataError that names file, line and reason."""
-    (tmp_path / "proc").mkdir(parents=True)
-    (tmp_path / "proc/diskstats").write_text(text)
-    with pytest.raises(DataError, match=f"proc/diskstats: {reason}"):
-        list(Disk(root=str(tmp_path)).collect(0))
 
 
 def _of(values: Told, device: str) -> dict[str, object]:

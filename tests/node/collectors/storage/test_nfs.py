@@ -1,13 +1,9 @@
 """NFS: ``/proc/net/rpc/nfs`` and ``/proc/self/mountstats``."""
 
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from ccpipe.errors import DataError
 from ccpipe.node.collectors.storage.nfs import Nfs
-from tests.node.conftest import Root, reported, unpack
+from tests.node.conftest import Root, reported
 
 
 def test_operations_are_those_since_the_last_sample(root: Root) -> None:
@@ -56,33 +52,3 @@ def test_traffic_is_that_of_each_mount(root: Root, seconds: Any) -> None:
     assert first["nfsio_pagewrite", "/home"] == 8
     assert second["nfsio_nwrite_bw", "/home"] == 200
     assert second["nfsio_nfswrite_bw", "/home"] == 1000
-
-
-def test_mounts_are_left_out_by_pattern(root: Root) -> None:
-    root.show("nfs/first")
-    assert {point for _, point in reported(Nfs(exclude=["/mnt/*"], root=str(root)).collect(0))} == {
-        "/home"
-    }
-
-
-def test_a_node_without_nfs_says_so(tmp_path: Path) -> None:
-    """The kernel's client is not loaded."""
-    with pytest.raises(FileNotFoundError):
-        list(Nfs(root=str(tmp_path)).collect(0))
-
-
-@pytest.mark.parametrize(
-    ("calls", "mount", "reason"),
-    [
-        ("proc4", "", "nfs: line 1: 0 counters, not 1"),
-        ("proc3 2 5 x", "", "nfs: line 1: 'x' is not a counter"),
-        ("", "\tbytes: 1 2 3", "mountstats: line 2: 3 counters, not 8"),
-    ],
-)
-def test_another_file_is_named(tmp_path: Path, calls: str, mount: str, reason: str) -> None:
-    """What the kernel would not write raises DataError that names the file and the line."""
-    device = "device s:/x mounted on /x with fstype nfs4 statvers=1.1"
-    text = f"## /proc/net/rpc/nfs\n{calls}\n## /proc/self/mountstats\n{device}\n{mount}\n"
-    unpack(f"@ first\n{text}@ second\n", tmp_path)
-    with pytest.raises(DataError, match=reason):
-        list(Nfs(root=str(tmp_path)).collect(0))

@@ -14,6 +14,7 @@ import pytest
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import Message, Value
 from ccpipe.node.sampling.thread import Collector
+from tests.node.fake_sampling import Clocks, set_clocks
 from tests.node.likwid import library  # noqa: F401 - a fixture
 from tests.paths import TEST_DATA
 
@@ -108,6 +109,12 @@ def checked(message: Message) -> Message:
     assert complete.problems() == []
     assert encode([complete])
     return complete
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    """Return clocks that the sampler reads in place of the machine's."""
+    return set_clocks(monkeypatch)
 
 
 @pytest.fixture

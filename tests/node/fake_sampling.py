@@ -51,9 +51,16 @@ class Failing:
         raise self.error(self.asked)
 
 
-def waiting_sampler(collectors: dict[str, Collector], interval: float = INTERVAL) -> Sampler:
-    """Return a sampler whose batches wait for every collector, however busy the machine is."""
-    return Sampler(SamplerSettings(collectors, interval=interval, tags=SITE, timeout=DEADLINE))
+def settings(collectors: Mapping[str, Collector], **changes: Any) -> SamplerSettings:
+    """Return settings by which batches wait for every collector, however busy the machine is."""
+    usual = {"interval": INTERVAL, "tags": SITE, "timeout": DEADLINE}
+    return SamplerSettings(collectors, **{**usual, **changes})
+
+
+def waiting_sampler(
+    collectors: Mapping[str, Collector], telemetry: Telemetry | None = None, **changes: Any
+) -> Sampler:
+    return Sampler(settings(collectors, **changes), telemetry=telemetry)
 
 
 async def take(sampler: Sampler, count: int) -> list[Batch[Any]]:
@@ -115,23 +122,21 @@ class OnTheseClocks(Sampler):
     def __init__(
         self,
         clocks: Clocks,
-        jitter: float,
-        jumps: dict[int, int],
+        jitter: float = 0.0,
+        jumps: dict[int, int] | None = None,
         collectors: Mapping[str, Collector] | None = None,
         intervals: dict[str, float] | None = None,
         hanging: Collection[str] = (),
     ) -> None:
         self.telemetry = Telemetry()
-        settings = SamplerSettings(
+        used = settings(
             collectors or {"c": Counting()},
             interval=10,
             intervals=intervals or {},
             jitter=jitter,
-            tags=SITE,
-            timeout=DEADLINE,
         )
-        super().__init__(settings, telemetry=self.telemetry)
-        self.clocks, self.jumps, self.hanging = clocks, jumps, set(hanging)
+        super().__init__(used, telemetry=self.telemetry)
+        self.clocks, self.jumps, self.hanging = clocks, jumps or {}, set(hanging)
         self.sleeps: list[float] = []
 
     async def _pause(self, seconds: float) -> bool:

@@ -12,7 +12,7 @@ from ccpipe.message import Message
 from ccpipe.node.agent.parts import AgentParts
 from ccpipe.node.collectors.command import Command
 from ccpipe.telemetry import Telemetry
-from tests.node.fake_sampling import OnTheseClocks, set_clocks, slot_of
+from tests.node.fake_sampling import Clocks, OnTheseClocks, slot_of
 
 SLOT = 1_740_027_950_000_000_000
 
@@ -70,7 +70,7 @@ def test_time_and_output_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_a_command_that_hangs_costs_the_others_nothing(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, clocks: Clocks
 ) -> None:
     """Their lines are in each slot's own batch, also where the timeout is beyond the interval."""
     caplog.set_level(logging.INFO)
@@ -84,9 +84,7 @@ async def test_a_command_that_hangs_costs_the_others_nothing(
         if name.startswith("command.")
     }
     assert list(collectors) == ["command.bad", "command.good", "command.no"]
-    sampler = OnTheseClocks(
-        set_clocks(monkeypatch), jitter=0, jumps={}, collectors=collectors, hanging=["command.bad"]
-    )
+    sampler = OnTheseClocks(clocks, collectors=collectors, hanging=["command.bad"])
     slots = [slot_of(batch) async for batch in sampler.some(3)]
     assert [b - a for a, b in itertools.pairwise(slots)] == [10 * 10**9] * 2
     assert re.search("collector command.bad still .* at its next slot: cut off", caplog.text)

@@ -1,15 +1,12 @@
 """``ccpipe.node.sampling.readings``: errors that are told once, and rates of counters."""
 
 import logging
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.message import metric
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import Previous, SoftErrors, emit, rate_rows, rates
+from ccpipe.node.sampling.readings import SoftErrors, rates
 
 
 def test_each_text_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -38,20 +35,6 @@ def test_memory_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.records) == 1000
 
 
-ROWS = (
-    Metric("in", "bytes", int, "received", ("node",), "network"),
-    Metric("out", "bytes", int, "sent", ("node",), "network"),
-)
-
-
-def test_a_reading_is_swapped_for_the_one_before(seconds: Any) -> None:
-    seconds(2.5)
-    previous = Previous[list[int]]()
-    assert previous.swap({"eth0": [1]})[0] == {}
-    assert previous.swap({"eth0": [2]}) == ({"eth0": [1]}, 2.5)
-    assert previous.swap({}) == ({"eth0": [2]}, 2.5)
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)), max_size=5),
     st.floats(0.001, 1e6),
@@ -72,20 +55,3 @@ def test_counters_grow_by_their_difference_over_the_time(
 def test_no_rate_is_made_up(before: list[int] | None, elapsed: float) -> None:
     """Neither for a new device, nor without time, nor where its counters are others now."""
     assert rates(before, [3], elapsed) == []
-
-
-def test_rates_have_rows_of_their_own() -> None:
-    """Named after their counters, per second, of the same parts of the node."""
-    assert rate_rows(ROWS, "_bw")[1] == Metric(
-        "out_bw", "bytes/s", float, "sent", ("node",), "network"
-    )
-
-
-def test_each_row_gets_its_value() -> None:
-    """In the table's order; without values nothing is told."""
-    tags = {"type": "node"}
-    assert list(emit(ROWS, [7, 9], 5, tags)) == [
-        metric("in", 7, time=5, tags=tags),
-        metric("out", 9, time=5, tags=tags),
-    ]
-    assert list(emit(ROWS, [], 5, tags)) == []

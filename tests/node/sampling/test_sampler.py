@@ -42,18 +42,7 @@ async def test_every_message_carries_its_slot_exactly() -> None:
 
     now = time.time_ns
     one, two = Noting(), Counting()
-    batches = await take(
-        Sampler(
-            SamplerSettings(
-                {"one": one, "two": two},
-                interval=INTERVAL,
-                jitter=0.01,
-                tags=SITE,
-                timeout=DEADLINE,
-            )
-        ),
-        4,
-    )
+    batches = await take(waiting_sampler({"one": one, "two": two}, jitter=0.01), 4)
     slots = [slot_of(batch) for batch in batches]
     assert one.asked == two.asked == slots
     assert all(slot % SLOT == 0 for slot in slots)
@@ -86,12 +75,7 @@ async def test_units_become_a_tag_on_request() -> None:
                 yield metric(name, 1, time=time, tags={"type": "node", **own})
 
     units = {"power": "W", "volume": "m3"}
-    sampler = Sampler(
-        SamplerSettings(
-            {"m": Measured()}, interval=INTERVAL, tags=SITE, units=units, timeout=DEADLINE
-        )
-    )
-    [batch] = await take(sampler, 1)
+    [batch] = await take(waiting_sampler({"m": Measured()}, units=units), 1)
     assert [message.tags.get("unit") for message in batch.records] == ["W", None, "l"]
 
 
@@ -127,10 +111,7 @@ async def test_a_collector_that_blocks_stops_neither_the_loop_nor_is_it_cut_off(
 async def test_slots_that_pass_while_the_consumer_is_slow_are_counted_and_skipped() -> None:
     """They are never made up for: the next sample is that of a slot yet to begin."""
     telemetry = Telemetry()
-    sampler = Sampler(
-        SamplerSettings({"c": Counting()}, interval=INTERVAL, tags=SITE, timeout=DEADLINE),
-        telemetry=telemetry,
-    )
+    sampler = waiting_sampler({"c": Counting()}, telemetry)
     slots: list[int] = []
     async with asyncio.timeout(DEADLINE):
         async for batch in sampler.batches():

@@ -5,7 +5,6 @@ import logging
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -13,30 +12,21 @@ import pytest
 from ccpipe.errors import DataError, MissingExtra
 from ccpipe.message import Message
 from ccpipe.node.sampling.readings import SoftErrors
-from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
 from ccpipe.node.sampling.thread import Collector
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 from tests.node.fake_sampling import (
     DEADLINE,
-    INTERVAL,
     SECOND,
-    SITE,
     Clocks,
     Counting,
     Failing,
     Hanging,
     OnTheseClocks,
-    set_clocks,
     slot_of,
     take,
     waiting_sampler,
 )
-
-
-@pytest.fixture
-def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
-    return set_clocks(monkeypatch)
 
 
 async def test_a_failing_collector_costs_its_own_metrics_only(
@@ -95,7 +85,7 @@ async def test_what_this_machine_has_not_costs_one_line(
     caplog.set_level(logging.INFO)
     absent = Failing(lambda _: error)
     collectors: dict[str, Collector] = {"absent": absent, "counting": Counting()}
-    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors)
+    sampler = OnTheseClocks(clocks, collectors=collectors)
     names = [message.name async for batch in sampler.some(13) for message in batch.records]
     assert names == ["asked"] * 13
     assert absent.asked == 3
@@ -135,7 +125,7 @@ async def test_a_collector_that_yields_something_else_is_off_with_one_line(
 
     wrong = Wrong()
     collectors: dict[str, Collector] = {"wrong": wrong, "counting": Counting()}
-    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors)
+    sampler = OnTheseClocks(clocks, collectors=collectors)
     sizes = [len(batch.records) async for batch in sampler.some(13)]
     assert sizes == [1] * 13
     assert len(wrong.asked) == 3
@@ -158,10 +148,7 @@ async def test_a_collector_that_exits_or_returns_nothing_iterable_costs_itself_o
 
     wrong, telemetry = Wrong(), Telemetry()
     collectors: dict[str, Collector] = {"wrong": wrong, "counting": Counting()}
-    sampler = Sampler(
-        SamplerSettings(collectors, interval=INTERVAL, tags=SITE, timeout=DEADLINE),
-        telemetry=telemetry,
-    )
+    sampler = waiting_sampler(collectors, telemetry)
     batches = await take(sampler, 3)
     assert [len(batch.records) for batch in batches] == [1] * 3
     assert len(wrong.asked) == telemetry.total(telemetry.failed_reads) == 3
@@ -178,7 +165,7 @@ async def test_what_goes_away_is_a_warning(
                 raise FileNotFoundError(2, "gone", "/dev/x")
 
     collectors: dict[str, Collector] = {"vanishing": Vanishing(), "counting": Counting()}
-    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors)
+    sampler = OnTheseClocks(clocks, collectors=collectors)
     assert [len(batch.records) async for batch in sampler.some(3)] == [2, 1, 1]
     [record] = caplog.records
     assert (record.levelname, record.message) == (
@@ -200,7 +187,7 @@ async def test_what_comes_back_is_on_again(
 
     returning = Returning()
     collectors: dict[str, Collector] = {"returning": returning, "counting": Counting()}
-    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors)
+    sampler = OnTheseClocks(clocks, collectors=collectors)
     sizes = [len(batch.records) async for batch in sampler.some(9)]
     assert sizes == [1] * 6 + [2] * 3
     assert [record.message for record in caplog.records] == [
@@ -242,10 +229,7 @@ async def test_readings_that_fail_are_counted_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     telemetry, partly = Telemetry(), PartlyFailing()
-    sampler = Sampler(
-        SamplerSettings({"partly": partly}, interval=INTERVAL, tags=SITE, timeout=DEADLINE),
-        telemetry=telemetry,
-    )
+    sampler = waiting_sampler({"partly": partly}, telemetry)
     batches = await take(sampler, 3)
     assert [len(batch.records) for batch in batches] == [1, 1, 1]
     assert telemetry.failed_reads.values == {"partly": 2 * len(partly.asked)}
@@ -259,11 +243,7 @@ async def test_a_collector_that_was_cut_off_takes_part_again(
     """What it says of a slot long gone is thrown away; at its next slot it is asked again."""
     caplog.set_level(logging.INFO)
     hanging = Hanging()
-    sampler = Sampler(
-        SamplerSettings(
-            {"hanging": hanging, "counting": Counting()}, interval=INTERVAL, tags=SITE, timeout=0.02
-        )
-    )
+    sampler = waiting_sampler({"hanging": hanging, "counting": Counting()}, timeout=0.02)
     slots: list[int] = []
     async with asyncio.timeout(DEADLINE):
         async for batch in sampler.batches():
@@ -280,12 +260,7 @@ async def test_what_is_said_late_comes_with_the_next_batch(clocks: Clocks) -> No
     hanging = Hanging()
     collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
     sampler = OnTheseClocks(
-        clocks,
-        jitter=0,
-        jumps={},
-        collectors=collectors,
-        intervals={"hanging": 60},
-        hanging=["hanging"],
+        clocks, collectors=collectors, intervals={"hanging": 60}, hanging=["hanging"]
     )
     reported: list[list[int]] = []
     released = 0
@@ -310,7 +285,7 @@ async def test_a_collector_that_hangs_costs_the_others_no_slot(
     """Every slot has its sample; what hangs is cut off with one line, its slots are counted."""
     hanging = Hanging()
     collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
-    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors, hanging=["hanging"])
+    sampler = OnTheseClocks(clocks, collectors=collectors, hanging=["hanging"])
     slots = [slot_of(batch) async for batch in sampler.some(5)]
     hanging.go_on.set()
     assert slots == list(range(slots[0], slots[0] + 50 * SECOND, 10 * SECOND))
@@ -325,7 +300,7 @@ async def test_a_collector_that_hangs_costs_the_others_no_slot(
 async def test_what_is_ready_at_the_end_is_handed_over(clocks: Clocks) -> None:
     hanging = Hanging()
     collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
-    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors, hanging=["hanging"])
+    sampler = OnTheseClocks(clocks, collectors=collectors, hanging=["hanging"])
     reported: list[list[int]] = []
     async for batch in sampler.batches():
         reported.append([message.time for message in batch.records])
@@ -415,9 +390,11 @@ def test_too_many_open_files_switch_nothing_off() -> None:
 
 
 async def test_threads_end_with_the_sampler() -> None:
-    before = set(threading.enumerate())
-    await take(waiting_sampler({"one": Counting(), "two": Counting()}), 2)
-    mine = [t for t in threading.enumerate() if t not in before and t.name in ("one", "two")]
-    for thread in mine:
-        thread.join(DEADLINE)
+    sampler = waiting_sampler({"one": Counting(), "two": Counting()})
+    await take(sampler, 2)
+    threads = [turn.reader._thread for turn in sampler._turns.values()]
+    assert len(threads) == 2
+    for thread in threads:
+        assert thread is not None
+        await asyncio.to_thread(thread.join, DEADLINE)
         assert not thread.is_alive()

@@ -25,6 +25,7 @@ from tests.node.fake_sampling import (
     Counting,
     Failing,
     Hanging,
+    settings,
     slot_of,
     take,
     waiting_sampler,
@@ -49,16 +50,8 @@ class Rate:
 async def test_reloads_at_any_moment_cost_no_slot_and_no_rate() -> None:
     """Every slot of the old and the new collectors comes exactly once, each with its rate."""
     telemetry, kept = Telemetry(), Counting()
-    sampler = Sampler(
-        SamplerSettings(
-            {"kept": kept, "other": Rate()},
-            interval=0.02,
-            tags=SITE,
-            jitter=0.005,
-            timeout=DEADLINE,
-        ),
-        telemetry=telemetry,
-    )
+    often = {"interval": 0.02, "jitter": 0.005}
+    sampler = waiting_sampler({"kept": kept, "other": Rate()}, telemetry, **often)
     seen: list[Message] = []
 
     async def read() -> None:
@@ -70,10 +63,7 @@ async def test_reloads_at_any_moment_cost_no_slot_and_no_rate() -> None:
     async with asyncio.timeout(DEADLINE):
         while len(kept.asked) < 60:
             await asyncio.sleep(random.uniform(0, 0.02))
-            others: dict[str, Collector] = {"kept": kept, "other": Rate()}
-            sampler.reload(
-                SamplerSettings(others, interval=0.02, tags=SITE, jitter=0.005, timeout=DEADLINE)
-            )
+            sampler.reload(settings({"kept": kept, "other": Rate()}, **often))
             reloads += 1
     sampler.stop()
     await reading
@@ -103,11 +93,7 @@ async def test_collectors_that_stay_keep_state_and_thread() -> None:
     async with asyncio.timeout(DEADLINE):
         async for batch in sampler.batches():
             values += [message.value for message in batch.records]
-            sampler.reload(
-                SamplerSettings(
-                    {"telling": telling}, interval=INTERVAL, tags=SITE, timeout=DEADLINE
-                )
-            )
+            sampler.reload(settings({"telling": telling}))
             if len(values) == 4:
                 sampler.stop()
     assert values == [1, 2, 3, 4]
@@ -125,15 +111,9 @@ async def test_a_new_interval_tags_and_units_hold_from_the_next_slot_on() -> Non
             [message] = batch.records
             if len(slots) == 2:
                 assert "unit" not in message.tags
-                sampler.reload(
-                    SamplerSettings(
-                        {"c": counting},
-                        interval=INTERVAL / 2,
-                        tags={**SITE, "rack": "r1"},
-                        units={"asked": "times"},
-                        timeout=DEADLINE,
-                    )
-                )
+                tags = {**SITE, "rack": "r1"}
+                changed = {"interval": INTERVAL / 2, "tags": tags, "units": {"asked": "times"}}
+                sampler.reload(settings({"c": counting}, **changed))
             if len(slots) > 2:
                 assert (message.tags["rack"], message.tags["unit"]) == ("r1", "times")
             steps = [b - a for a, b in itertools.pairwise(slots)]
@@ -150,25 +130,19 @@ async def test_a_sleep_until_tomorrow_ends_with_a_reload() -> None:
     sampler = Sampler(SamplerSettings({"c": counting}, interval=86400, tags=SITE))
     taking = asyncio.create_task(take(sampler, 2))
     await sampler.armed.wait()
-    sampler.reload(SamplerSettings({"c": counting}, interval=INTERVAL, tags=SITE, timeout=DEADLINE))
+    sampler.reload(settings({"c": counting}))
     assert len(await taking) == 2
 
 
 async def test_a_collector_that_is_taken_away_is_waited_for_no_more() -> None:
     """What it was asked before is still handed over; one that hangs is waited for no more."""
     hanging, counting = Hanging(), Counting()
-    sampler = Sampler(
-        SamplerSettings(
-            {"hanging": hanging, "c": counting}, interval=INTERVAL, tags=SITE, timeout=0.02
-        )
-    )
+    sampler = waiting_sampler({"hanging": hanging, "c": counting}, timeout=0.02)
     reader = next(iter(sampler._turns.values())).reader
     async with asyncio.timeout(DEADLINE):
         async for _ in sampler.batches():
             if hanging.begun:
-                sampler.reload(
-                    SamplerSettings({"c": counting}, interval=INTERVAL, tags=SITE, timeout=0.02)
-                )
+                sampler.reload(settings({"c": counting}, timeout=0.02))
             waited_for = {pending.turn.reader for pending in sampler._pending.values()}
             if hanging.begun and reader not in waited_for:
                 sampler.stop()
@@ -197,7 +171,7 @@ async def test_states_are_told() -> None:
         "off": Failing(lambda _: FileNotFoundError(2, "gone")),
         "late": Hanging(),
     }
-    sampler = Sampler(SamplerSettings(collectors, interval=INTERVAL, tags=SITE, timeout=0.02))
+    sampler = waiting_sampler(collectors, timeout=0.02)
     expected = {name: {"interval": INTERVAL, "state": name} for name in collectors}
     async with asyncio.timeout(DEADLINE):
         async for _ in sampler.batches():
@@ -218,9 +192,8 @@ async def test_records_without_tags_stay_as_they_are_and_errors_are_records() ->
 
     hanging = Hanging()
     sampler = Sampler(
-        SamplerSettings(
+        settings(
             {"fine": Enveloped(), "bad": Failing(lambda _: ValueError("no luck")), "slow": hanging},
-            interval=INTERVAL,
             tags=None,
             timeout=0.02,
         ),
@@ -246,26 +219,17 @@ async def test_records_without_tags_stay_as_they_are_and_errors_are_records() ->
 async def test_what_is_wanted_at_the_start_comes_at_once() -> None:
     """Not at a slot that is hours away, and so it is where a reload brings it."""
     first, second, other = Counting(), Counting(), Counting()
+    rare = {"interval": 86400, "tags": None}
     sampler = Sampler(
-        SamplerSettings(
-            {"first": first, "other": other}, interval=86400, tags=None, timeout=DEADLINE
-        ),
-        at_start=("first", "second"),
+        settings({"first": first, "other": other}, **rare), at_start=("first", "second")
     )
     batches = []
     async with asyncio.timeout(DEADLINE):
         async for batch in sampler.batches():
             batches.append(batch)
             if len(batches) == 1:
-                sampler.reload(
-                    SamplerSettings(
-                        {"first": first, "second": second, "other": other},
-                        interval=86400,
-                        intervals={"other": INTERVAL},
-                        tags=None,
-                        timeout=DEADLINE,
-                    )
-                )
+                every = {"first": first, "second": second, "other": other}
+                sampler.reload(settings(every, **rare, intervals={"other": INTERVAL}))
             else:
                 sampler.stop()
     assert (len(first.asked), len(second.asked)) == (1, 1)

@@ -4,11 +4,8 @@ import asyncio
 import threading
 from collections.abc import Iterator
 
-import pytest
-
 from ccpipe.message import Message, metric
-from ccpipe.node.sampling.thread import Collector, CollectorReader
-from tests.node.fake_sampling import Counting
+from ccpipe.node.sampling.thread import CollectorReader
 
 DEADLINE = 20.0
 
@@ -40,20 +37,6 @@ async def test_reader_reads_in_thread_of_its_own() -> None:
     [thread] = {message.value for [message] in found}
     assert thread != threading.get_ident()
     reader.end()
-
-
-async def test_other_collectors_answer_while_some_hang() -> None:
-    """However many hang, the others answer; what hangs answers as soon as it can."""
-    hanging = [Waiting(), Waiting()]
-    collectors: list[Collector] = [hanging[0], Counting(), hanging[1], Counting()]
-    readers = [CollectorReader(str(number), each) for number, each in enumerate(collectors)]
-    answers = [reader.ask(5) for reader in readers]
-    async with asyncio.timeout(DEADLINE):
-        assert [(await answers[number])[0].value for number in (1, 3)] == [1, 1]
-        assert [answer.done() for answer in answers] == [False, True, False, True]
-        for collector in hanging:
-            collector.go_on.set()
-        assert [len(await answer) for answer in answers] == [1] * 4
 
 
 class Computing(Waiting):
@@ -114,21 +97,6 @@ async def test_it_is_busy_until_it_answered() -> None:
     assert states[0]
 
 
-async def test_what_it_raises_is_the_answer() -> None:
-    """And the thread lives on."""
-
-    class Failing:
-        def collect(self, time: int) -> Iterator[Message]:
-            if time == 5:
-                raise ValueError("no luck")
-            yield metric("m", 1, time=time, tags={"type": "node"})
-
-    reader = CollectorReader("failing", Failing())
-    with pytest.raises(ValueError, match="no luck"):
-        await one(reader, 5)
-    assert len(await one(reader, 6)) == 1
-
-
 async def test_a_reading_for_nobody_comes_first_and_holds_up_no_question() -> None:
     """What is asked while it lasts is answered next; what it raises is thrown away.
 
@@ -157,13 +125,3 @@ async def test_a_reading_for_nobody_comes_first_and_holds_up_no_question() -> No
     collector.go_on.set()
     assert len(await answer) == 1
     assert collector.asked == [5, 5, 6, 6]
-
-
-async def test_thread_ends_with_its_reader() -> None:
-    reader = CollectorReader("c", Counting())
-    answer = reader.ask(5)
-    reader.end()
-    assert len(await answer) == 1
-    assert reader._thread is not None
-    await asyncio.to_thread(reader._thread.join, DEADLINE)
-    assert not reader._thread.is_alive()

@@ -12,10 +12,12 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
 from ccpipe.formats.clustercockpit import NodeState, NodeStates, StartJob, StopJob
 from ccpipe.formats.lineprotocol import decode
-from ccpipe.formats.sonar import SampleData
+from ccpipe.formats.sonar import SampleAttributes, SampleData, SampleEnvelope
 from ccpipe.formats.sonar import decode as decode_envelopes
+from ccpipe.jobs import Job
 from ccpipe.simulate import Payload, Shape, SimulatedCluster
-from ccpipe.simulate.jobs import SECOND
+from ccpipe.simulate.cluster import PROCESSES, sample_envelope
+from ccpipe.simulate.jobs import SECOND, Scheduler
 from ccpipe.simulate.series import NodeParts
 
 T = TypeVar("T")
@@ -199,3 +201,41 @@ def test_a_site_with_subjects_of_its_own_has_them() -> None:
     assert {"fox%2Etest.metrics.n0001", "fox%2Etest.metrics.n0002"} <= {
         each.subject for each in islice(own.sample(), 100)
     }
+
+
+NOW = 1_790_000_000 * SECOND
+PARTS = NodeParts(hwthread=64)
+
+
+def sample(job: Job | None) -> SampleAttributes:
+    now = job.start + 60 * SECOND if job else NOW
+    payload = sample_envelope("fox", "n1", now, job, PARTS, 3)
+    [envelope] = decode_envelopes(payload)
+    assert isinstance(envelope, SampleEnvelope)
+    assert envelope.data is not None
+    return envelope.data.attributes
+
+
+def job() -> Job:
+    scheduler = Scheduler("fox", [f"n{i}" for i in range(9)], hwthreads=64, start=NOW, seed=1)
+    changes = scheduler.advance(NOW + 86_400 * SECOND)
+    return next(change.job for change in changes if change.function == "start_job")
+
+
+def test_a_busy_node_shows_the_processes_of_its_job() -> None:
+    """They use the node, and never more hardware threads than it has."""
+    made = job()
+    attributes = sample(made)
+    [shown] = attributes.jobs
+    assert (shown.job, shown.user) == (made.id, made.user)
+    assert len(shown.processes) == PROCESSES
+    assert sum(process.cpu_util for process in shown.processes) <= 100 * PARTS.hwthread
+    assert attributes.system is not None
+    assert len(attributes.system.cpus) == PARTS.hwthread
+
+
+def test_an_idle_node_has_no_job() -> None:
+    attributes = sample(None)
+    assert not attributes.jobs
+    assert attributes.system is not None
+    assert attributes.system.load1 < 1

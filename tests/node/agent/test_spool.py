@@ -36,6 +36,13 @@ def opened(path: Path, size: int = 2**20, age: float = 3600) -> Spool:
     return spool
 
 
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[Spool]:
+    spool = opened(tmp_path / "spool")
+    yield spool
+    spool.close()
+
+
 def names(path: Path) -> list[str]:
     return sorted(each.name for each in path.iterdir())
 
@@ -152,7 +159,7 @@ def test_spool_outlives_a_kill(tmp_path: Path) -> None:
     spool.close()
 
 
-def test_spool_syncs_what_is_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spool_syncs_what_is_appended(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     real = os.fsync
 
@@ -160,16 +167,13 @@ def test_spool_syncs_what_is_appended(tmp_path: Path, monkeypatch: pytest.Monkey
         synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
         real(descriptor)
 
-    spool = opened(tmp_path / "spool")
     monkeypatch.setattr(os, "fsync", fsync)
     spool.append([*messages(1), *messages(2, event=True)])
     assert synced == ["000000000001-1-1.metrics", "000000000002-1-1.events", "spool"]
-    spool.close()
 
 
-def test_spool_is_unchanged_when_the_disk_is_full(tmp_path: Path) -> None:
+def test_spool_is_unchanged_when_the_disk_is_full(spool: Spool) -> None:
     """The error names the directory, no file is left, and removing needs no space."""
-    spool = opened(tmp_path / "spool")
     spool.append(messages(1))
     with full_disk(8192), pytest.raises(UnavailableError, match="spool: File too large"):
         spool.append([*messages(2), *messages(3, size=100_000, event=True)])
@@ -180,7 +184,6 @@ def test_spool_is_unchanged_when_the_disk_is_full(tmp_path: Path) -> None:
     assert names(spool.path) == []
     spool.append(messages(3, size=100_000))
     assert held(spool) == ["3"]
-    spool.close()
 
 
 def test_spool_names_what_makes_it_unusable_and_recovers(tmp_path: Path) -> None:
@@ -206,10 +209,9 @@ def test_spool_names_what_makes_it_unusable_and_recovers(tmp_path: Path) -> None
 
 
 def test_spool_reads_on_while_a_file_cannot_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    spool: Spool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A disk that is away holds up nobody, and what it has arrives when it is back."""
-    spool = opened(tmp_path / "spool")
     spool.append(messages(1))
     spool.append(messages(2))
     monkeypatch.setattr(spool_module, "RETRY_SECONDS", 0.2)
@@ -227,7 +229,6 @@ def test_spool_reads_on_while_a_file_cannot_be_read(
         time.sleep(0.01)
     assert held(spool) == ["1"]
     assert spool.lost == Dropped()
-    spool.close()
 
 
 def test_spool_finds_the_files_of_a_disk_that_is_mounted_later(tmp_path: Path) -> None:
@@ -253,15 +254,13 @@ def test_spool_finds_the_files_of_a_disk_that_is_mounted_later(tmp_path: Path) -
 
 
 def test_spool_counts_a_file_that_others_deleted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spool: Spool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    spool = opened(tmp_path / "spool")
     spool.append(messages(1, 2, 3))
     (spool.path / names(spool.path)[0]).unlink()
     assert held(spool) == []
     assert (spool.messages, spool.bytes, spool.lost) == (0, 0, Dropped(3, 3))
     assert "was deleted by others: 3 of its 3 messages are lost" in caplog.text
-    spool.close()
 
 
 def test_spool_keeps_the_latest_damaged_file(tmp_path: Path) -> None:
@@ -282,10 +281,9 @@ def test_spool_keeps_the_latest_damaged_file(tmp_path: Path) -> None:
 
 
 def test_spool_deletes_later_what_the_disk_did_not_delete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool_module, "RETRY_SECONDS", 0.2)
-    spool = opened(tmp_path / "spool")
     spool.append(messages(1))
     with monkeypatch.context() as patched:
         patched.setattr(Path, "unlink", read_only)
@@ -295,7 +293,6 @@ def test_spool_deletes_later_what_the_disk_did_not_delete(
         time.sleep(0.01)
     assert held(spool) == []
     assert (spool.bytes, spool.is_waiting, names(spool.path)) == (0, False, [])
-    spool.close()
 
 
 def read_only(path: Path) -> None:

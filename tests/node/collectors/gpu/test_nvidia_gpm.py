@@ -1,4 +1,4 @@
-"""GPM, on a library made of Python: cards from Hopper on, and the instances of MIG."""
+"""GPM and Xid errors, on a library made of Python."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 from ccpipe.node.collectors.gpu.nvidia import Nvidia
 from tests.node.collectors.gpu.conftest import Load
-from tests.node.collectors.gpu.test_nvidia import FIRST, full, of
+from tests.node.collectors.gpu.test_nvidia import FIRST, SECOND, full, of
 from tests.node.conftest import reported
 from tests.node.fake_nvml import NO_PERMISSION, NOT_SUPPORTED, Card, Fails
 
@@ -79,3 +79,29 @@ def test_sample_that_fails_costs_its_own_metrics(
     assert library.samples == {}
     assert collector.soft.count == 2
     assert len(caplog.records) == 1
+
+
+XID = {"nv_xid_errors", "nv_last_xid"}
+
+
+def test_errors_are_counted_and_the_last_one_is_named(load: Load, tmp_path: Path) -> None:
+    """Also those before the library was initialised anew; a card without them reports none."""
+    card = full(Xid=[])
+    library = load(card, full(SECOND))
+    collector = Nvidia(root=str(tmp_path))
+    told = []
+    for slot, arrived in enumerate(([], [48], [63, 94], [])):
+        card.answers["Xid"] += arrived
+        values = reported(collector.collect(slot))
+        told.append({name: of(values, FIRST)[name] for name in XID & of(values, FIRST).keys()})
+        assert not XID & of(values, SECOND).keys()
+        assert len(library.sets) == 1
+        if slot == 2:
+            collector._driver.reset()
+            assert library.sets == {}
+    assert told == [
+        {"nv_xid_errors": 0},
+        {"nv_xid_errors": 1, "nv_last_xid": 48},
+        {"nv_xid_errors": 3, "nv_last_xid": 94},
+        {"nv_xid_errors": 3, "nv_last_xid": 94},
+    ]

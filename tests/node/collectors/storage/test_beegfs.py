@@ -1,4 +1,4 @@
-"""BeeGFS, as ``beegfs-ctl`` reports it: what both of its collectors do alike."""
+"""BeeGFS: a program that prints the format of ``beegfs-ctl`` stands in for it."""
 
 from pathlib import Path
 
@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
+from ccpipe.node.collectors.storage import beegfs_meta, beegfs_storage
 from ccpipe.node.collectors.storage.beegfs_meta import BeegfsMeta
-from tests.node.conftest import reported
+from ccpipe.node.collectors.storage.beegfs_storage import BeegfsStorage
+from tests.node.conftest import checked, reported
+from tests.paths import TEST_DATA
 
 
 def test_excluded_operations_count_for_other(command: list[str], beegfs_root: str) -> None:
@@ -49,3 +52,57 @@ def test_any_output_gives_counters_or_a_named_error(output: bytes) -> None:
             assert "Sum:" in str(error)  # noqa: PT017 - it need not be raised
         else:
             assert all(value >= 0 for value in counts.values())
+
+
+DATA = TEST_DATA / "beegfs"
+SCRIPT = """#!/bin/sh
+echo "$@" >> {asked}
+case "$*" in
+*--mount=/broken*) echo no luck >&2; exit 1;;
+*--nodetype=meta*) cat {data}/meta.txt;;
+*--nodetype=storage*) cat {data}/storage.txt;;
+esac
+"""
+
+
+@pytest.fixture
+def beegfs_root(tmp_path: Path) -> str:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mounts").write_text(
+        "/dev/sda1 / ext4 rw 0 0\n"
+        "beegfs_ondemand /beeond beegfs rw 0 0\n"
+        "beegfs_nodev /broken beegfs rw 0 0\n"
+    )
+    return str(tmp_path)
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    program = tmp_path / "beegfs-ctl"
+    program.write_text(SCRIPT.format(data=DATA, asked=tmp_path / "asked"))
+    program.chmod(0o755)
+    return [str(program)]
+
+
+def test_operations_are_the_sums_of_all_clients(command: list[str], beegfs_root: str) -> None:
+    """What was never asked for is 0, and what is not in the table counts for other."""
+    values = reported(BeegfsMeta(command=command, exclude=["/broken"], root=beegfs_root).collect(1))
+    assert {mount for _, mount in values} == {"/beeond"}
+    assert values["beegfs_cmeta_sum", "/beeond"] == 1307
+    assert values["beegfs_cmeta_open", "/beeond"] == 205
+    assert values["beegfs_cmeta_mirror", "/beeond"] == 0
+    assert values["beegfs_cmeta_other", "/beeond"] == 7
+    assert {name for name, _ in values} == {row.name for row in beegfs_meta.METRICS}
+
+
+def test_storage_has_rates_too(command: list[str], beegfs_root: str, tmp_path: Path) -> None:
+    """Under BeeGFS's own names, which cc-metric-collector keeps."""
+    collector = BeegfsStorage(command=command, exclude=["/broken"], root=beegfs_root)
+    messages = [checked(message) for message in collector.collect(1)]
+    values = {message.name: message.value for message in messages}
+    assert values["beegfs_cstorage_MiB-rd/s"] == 12.5
+    assert values["beegfs_cstorage_ops-wr"] == 500
+    assert values.keys() == {row.name for row in beegfs_storage.METRICS}
+    assert {type(value) for value in values.values()} == {float}
+    [asked] = (tmp_path / "asked").read_text().splitlines()
+    assert asked == "--clientstats --nodetype=storage --mount=/beeond --allstats"

@@ -1,5 +1,6 @@
 """The poller's calls, on real processes."""
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import psutil
 import pytest
@@ -19,13 +21,19 @@ SLEEP = "import time; time.sleep(60)"
 BURN = "while True: pass"
 
 
-@pytest.fixture
-def poller() -> Iterator[TaskPoller]:
-    found = TaskPoller()
+@contextlib.contextmanager
+def polling(frequency: float = 0, **options: Any) -> Iterator[TaskPoller]:
+    found = TaskPoller(**options)
     found.set_proctrack_container_id(os.getpid())
-    found.start_poll(0)
+    found.start_poll(frequency)
     yield found
     found.end_poll()
+
+
+@pytest.fixture
+def poller() -> Iterator[TaskPoller]:
+    with polling() as found:
+        yield found
 
 
 @pytest.fixture
@@ -155,21 +163,18 @@ def test_the_thread_polls_and_pauses_while_suspended(pid: int) -> None:
     def take(new: list[TaskSample]) -> None:
         samples.extend(new)
         if not came.is_set():
-            polling.suspend_poll()  # here no other poll is under way
+            own.suspend_poll()  # here no other poll is under way
             came.set()
         if sum(sample.values["CPUTime"] or 0 for sample in samples[1:]) > 0:
             went_on.set()
 
-    polling = TaskPoller(on_poll=take)
-    polling.set_proctrack_container_id(os.getpid())
-    polling.start_poll(0.05)
-    polling.add_task(pid, TaskId(3, 0))
-    assert came.wait(60)
-    time.sleep(0.3)  # six intervals
-    assert len(samples) == 1
-    polling.resume_poll()
-    assert went_on.wait(60)
-    polling.end_poll()
+    with polling(0.05, on_poll=take) as own:
+        own.add_task(pid, TaskId(3, 0))
+        assert came.wait(60)
+        time.sleep(0.3)  # six intervals
+        assert len(samples) == 1
+        own.resume_poll()
+        assert went_on.wait(60)
     first = samples[0]
     assert first.id == TaskId(3, 0)
     assert (first.values["CPUTime"], first.values["ReadMB"]) == (0, 0)
@@ -183,41 +188,35 @@ def test_suspended_time_does_not_count(
     clock = 100.0
     monkeypatch.setattr("ccpipe.node.gather.jobacct.poller.time.monotonic", lambda: clock)
     samples: list[TaskSample] = []
-    poller = TaskPoller(on_poll=samples.extend)
-    poller.set_proctrack_container_id(os.getpid())
-    poller.start_poll(0)
-    poller.add_task(pid, TaskId(0, 0), poll=True)
-    clock += 1
-    poller.suspend_poll() if is_whole_step else poller.suspend_task(pid)
-    clock += 1000
-    poller.resume_poll() if is_whole_step else poller.resume_task(pid)
-    clock += 2
-    spent = 0.0
-    while not spent:  # the task computes
-        poller.poll()
-        spent = samples[-1].values["CPUTime"] or 0
-        if not spent:
-            samples.pop()
-            clock += 3
-    assert samples[-1].values["CPUUtilization"] == pytest.approx(100 * spent / 3)
-    poller.end_poll()
+    with polling(on_poll=samples.extend) as poller:
+        poller.add_task(pid, TaskId(0, 0), poll=True)
+        clock += 1
+        poller.suspend_poll() if is_whole_step else poller.suspend_task(pid)
+        clock += 1000
+        poller.resume_poll() if is_whole_step else poller.resume_task(pid)
+        clock += 2
+        spent = 0.0
+        while not spent:  # the task computes
+            poller.poll()
+            spent = samples[-1].values["CPUTime"] or 0
+            if not spent:
+                samples.pop()
+                clock += 3
+        assert samples[-1].values["CPUUtilization"] == pytest.approx(100 * spent / 3)
 
 
 def test_a_suspended_task_is_not_polled(pid: int) -> None:
     samples: list[TaskSample] = []
-    poller = TaskPoller(on_poll=samples.extend)
-    poller.set_proctrack_container_id(os.getpid())
-    poller.start_poll(0)
-    poller.add_task(pid, TaskId(0, 0))
-    poller.suspend_task(pid)
-    poller.suspend_task(1)
-    poller.poll()
-    assert not samples
-    poller.resume_task(pid)
-    poller.resume_task(1)
-    poller.poll()
-    assert len(samples) == 1
-    poller.end_poll()
+    with polling(on_poll=samples.extend) as poller:
+        poller.add_task(pid, TaskId(0, 0))
+        poller.suspend_task(pid)
+        poller.suspend_task(1)
+        poller.poll()
+        assert not samples
+        poller.resume_task(pid)
+        poller.resume_task(1)
+        poller.poll()
+        assert len(samples) == 1
 
 
 def test_two_threads_do_not_poll_at_once(pid: int) -> None:
@@ -227,18 +226,15 @@ def test_two_threads_do_not_poll_at_once(pid: int) -> None:
         inside.set()
         left.append(leave.wait(60))
 
-    poller = TaskPoller(on_poll=wait)
-    poller.set_proctrack_container_id(os.getpid())
-    poller.start_poll(0)
-    poller.add_task(pid, TaskId(0, 0))
-    thread = threading.Thread(target=poller.poll)
-    thread.start()
-    assert inside.wait(60)
-    poller.poll()
-    assert not left
-    leave.set()
-    thread.join()
-    poller.end_poll()
+    with polling(on_poll=wait) as poller:
+        poller.add_task(pid, TaskId(0, 0))
+        thread = threading.Thread(target=poller.poll)
+        thread.start()
+        assert inside.wait(60)
+        poller.poll()
+        assert not left
+        leave.set()
+        thread.join()
 
 
 def test_samples_that_nobody_can_take_cost_no_task(
@@ -248,16 +244,13 @@ def test_samples_that_nobody_can_take_cost_no_task(
         raise EncodeError("no room")
 
     readings = iter([EnergyReading(100, 40), EnergyReading(105, 50)])
-    poller = TaskPoller(on_poll=refuse, energy=readings.__next__)
-    poller.set_proctrack_container_id(os.getpid())
-    poller.start_poll(0)
-    poller.add_task(pid, TaskId(0, 2), poll=True)
-    info = poller.remove_task(pid)
-    assert info is not None
-    assert info.usage_in["energy"].per_node == {2: 5}
-    assert info.usage_out["energy"].total == 50
-    assert "no room" in caplog.text
-    poller.end_poll()
+    with polling(on_poll=refuse, energy=readings.__next__) as poller:
+        poller.add_task(pid, TaskId(0, 2), poll=True)
+        info = poller.remove_task(pid)
+        assert info is not None
+        assert info.usage_in["energy"].per_node == {2: 5}
+        assert info.usage_out["energy"].total == 50
+        assert "no room" in caplog.text
 
 
 def test_processes_may_belong_to_a_task_that_they_do_not_descend_from(

@@ -34,15 +34,6 @@ def test_a_real_step_of_four_tasks_on_two_nodes() -> None:
     assert step.tasks == 4
 
 
-def test_of_equal_values_the_first_stands() -> None:
-    """A maximum is replaced by a larger one only, a minimum by a smaller one only."""
-    step = create()
-    for number in (5, 6):
-        aggregate(step, task(number, pages=7))
-    assert step.usage_in["pages"].max_id == TaskId(5, 0)
-    assert step.usage_in["pages"].min_id == TaskId(5, 0)
-
-
 def test_what_is_unset_does_not_count() -> None:
     """It is no 0: neither in a minimum nor in a total."""
     step = create()

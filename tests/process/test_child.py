@@ -1,5 +1,6 @@
-"""Programs that are run for their output: bounded in time and size, and none outlives us."""
+"""Programs that are run: bounded in time and size, and none outlives us."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ccpipe.process import child
+from ccpipe.process import child, child_guard
 from ccpipe.process.child import run
 from tests.processes import is_alive, wait_until_ended
 
@@ -107,3 +108,60 @@ def test_program_gets_the_environment_that_it_is_given() -> None:
     given = {**os.environ, "TZ": "Asia/Kathmandu"}
     assert run(words, timeout=20, environment=given).split()[0] == b"Asia/Kathmandu"
     assert run(words, timeout=20).split()[1] == str("HOME" in os.environ).encode()
+
+
+def test_groups_that_are_left_at_the_end_of_input_are_killed() -> None:
+    """One that was removed stays; a signal to the guard itself does not end it."""
+    sleepers = [subprocess.Popen(["sleep", "60"], start_new_session=True) for _ in range(2)]
+    left, removed = (sleeper.pid for sleeper in sleepers)
+    command = [sys.executable, "-I", "-S", str(Path(child_guard.__file__))]
+    guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert guard.stdin is not None
+    guard.stdin.write(f"+{left}\n+{removed}\n-{removed}\n+999999999\n".encode())
+    guard.stdin.flush()
+    try:
+        assert is_alive(left)
+        guard.communicate()
+        assert guard.returncode == 0
+        wait_until_ended(left)
+        assert sleepers[0].wait(20) == -signal.SIGKILL
+        assert is_alive(removed)
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()
+
+
+STARTS = """
+import asyncio, os, sys
+from ccpipe.process import child
+
+async def main():
+    process = await child.start(["sleep", "600"])
+    print(process.pid, flush=True)
+    os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_that_was_started_ends_with_its_parent() -> None:
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", STARTS], stdout=subprocess.PIPE, check=False, timeout=60
+        )
+        assert done.returncode == -9
+        wait_until_ended(int(done.stdout))
+
+
+async def test_what_is_started_becomes_the_command() -> None:
+    """Process id, arguments, environment and exit code are those of the program."""
+    process = await child.start(
+        ["sh", "-c", 'test "$A $1" = "b c d" && exit 3', "-", "c d"], environment={"A": "b"}
+    )
+    assert await process.wait() == 3
+
+
+async def test_a_command_that_is_not_there_is_named() -> None:
+    process = await child.start(["/nonexistent/program"], output=asyncio.subprocess.DEVNULL)
+    assert await process.wait() == 1

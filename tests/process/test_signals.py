@@ -24,8 +24,7 @@ async def main():
         await asyncio.sleep(30)
 
 asyncio.run(main())
-"""
-"""A program that does not end when it is asked to."""
+"""  # does not end when it is asked to
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -82,20 +81,27 @@ def test_process_ends_with_an_error_when_a_background_task_fails() -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "ends"), [(signal.SIGINT, True), (signal.SIGTERM, False)], ids=["INT", "TERM"]
+    ("first", "second", "ends"),
+    [
+        (signal.SIGTERM, signal.SIGINT, True),
+        (signal.SIGTERM, signal.SIGTERM, False),
+        (signal.SIGINT, signal.SIGINT, False),
+    ],
 )
-def test_only_a_second_sigint_kills(second: signal.Signals, *, ends: bool) -> None:
-    """Whoever presses Ctrl-C twice waits no longer; a service manager sends SIGKILL itself."""
+def test_only_a_second_sigint_kills(first: int, second: int, *, ends: bool) -> None:
+    """Whoever presses Ctrl-C twice waits no longer; a service manager sends SIGKILL itself.
+
+    One Ctrl-C that comes twice counts once: the terminal sends it to every process, and what
+    started us may pass it on as well.
+    """
+    command = [sys.executable, "-c", STUBBORN]
     with subprocess.Popen(
-        [sys.executable, "-c", STUBBORN],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:
         try:
             assert child.stdout is not None
             assert child.stdout.readline() == "ready\n"
-            child.send_signal(signal.SIGTERM)
+            child.send_signal(first)
             assert child.stdout.readline() == "stopping\n"
             child.send_signal(second)
             if ends:
@@ -103,22 +109,5 @@ def test_only_a_second_sigint_kills(second: signal.Signals, *, ends: bool) -> No
             else:
                 with pytest.raises(subprocess.TimeoutExpired):
                     child.wait(0.5)
-        finally:
-            child.kill()
-
-
-def test_one_ctrl_c_that_comes_twice_counts_once() -> None:
-    """The terminal sends it to every process, and what started us may pass it on as well."""
-    with subprocess.Popen(
-        [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
-        try:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
-            child.send_signal(signal.SIGINT)
-            assert child.stdout.readline() == "stopping\n"
-            child.send_signal(signal.SIGINT)
-            with pytest.raises(subprocess.TimeoutExpired):
-                child.wait(0.2)
         finally:
             child.kill()

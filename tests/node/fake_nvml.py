@@ -97,7 +97,7 @@ class Library:
         return self.count
 
     def find(self, index: Any, handle: Any) -> int:
-        return self._hand_over(self.cards[index.value], handle)
+        return _point(handle, id(self.cards[index.value]))
 
     def tell_address(self, handle: Any, info: Any) -> int:
         info._obj.busId = self._card(handle).address.encode()
@@ -139,9 +139,7 @@ class Library:
     def make_sample(self, sample: Any) -> int:
         self.made += 1
         self.samples[self.made] = (0, -1)
-        pointer = ctypes.c_void_p(self.made)
-        ctypes.memmove(ctypes.addressof(sample._obj), ctypes.byref(pointer), 8)
-        return OK
+        return _point(sample, self.made)
 
     def free_sample(self, sample: Any) -> int:
         del self.samples[_number(sample)]
@@ -170,9 +168,7 @@ class Library:
     def make_set(self, events: Any) -> int:
         self.made += 1
         self.sets[self.made] = None
-        pointer = ctypes.c_void_p(self.made)
-        ctypes.memmove(ctypes.addressof(events._obj), ctypes.byref(pointer), 8)
-        return OK
+        return _point(events, self.made)
 
     def register(self, handle: Any, types: Any, events: Any) -> int:
         if "Xid" not in self._card(handle).answers:
@@ -208,15 +204,10 @@ class Library:
 
     def find_part(self, handle: Any, index: Any, part: Any) -> int:
         found = self._card(handle).parts[index.value]
-        return NOT_FOUND if found is None else self._hand_over(found, part)
-
-    def _hand_over(self, card: Card, handle: Any) -> int:
-        pointer = ctypes.c_void_p(id(card))
-        ctypes.memmove(ctypes.addressof(handle._obj), ctypes.byref(pointer), 8)
-        return OK
+        return NOT_FOUND if found is None else _point(part, id(found))
 
     def _card(self, handle: Any) -> Card:
-        address = ctypes.cast(handle, ctypes.c_void_p).value
+        address = _number(handle)
         everything = [*self.cards, *(part for card in self.cards for part in card.parts)]
         return next(card for card in everything if card is not None and id(card) == address)
 
@@ -266,6 +257,12 @@ def install(
     driver.parent.mkdir(parents=True, exist_ok=True)
     driver.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module\n")
     return library
+
+
+def _point(place: Any, to: int) -> int:
+    pointer = ctypes.c_void_p(to)
+    ctypes.memmove(ctypes.addressof(place._obj), ctypes.byref(pointer), 8)
+    return OK
 
 
 def _number(sample: Any) -> int:

@@ -9,8 +9,8 @@ from ccpipe.errors import DataError, UsageError
 from ccpipe.node.controls.control import Control, ControlChange
 from ccpipe.node.controls.cpu_freq import CpuFreq
 from tests.node.conftest import PACKED, unpack
+from tests.node.controls.conftest import NODE, Put
 
-NODE = {"type": "node"}
 THREAD_1 = {"type": "hwthread", "type-id": "1"}
 
 
@@ -23,12 +23,6 @@ def policies(tmp_path: Path) -> Path:
 @pytest.fixture
 def controls(policies: Path, tmp_path: Path) -> dict[str, Control]:
     return CpuFreq(root=str(tmp_path)).controls()
-
-
-def put(controls: dict[str, Control], name: str, value: str, tags: dict[str, str]) -> object:
-    setter = controls[name].put
-    assert setter is not None
-    return setter(value, tags)
 
 
 def test_a_hardware_thread_has_the_values_of_its_policy(controls: dict[str, Control]) -> None:
@@ -52,16 +46,14 @@ def test_everything_is_told_by_policy(controls: dict[str, Control]) -> None:
     assert list(json.loads(controls["freq"].get(THREAD_1))) == ["policy0"]
 
 
-def test_a_governor_is_set_on_all_of_the_node(controls: dict[str, Control], policies: Path) -> None:
-    change = put(controls, "freq.governor", "performance", NODE)
+def test_a_governor_is_set_on_all_of_the_node(put: Put, policies: Path) -> None:
+    change = put("freq.governor", "performance", NODE)
     assert change == ControlChange("0 1: powersave, 2: performance", "performance")
     assert (policies / "policy0/scaling_governor").read_text() == "performance"
 
 
-def test_one_hardware_thread_sets_its_policy(controls: dict[str, Control], policies: Path) -> None:
-    assert put(controls, "freq.max_cpu_freq", "2.1GHz", THREAD_1) == ControlChange(
-        "3600000", "2100000"
-    )
+def test_one_hardware_thread_sets_its_policy(put: Put, policies: Path) -> None:
+    assert put("freq.max_cpu_freq", "2.1GHz", THREAD_1) == ControlChange("3600000", "2100000")
     assert (policies / "policy2/scaling_max_freq").read_text() == "2400000\n"
 
 
@@ -78,22 +70,20 @@ def test_one_hardware_thread_sets_its_policy(controls: dict[str, Control], polic
     ],
 )
 def test_what_a_policy_cannot_have_changes_nothing(
-    controls: dict[str, Control], policies: Path, name: str, value: str, reason: str
+    put: Put, policies: Path, name: str, value: str, reason: str
 ) -> None:
     before = {path: path.read_text() for path in policies.rglob("*") if path.is_file()}
     with pytest.raises(DataError, match=reason):
-        put(controls, f"freq.{name}", value, NODE)
+        put(f"freq.{name}", value, NODE)
     assert {path: path.read_text() for path in before} == before
 
 
-def test_a_policy_that_the_kernel_refuses_sets_the_others_back(
-    controls: dict[str, Control], policies: Path
-) -> None:
+def test_a_policy_that_the_kernel_refuses_sets_the_others_back(put: Put, policies: Path) -> None:
     """A governor's file that cannot be written, behind one that can."""
     (policies / "policy2/scaling_governor").unlink()
     (policies / "policy2/scaling_governor").symlink_to("/proc/sys/kernel/ostype")
     with pytest.raises(OSError, match="policy2/scaling_governor"):
-        put(controls, "freq.governor", "performance", NODE)
+        put("freq.governor", "performance", NODE)
     assert (policies / "policy0/scaling_governor").read_text() == "powersave"
 
 

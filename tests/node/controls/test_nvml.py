@@ -10,6 +10,7 @@ from ccpipe.errors import DataError, UsageError
 from ccpipe.node.controls.control import Control, ControlChange
 from ccpipe.node.controls.nvml import NvmlLimits
 from ccpipe.node.linux.nvml import RELEASE
+from tests.node.controls.conftest import Put
 from tests.node.fake_nvml import GPU_IS_LOST, NO_PERMISSION, Card, Fails, install
 
 FIRST, SECOND = "00000000:17:00.0", "00000000:65:00.0"
@@ -40,14 +41,6 @@ def of(name: str, kind: str = "accelerator") -> dict[str, str]:
     return {"type": kind, "type-id": name}
 
 
-def put(controls: dict[str, Control], value: str, tags: dict[str, str]) -> ControlChange:
-    change = controls["nvml.power_limit"].put
-    assert change is not None
-    changed = change(value, tags)
-    assert isinstance(changed, ControlChange)
-    return changed
-
-
 def test_a_node_without_the_driver_has_no_such_controls(tmp_path: Path) -> None:
     assert NvmlLimits(root=str(tmp_path)).controls() == {}
 
@@ -76,40 +69,35 @@ def test_the_whole_node_is_json_by_card(controls: dict[str, Control], cards: lis
     assert json.loads(controls["nvml"].get(of(FIRST))).keys() == {FIRST}
 
 
-def test_a_limit_is_set_on_one_card_or_on_all(
-    controls: dict[str, Control], cards: list[Card]
-) -> None:
-    assert put(controls, "300W", of(SECOND)) == ControlChange("500", "300")
+def test_a_limit_is_set_on_one_card_or_on_all(put: Put, cards: list[Card]) -> None:
+    assert put("nvml.power_limit", "300W", of(SECOND)) == ControlChange("500", "300")
     assert [card.answers["GetPowerManagementLimit"] for card in cards] == [500_000, 300_000]
-    assert put(controls, "250.5", {}) == ControlChange(f"{FIRST}: 500, {SECOND}: 300", "250.5")
+    before = f"{FIRST}: 500, {SECOND}: 300"
+    assert put("nvml.power_limit", "250.5", {}) == ControlChange(before, "250.5")
     assert [card.answers["GetPowerManagementLimit"] for card in cards] == [250_500] * 2
 
 
 @pytest.mark.parametrize("value", ["99.9", "701 W", "1kW", "x", "-5", ""])
-def test_a_limit_outside_the_cards_own_is_refused(
-    controls: dict[str, Control], cards: list[Card], value: str
-) -> None:
+def test_a_limit_outside_the_cards_own_is_refused(put: Put, cards: list[Card], value: str) -> None:
     cards[0].answers["GetPowerManagementLimitConstraints"] = (1, 10**7)
     with pytest.raises(DataError, match="not between 100 and 700 W|is not a number"):
-        put(controls, value, {})
+        put("nvml.power_limit", value, {})
     assert [card.answers["GetPowerManagementLimit"] for card in cards] == [500_000] * 2
 
 
-def test_what_the_driver_refuses_is_undone(controls: dict[str, Control], cards: list[Card]) -> None:
+def test_what_the_driver_refuses_is_undone(put: Put, cards: list[Card]) -> None:
     """The first card has its old limit again; without rights the answer says that."""
     cards[1].answers["SetPowerManagementLimit"] = Fails(NO_PERMISSION)
     with pytest.raises(PermissionError, match="NVML"):
-        put(controls, "300", {})
+        put("nvml.power_limit", "300", {})
     assert [card.answers["GetPowerManagementLimit"] for card in cards] == [500_000] * 2
 
 
-def test_a_card_that_keeps_another_value_is_an_error(
-    controls: dict[str, Control], cards: list[Card]
-) -> None:
+def test_a_card_that_keeps_another_value_is_an_error(put: Put, cards: list[Card]) -> None:
     """It took the request and did something else."""
     cards[0].answers["SetPowerManagementLimit"] = 400_000
     with pytest.raises(OSError, match="keeps 400 W"):
-        put(controls, "300", of(FIRST))
+        put("nvml.power_limit", "300", of(FIRST))
 
 
 def test_a_lost_card_is_an_error_of_the_system(

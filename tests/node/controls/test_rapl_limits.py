@@ -9,8 +9,8 @@ from ccpipe.errors import DataError, UsageError
 from ccpipe.node.controls.control import Control, ControlChange
 from ccpipe.node.controls.rapl_limits import RaplLimits
 from tests.node.conftest import PACKED, unpack
+from tests.node.controls.conftest import NODE, Put
 
-NODE = {"type": "node"}
 SOCKET_0 = {"type": "socket", "type-id": "0"}
 SOCKET_1 = {"type": "socket", "type-id": "1"}
 
@@ -24,12 +24,6 @@ def zones(tmp_path: Path) -> Path:
 @pytest.fixture
 def controls(zones: Path, tmp_path: Path) -> dict[str, Control]:
     return RaplLimits(root=str(tmp_path)).controls()
-
-
-def put(controls: dict[str, Control], name: str, value: str, tags: dict[str, str]) -> object:
-    setter = controls[name].put
-    assert setter is not None
-    return setter(value, tags)
 
 
 def limit(zones: Path, zone: str, number: int = 0) -> str:
@@ -83,22 +77,20 @@ def test_what_may_not_be_read_is_left_out(controls: dict[str, Control], zones: P
     assert reported["pkg_limit_1"] == 165
 
 
-def test_a_limit_is_set_in_watts(controls: dict[str, Control], zones: Path) -> None:
+def test_a_limit_is_set_in_watts(put: Put, zones: Path) -> None:
     """As cc-energy-manager writes them: a plain number."""
-    assert put(controls, "rapl.pkg_limit_1", "85", SOCKET_0) == ControlChange("165", "85")
+    assert put("rapl.pkg_limit_1", "85", SOCKET_0) == ControlChange("165", "85")
     assert limit(zones, "intel-rapl:0") == "85000000"
     assert limit(zones, "intel-rapl:1") == "80000000"
 
 
-def test_dies_share_the_limit_of_their_socket(controls: dict[str, Control], zones: Path) -> None:
-    assert put(controls, "rapl.pkg_limit_1", "150 W", SOCKET_1) == ControlChange("160", "150")
+def test_dies_share_the_limit_of_their_socket(put: Put, zones: Path) -> None:
+    assert put("rapl.pkg_limit_1", "150 W", SOCKET_1) == ControlChange("160", "150")
     assert limit(zones, "intel-rapl:1") == limit(zones, "intel-rapl:2") == "75000000"
 
 
-def test_a_limit_of_the_node_is_one_of_each_socket(
-    controls: dict[str, Control], zones: Path
-) -> None:
-    assert put(controls, "rapl.pkg_limit_1", "100", NODE) == ControlChange("0: 165, 1: 160", "100")
+def test_a_limit_of_the_node_is_one_of_each_socket(put: Put, zones: Path) -> None:
+    assert put("rapl.pkg_limit_1", "100", NODE) == ControlChange("0: 165, 1: 160", "100")
     assert limit(zones, "intel-rapl:0") == "100000000"
     assert limit(zones, "intel-rapl:2") == "50000000"
 
@@ -117,7 +109,7 @@ def test_a_limit_of_the_node_is_one_of_each_socket(
     ],
 )
 def test_what_a_zone_cannot_have_changes_nothing(
-    controls: dict[str, Control],
+    put: Put,
     zones: Path,
     name: str,
     value: str,
@@ -126,7 +118,7 @@ def test_what_a_zone_cannot_have_changes_nothing(
 ) -> None:
     before = {path: path.read_text() for path in zones.rglob("constraint*")}
     with pytest.raises(DataError, match=reason):
-        put(controls, f"rapl.{name}", value, tags)
+        put(f"rapl.{name}", value, tags)
     assert {path: path.read_text() for path in before} == before
 
 

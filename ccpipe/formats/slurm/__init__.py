@@ -28,7 +28,7 @@ from ccpipe.formats.slurm.text.sacct import SacctReader
 from ccpipe.formats.slurm.text.sacct import read as read_sacct
 from ccpipe.formats.slurm.text.squeue import SqueueReader
 from ccpipe.formats.slurm.text.squeue import read as read_squeue
-from ccpipe.formats.slurm.values import Gres, gpu_count, gres, index_list, tres, tres_labels
+from ccpipe.formats.slurm.values import Gres, gpu_count, gres, index_list, tres
 
 __all__ = [
     "Allocation",
@@ -52,5 +52,4 @@ __all__ = [
     "read_squeue",
     "scontrol",
     "tres",
-    "tres_labels",
 ]

@@ -25,7 +25,6 @@ from ccpipe.formats.slurm.text.table import split_header
 from ccpipe.formats.slurm.values import node_states, text
 
 MAX_NODES = 200_000
-"""Nodes of a cluster."""
 
 
 class Node(NamedTuple):
@@ -101,7 +100,6 @@ class _Groups:
         self.rejected: list[RejectedRow] = []
 
     def add(self, row: dict[str, str]) -> None:
-        """Add the group of a row; raises DataError."""
         node_list = text(row.get("nodelist", ""))
         names = nodelist.expand(node_list) if node_list else []
         state = row.get("statecomplete") or row.get("state#2") or row.get("state", "")
@@ -118,7 +116,6 @@ class _Groups:
                 self.partitions[partition] = ",".join(nodelist.compress(members)) or None
 
     def cluster(self) -> Cluster:
-        """Return what was added, in its order."""
         return Cluster(
             [Node(*item) for item in self.nodes.items()],
             [Partition(*item) for item in self.partitions.items()],

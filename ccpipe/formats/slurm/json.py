@@ -22,7 +22,6 @@ from ccpipe.formats.slurm.timestamp import SECOND
 from ccpipe.formats.slurm.values import ABSENT, NO_VALUE, UNLIMITED, wait_status
 
 MAX_BYTES = 2**30
-"""Bytes of a document."""
 MAX_TIME = 10**11
 """Seconds since the epoch beyond which nothing is a time."""
 
@@ -36,13 +35,8 @@ def read_json(payload: bytes) -> ParsedOutput[SacctRow]:
     """Read a document into the row of each job, followed by those of its steps.
 
     Members that no field of ``SacctRow`` reads are left out. A job that cannot be read is
-    rejected; so are errors that Slurm reports, where it reports jobs, too.
-
-    Raises
-    ------
-    DataError
-        if the bytes are no such document; it says what Slurm reports instead, if it does.
-
+    rejected; so are errors that Slurm reports, where it reports jobs, too. Raises DataError for
+    anything else; it says what Slurm reports instead, if it does.
     """
     document = _decode(payload)
     errors = [_error(raw) for raw in document.errors or ()]
@@ -85,7 +79,6 @@ class JsonObject:
     __slots__ = ("members",)
 
     def __init__(self, members: dict[str, Any]) -> None:
-        """Look at the members of a decoded object."""
         self.members = members
 
     @classmethod
@@ -104,7 +97,6 @@ class JsonObject:
         return cls(members)
 
     def get(self, *path: str) -> Any:
-        """Return whatever is there; None if nothing is."""
         found: Any = self.members
         for key in path:
             if not isinstance(found, dict):
@@ -113,7 +105,6 @@ class JsonObject:
         return found
 
     def objects(self, *path: str) -> "Iterator[JsonObject]":
-        """Yield the objects of a list."""
         found = self.get(*path)
         for member in found if isinstance(found, list) else ():
             if not isinstance(member, dict):
@@ -121,7 +112,6 @@ class JsonObject:
             yield JsonObject(member)
 
     def text(self, *path: str) -> str | None:
-        """Return a text as it is; None for an empty one."""
         found = self.get(*path)
         if isinstance(found, list) and all(isinstance(member, str) for member in found):
             found = ",".join(found)
@@ -163,16 +153,13 @@ class JsonObject:
         return int(found)
 
     def number(self, *path: str) -> int | None:
-        """Return a whole number that is no 0, as that stands for none: of an array, for one."""
         return self.whole(*path) or None
 
     def minutes(self, *path: str) -> float | None:
-        """Return the seconds of a number of minutes."""
         found = self.amount(*path)
         return None if found is None else found * 60
 
     def time(self, *path: str) -> int | None:
-        """Return nanoseconds since the epoch; None for 0."""
         found = self.whole(*path)
         if found is not None and not 0 <= found < MAX_TIME:
             raise DataError(f"{'.'.join(path)} is no time: {found}")
@@ -231,7 +218,6 @@ def _with_cpu_times(job: SacctRow, steps: list[SacctRow]) -> SacctRow:
 
 
 def _sum(times: Iterable[float | None]) -> float:
-    """Sum times, each of whole microseconds."""
     return round(math.fsum(time or 0 for time in times), 6)
 
 

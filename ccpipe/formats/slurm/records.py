@@ -47,13 +47,7 @@ class SlurmId(msgspec.Struct, frozen=True, order=True, gc=False):
         """Read ``JobID`` and ``JobIDRaw``, or squeue's ``%i`` and ``%A``, in either order.
 
         Without the second, the number of an array's task is not known: `job` is then that of the
-        array, and for a component of a heterogeneous job that of the first.
-
-        Raises
-        ------
-        DataError
-            for what is no number of a job.
-
+        array, and for a component of a heterogeneous job that of the first. Raises DataError.
         """
         if raw in ("", shown):
             job, dot, step = shown.partition(".")
@@ -86,11 +80,9 @@ class SlurmId(msgspec.Struct, frozen=True, order=True, gc=False):
 
     @property
     def raw(self) -> str:
-        """As ``JobIDRaw`` prints it: ``14.batch``."""
         return f"{self.job}.{self.step}" if self.step else str(self.job)
 
     def __str__(self) -> str:
-        """Return it as ``JobID`` prints it: ``13_1.batch``."""
         if self.array_job is not None:
             text = f"{self.array_job}_"
             text += f"[{self.pending_tasks}]" if self.array_task is None else str(self.array_task)
@@ -228,7 +220,6 @@ class SacctRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_step(self) -> bool:
-        """Whether this is the row of a step rather than of a whole job."""
         return bool(self.id.step)
 
     @property
@@ -257,7 +248,6 @@ class RejectedRow(NamedTuple):
 
     @property
     def excerpt(self) -> str:
-        """The beginning of it, for messages."""
         text = self.original[: 4 * MAX_EXCERPT].decode("utf-8", "backslashreplace")
         return text if len(text) <= MAX_EXCERPT else text[: MAX_EXCERPT - 1] + "…"
 
@@ -270,6 +260,5 @@ class ParsedOutput(Generic[Record]):
     rejected: list[RejectedRow] = field(default_factory=list)
 
     def extend(self, other: "ParsedOutput[Record]") -> None:
-        """Add what comes after it."""
         self.records += other.records
         self.rejected += other.rejected

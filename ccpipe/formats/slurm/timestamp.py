@@ -33,11 +33,10 @@ _MAX_HOURS = 10_000
 class TimeReader:
     """Reads local times of one zone, seconds since the epoch, and times with their own offset.
 
-    Without a zone, local times raise DataError.
+    Whatever else is no time raises DataError, as do local times without a zone.
     """
 
     def __init__(self, zone: tzinfo | None = None) -> None:
-        """Read local times as those of `zone`."""
         self.zone = zone
         self.has_repeats = False
         """Whether a time was read that came twice, as clocks were set back."""
@@ -45,21 +44,13 @@ class TimeReader:
         """When the hours begin that were read last, by their first characters."""
 
     def __call__(self, cell: str) -> int | None:
-        """Return nanoseconds since the epoch; None for ``Unknown``, ``None``, ``N/A`` and 0.
-
-        Raises
-        ------
-        DataError
-            if it is no time, or local time and there is no zone to read it in.
-
-        """
+        """Return nanoseconds since the epoch; None for ``Unknown``, ``None``, ``N/A`` and 0."""
         try:
             return self.hours[cell[:_HOUR]] + _CLOCK[cell[_HOUR:]]
         except KeyError:
             return self._read(cell)
 
     def column(self, cells: Sequence[str]) -> list[int | None]:
-        """Read many times; raises DataError."""
         hours, clock = self.hours, _CLOCK
         try:
             return [

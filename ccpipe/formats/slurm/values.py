@@ -56,7 +56,6 @@ _NEVER_SET = str(2**64 - 2)[:18]
 
 
 def text(cell: str) -> str | None:
-    """Read a text that may be missing."""
     return None if cell in ABSENT else cell
 
 
@@ -133,7 +132,6 @@ def volume(cell: str, unit: int = 1, factors: Mapping[str, int] = _BINARY) -> in
 
 
 def megabytes(cell: str) -> int | None:
-    """Read bytes from a number of MiB, unless it carries another letter."""
     return volume(cell, 2**20)
 
 
@@ -179,7 +177,6 @@ JOB_CODES = {
     "RH": "REQUEUE_HOLD", "SE": "SPECIAL_EXIT", "ST": "STOPPED", "RV": "REVOKED",
     "RD": "RESV_DEL_HOLD", "SI": "SIGNALING",
 }  # fmt: skip
-"""What ``squeue -o %t`` prints, and what it means."""
 
 NODE_SUFFIXES = {
     "*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "POWER_DOWN",
@@ -194,7 +191,6 @@ _NODE_CODES = {
     "POW_UP": "POWER_UP", "POWRING_DN": "POWERING_DOWN", "POWERED_DN": "POWERED_DOWN",
     "INVAL": "INVALID_REG", "ERR": "ERROR", "CANC_R": "REBOOT_CANCEL",
 }  # fmt: skip
-"""What ``sinfo -o %t`` prints instead of the whole word."""
 
 _STATE = re.compile(r"([A-Z][A-Z_]*)(?: by ([0-9]{1,10}))?")
 _NODE_STATE = re.compile(r"([A-Z][A-Z_]*)([*~#!%$@^+-]?)")
@@ -244,12 +240,9 @@ def node_states(cell: str) -> tuple[str, ...]:
 
 
 MAX_INDICES = 100_000
-"""Indices that one list may hold."""
 
 NO_VALUE = {2**32 - 2, 2**64 - 2}
-"""Slurm's marks for a number that was never set."""
 UNLIMITED = {2**32 - 1, 2**64 - 1}
-"""Slurm's marks for a number without bound."""
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _PARENTHESIS = re.compile(r"(.*?)\(([^()]*)\)", re.DOTALL)
@@ -270,29 +263,17 @@ def tres(text: str | None) -> dict[str, float]:
 
     The names are Slurm's. A typed resource also stands without its type (``gres/gpu``), so that
     they are not to be added up. Amounts that were never set are left out.
-
-    Raises
-    ------
-    DataError
-        for anything else.
-
     """
-    return {
-        name: amount
-        for name, cell in tres_labels(text).items()
-        if (amount := _amount(name, cell)) is not None
-    }
-
-
-def tres_labels(text: str | None) -> dict[str, str]:
-    """Read ``name=text`` pairs, such as the nodes of ``TRESUsageInMaxNode``."""
     if text is None or text in ABSENT:
         return {}
-    pairs = [pair.partition("=") for pair in text.split(",")]
-    for name, sign, _ in pairs:
+    amounts = {}
+    for pair in text.split(","):
+        name, sign, cell = pair.partition("=")
         if not (name and sign):
             raise DataError(f"not a list of resources: {text!r:.60} (expected e.g. cpu=4,mem=2G)")
-    return {name: value for name, _, value in pairs}
+        if (amount := _amount(name, cell)) is not None:
+            amounts[name] = amount
+    return amounts
 
 
 def _amount(name: str, cell: str) -> float | None:
@@ -304,28 +285,20 @@ def _amount(name: str, cell: str) -> float | None:
 
 
 def gpu_count(text: str | None) -> int:
-    """Count the GPUs of a TRES text; raises DataError as ``tres`` does."""
+    """Count the GPUs of a TRES text."""
     amounts = tres(text)
     typed = sum(amount for name, amount in amounts.items() if name.startswith("gres/gpu:"))
     return int(amounts.get("gres/gpu", typed))
 
 
 def gres(text: str | None) -> list[Gres]:
-    """Read ``gpu:a100:2(IDX:0-1),mps:100``, with or without ``gres:`` or ``gres/`` in front.
-
-    Raises
-    ------
-    DataError
-        if it is no such list.
-
-    """
+    """Read ``gpu:a100:2(IDX:0-1),mps:100``, with or without ``gres:`` or ``gres/`` in front."""
     if text is None or text in ABSENT:
         return []
     return [_gres(element) for element in _split(text)]
 
 
 def _split(text: str) -> list[str]:
-    """Split at the commas outside of parentheses."""
     elements, depth, start = [], 0, 0
     for position, character in enumerate(text):
         if character == "(":
@@ -354,14 +327,7 @@ def _gres(element: str) -> Gres:
 
 
 def index_list(text: str | None) -> tuple[int, ...]:
-    """Read ``0-3,8`` into its numbers; empty if there are none.
-
-    Raises
-    ------
-    DataError
-        if it is no list of numbers, or holds more than ``MAX_INDICES``.
-
-    """
+    """Read ``0-3,8`` into its numbers, at most ``MAX_INDICES``; empty if there are none."""
     if text is None or text in ABSENT:
         return ()
     spans = [_range(element) for element in text.split(",")]

@@ -41,14 +41,12 @@ class SentRecord(msgspec.Struct, frozen=True, gc=False):
     end: int
     is_final: bool
     is_accounted: bool
-    """Whether sacct reported it."""
 
 
 class Changes:
     """Selects the records of each poll that must be sent."""
 
     def __init__(self, path: str, cluster: str) -> None:
-        """Store the state of a cluster in a file; ``open()`` opens it."""
         self.cluster = cluster
         self._state = StateStore(path)
         self._sent: StateTable[Key, SentRecord] = self._state.table(
@@ -73,7 +71,6 @@ class Changes:
         return self._progress.get("complete")
 
     def forget(self) -> None:
-        """Send everything again."""
         for key in list(self._sent):
             self._sent.pop(key)
         self._given.clear()
@@ -161,7 +158,6 @@ class Changes:
         return min([time, *self._missing.values()])
 
     def acknowledge(self, sent: Iterable[tuple[Key, SentRecord]]) -> None:
-        """Record durably that these were sent."""
         for key, value in sent:
             self._sent.put(key, value)
             if self._given.get(key) is value:

@@ -18,13 +18,11 @@ from ccpipe.process import child
 
 SEPARATOR, END = "\x1f", "\x1e"
 MAX_OUTPUT = 2**30
-"""Maximum output of a command, in bytes."""
 
 FINAL_STATES = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
     "PREEMPTED", "REQUEUED", "REVOKED", "TIMEOUT",
 )  # fmt: skip
-"""States in which a run of a job ends."""
 
 SACCT_COLUMNS = (
     "JobIDRaw", "JobID", "User", "UID", "Account", "State", "Submit", "Start", "End", "Suspended",
@@ -57,7 +55,6 @@ class Commands:
         self.timeout = timeout
 
     def sacct(self, since: int, until: int, *, uncompleted: bool) -> bytes:
-        """Return the rows of jobs that ended between two times, in nanoseconds since the epoch."""
         states = [] if uncompleted else ["--state", ",".join(FINAL_STATES)]
         return self._run([
             "sacct", "--allusers", "--duplicates", "--noheader", "--parsable2", "--noconvert",
@@ -66,12 +63,10 @@ class Commands:
         ])  # fmt: skip
 
     def squeue(self) -> bytes:
-        """Return all jobs known to slurmctld."""
         form = SEPARATOR.join(_SQUEUE) + END
         return self._run(["squeue", "--all", "--noheader", "--states", "all", "--format", form])
 
     def scontrol(self) -> bytes:
-        """Return the same jobs with their allocations."""
         return self._run(["scontrol", "--all", "--details", "show", "job"])
 
     def batch_script(self, job: int, seconds: float) -> bytes:
@@ -86,12 +81,10 @@ class Commands:
         return script
 
     def sinfo(self) -> bytes:
-        """Return the nodes, grouped by partition and state."""
         form = "Partition:|,NodeList:|,StateComplete:|"
         return self._run(["sinfo", "--all", "--noheader", "--exact", "--Format", form])
 
     def version(self) -> str:
-        """Return squeue's version, such as ``slurm-wlm 22.05.8``."""
         return self._run(["squeue", "--version"]).decode(errors="replace").strip()
 
     def _run(self, words: Sequence[str], timeout: float | None = None) -> bytes:

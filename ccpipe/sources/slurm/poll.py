@@ -33,7 +33,6 @@ _NOT_STARTED = frozenset(state.encode() for state in NOT_STARTED)
 SECOND = 10**9
 _Record = TypeVar("_Record", SacctRow, LiveJob)
 _PART = 1000
-"""Jobs parsed at once."""
 REQUEUEABLE = frozenset({"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "REQUEUED"})
 """States of runs after which Slurm may run the job again."""
 _JOB = re.compile(rb"^JobId=([0-9]{1,10}) ", re.MULTILINE)
@@ -44,14 +43,12 @@ class Poll:
     """What was read at one time, without records unchanged since the previous poll."""
 
     time: int
-    """Nanoseconds since the epoch."""
     rows: list[SacctRow] = field(default_factory=list)
     jobs: Iterable[LiveJob] = ()
     """An iterator: to be read once."""
     listed: frozenset[int] | None = None
     """Numbers of all jobs known to slurmctld; None if it did not answer."""
     details: dict[int, LiveJob] = field(default_factory=dict)
-    """What scontrol reported of jobs, by number."""
     printed: dict[int, bytes] = field(default_factory=dict)
     """What scontrol printed of each job that has started since the previous poll."""
     cluster: Cluster | None = None
@@ -85,7 +82,6 @@ class Poller:
     """
 
     def __init__(self, commands: Commands, *, accounting: bool, uncompleted: bool) -> None:
-        """Call sacct only with `accounting`; for all jobs if `uncompleted`."""
         self.commands = commands
         self.accounting = accounting
         self.uncompleted = uncompleted
@@ -101,7 +97,6 @@ class Poller:
         self._rows, self._jobs = _Unchanged(), _Unchanged()
 
     def accounted(self, since: int, until: int) -> Poll:
-        """Return sacct's rows of jobs that ended between two times."""
         poll = Poll(time.time_ns(), has_accounting=False)
         if self.accounting and (output := self._try(poll, lambda: self._sacct(since, until))):
             poll.has_accounting = True
@@ -113,7 +108,6 @@ class Poller:
         return poll
 
     def poll(self, since: int, until: int, *, with_nodes: bool) -> Poll:
-        """Run all commands; sinfo only if nodes are requested."""
         poll = self.accounted(since, until)
         self._live(poll)
         self._hold(poll)
@@ -167,7 +161,6 @@ class _Unchanged:
         self._known: frozenset[int] = frozenset()
 
     def new(self, records: Iterable[bytes], key: Callable[[bytes], bytes]) -> list[bytes]:
-        """Return the records that are not in the previous output."""
         hashes = {hash(key(record)): record for record in records}
         known, self._known = self._known, frozenset(hashes)
         return [record for number, record in hashes.items() if number not in known]
@@ -200,7 +193,6 @@ def _read_jobs(poll: Poll, records: Sequence[bytes], at: int) -> Iterator[LiveJo
 
 
 def _started(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the jobs of squeue that have nodes, with their start as printed."""
     number, state, start, nodes = map(
         SQUEUE_COLUMNS.index, ("jobid", "state", "start_time", "nodelist")
     )
@@ -212,7 +204,6 @@ def _started(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _numbers(records: Sequence[bytes]) -> Iterator[int]:
-    """Yield the numbers of the jobs that squeue lists."""
     for record in records:
         number = record.split(_SEPARATOR, 3)[2:3]
         if number and number[0].isdigit():
@@ -231,7 +222,6 @@ def printed_jobs(output: bytes, jobs: set[int]) -> dict[int, bytes]:
 
 
 def read_details(printed: Mapping[int, bytes]) -> dict[int, LiveJob]:
-    """Parse what scontrol printed of jobs, by their numbers."""
     reading = scontrol.read_jobs(b"".join(printed.values()), zone=UTC)
     for bad in reading.rejected:
         log.warning("scontrol show job: %s: %s", bad.reason, bad.excerpt)

@@ -28,14 +28,6 @@ class PollReplay:
     """The polls of a folder, in order of time."""
 
     def __init__(self, folder: str) -> None:
-        """Find the files.
-
-        Raises
-        ------
-        ConfigError
-            if there is none.
-
-        """
         self._files: dict[int, list[tuple[str, Path]]] = {}
         for path in sorted(Path(folder).glob("*")):
             if found := _NAME.fullmatch(path.name):

@@ -31,13 +31,10 @@ from ccpipe.sources.slurm.start_metadata import StartMetadata
 log = logging.getLogger(__name__)
 
 SPAN = 86400 * SECOND
-"""Time range of one sacct query, in nanoseconds."""
 MARGIN = 60 * SECOND
 """Maximum lead of slurmdbd's clock."""
 BATCH = 5000
-"""Maximum number of jobs in one batch."""
 MAX_TEXT = 500
-"""Maximum length of a reported error."""
 
 
 class Slurm(Source[Jobs]):
@@ -142,11 +139,9 @@ class Slurm(Source[Jobs]):
             await asyncio.to_thread(self._commands.version)
 
     def stop(self) -> None:
-        """End after the current poll."""
         self._stopped.set()
 
     async def batches(self) -> AsyncIterator[Batch[Jobs]]:
-        """Yield the changes of each poll."""
         self._changes.open()
         if self._replay is not None:
             async for batch in self._replayed(self._replay):
@@ -238,7 +233,6 @@ class Slurm(Source[Jobs]):
         ]
 
     def _cluster_state(self, poll: Poll) -> Jobs:
-        """Return the state of the cluster, with errors that are new."""
         new = [text for text in poll.problems if text not in self._reported]
         self._reported = poll.problems
         if new:

@@ -44,7 +44,6 @@ class StartMetadata:
         self._reported = -REPEAT_SECONDS
 
     def begin_poll(self) -> None:
-        """Begin to count again."""
         self._calls = self._total = 0
         self._seconds = MAX_SECONDS
 

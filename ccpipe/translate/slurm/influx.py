@@ -47,7 +47,6 @@ class SlurmInflux(Translator[Lines, Lines]):
         self.cluster = site.cluster
 
     def feed(self, records: Lines) -> Lines:
-        """Return the records in their order."""
         return to_lines(new for record in records for new in self._metrics(record))
 
     def _metrics(self, record: Message) -> Sequence[Message]:

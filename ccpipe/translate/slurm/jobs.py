@@ -26,7 +26,6 @@ SIGNAL = 128
 """Added to the number of the signal that ended a job."""
 NOT_STARTED = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
                          "SPECIAL_EXIT", "RESV_DEL_HOLD", "REVOKED"})  # fmt: skip
-"""States of jobs that have not started."""
 _NEVER_STARTED = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REVOKED"})
 
 
@@ -136,7 +135,6 @@ def minutes(seconds: float | None) -> int | None:
 
 
 def memory_per_node(row: SacctRow) -> int | None:
-    """Return the bytes requested on one node."""
     if row.req_mem is None or row.req_mem_of == "node":
         return row.req_mem
     whole = row.requested_memory
@@ -158,7 +156,6 @@ def user_name(name: str | None, uid: int | None) -> str:
 
 
 def clean(text: str | None) -> str:
-    """Return a text as JSON can carry it."""
     if not text or text.isascii():
         return text or ""
     return text.encode(errors="replace").decode()
@@ -187,7 +184,6 @@ def _shared(oversubscribe: str | None) -> str:
 def _resources(
     node_list: str | None, allocation: Iterable[Allocation], alloc_tres: str | None
 ) -> dict[str, Any]:
-    """Return the fields of a job for its nodes and what it has of them."""
     nodes = job_nodes(_names(node_list), allocation, alloc_tres or "")
     pairs = (pair.split("=", 1) for pair in (alloc_tres or "").split(",") if "=" in pair)
     amounts = {key: int(text) for key, text in pairs if text.isascii() and text.isdecimal()}

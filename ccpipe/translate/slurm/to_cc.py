@@ -69,7 +69,6 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
         self._outbox.commit(feed)
 
     def feed(self, records: Jobs) -> Lines:
-        """Return the events of jobs that started or ended, and those of the cluster."""
         self._state.open()
         for job in records:
             if not job.step:
@@ -80,7 +79,6 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
         return to_lines(made, rejected)
 
     def flush(self) -> Lines:
-        """Return the stops that are held back."""
         return to_lines(self._outbox.flush())
 
     def _add(self, job: Job, time: int) -> None:

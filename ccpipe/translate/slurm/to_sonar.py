@@ -105,7 +105,6 @@ class SlurmToSonar(Translator[Jobs, Envelopes]):
         self.batch_size = batch_size
 
     def feed(self, records: Jobs) -> Envelopes:
-        """Return the envelopes of the jobs, of the cluster, and of errors."""
         name = self.site.cluster
         jobs = list(map(slurm_job, records))
         if self.is_spec:
@@ -124,7 +123,6 @@ class SlurmToSonar(Translator[Jobs, Envelopes]):
 
 
 def jobs_envelope(jobs: Iterable[SlurmJob], *, cluster: str, time: int) -> JobsEnvelope:
-    """Return an envelope of jobs, obtained at `time`, in nanoseconds since the epoch."""
     attributes = JobsAttributes(timestamp.write(time), cluster, tuple(jobs))
     return JobsEnvelope(META, JobsData(attributes))
 
@@ -250,7 +248,6 @@ _SPEC_STATES = frozenset({"PENDING", "RUNNING", "CANCELLED", "COMPLETED", "DEADL
 
 
 def _allocation(oversubscribe: str | None, parts: Iterable[Allocation]) -> tuple[str, ...]:
-    """Return the texts of ``gres_detail``."""
     shared = (f"OverSubscribe={oversubscribe}",) if oversubscribe else ()
     return (*shared, *map(_allocated, parts))
 

@@ -14,7 +14,6 @@ from ccpipe.formats.slurm.values import (
     gres,
     index_list,
     tres,
-    tres_labels,
 )
 
 NAMES = st.sampled_from(["cpu", "mem", "node", "billing", "gres/gpu", "gres/gpu:a100", "fs/disk"])
@@ -45,11 +44,6 @@ def test_used_resources() -> None:
         "pages": 0,
         "vmem": 70 * 2**20,
     }
-
-
-def test_the_nodes_of_peaks() -> None:
-    """TRESUsageInMaxNode names nodes instead of amounts."""
-    assert tres_labels("cpu=c1,mem=gpu-1") == {"cpu": "c1", "mem": "gpu-1"}
 
 
 def test_amounts_that_were_never_set_are_left_out() -> None:

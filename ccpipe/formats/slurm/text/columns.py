@@ -28,7 +28,6 @@ MAX_MEMO_TEXT = 200
 
 
 Columns = Sequence[Sequence[str]]
-"""The cells of a table, by column."""
 
 
 class FieldSpec(NamedTuple):
@@ -58,7 +57,6 @@ class FieldReader(NamedTuple):
 
     @classmethod
     def find(cls, fields: Iterable[FieldSpec], columns: Sequence[str]) -> "FieldReader | None":
-        """Take the first way whose columns the table has."""
         for field in fields:
             if all(name in columns for name in field.columns):
                 is_plain = len(field.columns) == 1 and field.read and not field.varies
@@ -128,15 +126,8 @@ class TableReader(Generic[Row]):
         The field `rest`, the last one, takes the columns that no other field reads. Cells of the
         `free` columns, and of fields that say so, may hold the delimiter and newlines. `fits` says
         what columns can hold that are read together with others, or not at all. Without `columns`
-        the first line names them. Without a `delimiter` it is the first character of that line
-        that no name holds, else ``|``.
-
-        Raises
-        ------
-        DataError
-            if none of the `columns` is that of the first field, and for what cannot be a
-            delimiter.
-
+        the first line names them; without that of the first field, it raises DataError. Without a
+        `delimiter` it is the first character of that line that no name holds, else ``|``.
         """
         self._record = record
         self._fields = fields
@@ -164,11 +155,7 @@ class TableReader(Generic[Row]):
     def feed(self, chunk: bytes) -> ParsedOutput[Row]:
         """Read the rows that are complete; no more than one is held back.
 
-        Raises
-        ------
-        DataError
-            if the first line does not name the columns.
-
+        Raises DataError if the first line does not name the columns.
         """
         return self._feed(chunk, is_last=False)
 
@@ -177,7 +164,6 @@ class TableReader(Generic[Row]):
         return self._feed(b"", is_last=True)
 
     def read(self, payload: bytes) -> ParsedOutput[Row]:
-        """Read a whole output; raises DataError as ``feed`` does."""
         whole: ParsedOutput[Row] = ParsedOutput()
         for start in range(0, len(payload), CHUNK):
             whole.extend(self.feed(payload[start : start + CHUNK]))
@@ -246,7 +232,6 @@ class TableReader(Generic[Row]):
         return records
 
     def _read_rows(self, block: ColumnBlock) -> ParsedOutput[Row]:
-        """Read row by row, to find those that are bad."""
         assert self._splitter is not None
         delimiter = self._splitter.header.delimiter
         reading: ParsedOutput[Row] = ParsedOutput(rejected=block.rejected)

@@ -37,7 +37,6 @@ from ccpipe.formats.slurm.values import (
 )
 
 TIMES = ("submit", "start", "end")
-"""In the order in which they come."""
 FREE = (
     "stdin", "stdout", "stderr", "extra", "constraints", "comment", "admincomment",
     "systemcomment", "submitline", "workdir", "container",
@@ -79,7 +78,6 @@ def _label(cell: str) -> str | None:
 
 
 def fields(time: TimeReader) -> list[FieldSpec]:
-    """Return the ways from sacct's columns to the fields of ``SacctRow``."""
     return [
         FieldSpec("id", ("jobid", "jobidraw"), SlurmId.read, varies=True, is_required=True),
         FieldSpec("id", ("jobidraw",), SlurmId.read, varies=True, is_required=True),

@@ -57,11 +57,9 @@ class KeyValues(NamedTuple):
     """Of the repeated keys, each time the first of them occurs."""
 
     def get(self, key: str) -> str:
-        """Return a value; empty if the key is missing."""
         return self.values.get(key, "")
 
     def word(self, key: str) -> str | None:
-        """Return a value; None where scontrol prints that there is none."""
         return text(self.get(key))
 
 
@@ -96,14 +94,7 @@ def _records(payload: bytes) -> Iterator[tuple[int, str]]:
 
 
 def parse(record: str) -> KeyValues:
-    """Read one record.
-
-    Raises
-    ------
-    DataError
-        if it does not begin with ``JobId=``, or a key occurs twice.
-
-    """
+    """Read one record; raises DataError if it is none, or a key occurs twice."""
     if not record.startswith("JobId="):
         raise DataError("no record of scontrol: it does not begin with JobId=")
     if len(record) > MAX_RECORD:
@@ -125,7 +116,6 @@ def parse(record: str) -> KeyValues:
 
 
 def _pairs(line: str, *, is_alone: bool) -> Iterator[tuple[str, str]]:
-    """Yield the keys of a line with their values."""
     key, start = "", 0
     for found in _KEY.finditer(line):
         ends = is_alone and found[1] in _KNOWN

@@ -33,7 +33,6 @@ def _priority(*cells: str) -> int | None:
 
 
 def fields(time: TimeReader) -> list[FieldSpec]:
-    """Return the ways from squeue's columns to the fields of ``LiveJob``."""
     return [
         FieldSpec("id", ("jobid", "jobid#2"), SlurmId.read, varies=True, is_required=True),
         FieldSpec("id", ("jobid",), SlurmId.read, varies=True, is_required=True),
@@ -67,7 +66,6 @@ class SqueueReader(TableReader[LiveJob]):
         delimiter: str | None = None,
         zone: tzinfo | None = None,
     ) -> None:
-        """Read jobs; the options are those of ``SacctReader``."""
         super().__init__(
             LiveJob,
             fields(TimeReader(zone)),

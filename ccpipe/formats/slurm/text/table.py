@@ -56,7 +56,6 @@ class Header:
 
     @property
     def last(self) -> int:
-        """The position of the last column."""
         return len(self.names) - 1
 
     @functools.cached_property
@@ -78,7 +77,6 @@ class Header:
         return all(_takes(reader, cells[column]) for column, reader in self._checks)
 
     def accepts(self, column: int, cell: str) -> bool:
-        """Whether a cell is what a column can hold."""
         reader = self.fits.get(self.names[column])
         return reader is None or _takes(reader, cell)
 
@@ -94,13 +92,8 @@ def _takes(reader: Fits, cell: str) -> bool:
 def split_header(line: str, delimiter: str | None = None) -> tuple[tuple[str, ...], str]:
     """Split the line of names, and find the delimiter: the first character that no name holds.
 
-    A byte order mark in front, which editors write, is not part of the first name.
-
-    Raises
-    ------
-    DataError
-        if there is none, and more than one name.
-
+    A byte order mark in front, which editors write, is not part of the first name. Raises
+    DataError if there is no delimiter, and more than one name.
     """
     line = line.removeprefix("\ufeff")
     if delimiter is None:
@@ -142,7 +135,6 @@ class RowSplitter:
     """Cuts bytes, as they come, into rows; holds back no more than one row."""
 
     def __init__(self, header: Header, *, line: int = 1) -> None:
-        """Begin at a line of the output, which has this number."""
         self.header = header
         self._line = line
         """The number of the first line that is held back or comes next."""
@@ -182,7 +174,6 @@ class RowSplitter:
         return found._replace(is_utf8=block.is_utf8, rejected=block.rejected + found.rejected)
 
     def _complete_lines(self, chunk: bytes, *, is_last: bool) -> list[str]:
-        """Take the lines that are complete, and keep the rest of the chunk."""
         if self._skips:  # the rest of a line that was too long
             end = chunk.find(b"\n") + 1
             if not end and not is_last:
@@ -211,7 +202,6 @@ class RowSplitter:
         return tuple(zip(*rows, strict=True)) if rows else ((),) * len(self.header.names)
 
     def _odd_rows(self, lines: list[str], counts: list[int], *, is_last: bool) -> ColumnBlock:
-        """Put lines together to rows, one by one."""
         groups: list[tuple[int, int]] = []
         row = _Row(self.header)
         begin = 0
@@ -253,7 +243,6 @@ class _Row:
         self.looks = 0
 
     def add(self, line: str, delimiters: int) -> None:
-        """Take one line more."""
         self.lines.append(line)
         self.delimiters += delimiters
         self.size += len(line) + 1
@@ -289,12 +278,8 @@ def original_bytes(text: str) -> bytes:
 def align(original: str, header: Header) -> list[str]:
     """Split a row into its cells, whatever delimiters its texts hold; none for an empty line.
 
-    Raises
-    ------
-    DataError
-        if there are too few delimiters, or those in excess can stand in more than one column
-        that matters.
-
+    Raises DataError if there are too few delimiters, or those in excess can stand in more than
+    one column that matters.
     """
     if len(original) > MAX_RECORD:
         raise DataError(f"a row of more than {MAX_RECORD} bytes")

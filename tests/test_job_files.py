@@ -10,7 +10,7 @@ import pytest
 
 import ccpipe
 from ccpipe.formats.gridengine import Accounting, encode_jsonl
-from ccpipe.formats.slurm import SacctRow
+from ccpipe.formats.slurm.records import SacctRow
 from tests.paths import TEST_DATA
 
 ACCOUNTING = TEST_DATA / "gridengine/accounting"

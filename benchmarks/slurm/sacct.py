@@ -173,7 +173,7 @@ def size(text: str) -> int | None:
 
 def read(payload: bytes) -> list[SacctRow]:
     """Read all at once into ``SacctRow``."""
-    return sacct.read(payload, zone=ZONE).records
+    return sacct.SacctReader(zone=ZONE).read(payload).records
 
 
 def read_stream(payload: bytes) -> Iterator[SacctRow]:

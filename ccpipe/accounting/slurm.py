@@ -1,8 +1,8 @@
 """Slurm's jobs as the scheduler-independent columns that ``measures`` and ``sums`` use.
 
->>> from ccpipe.formats.slurm import read_sacct
+>>> from ccpipe.formats.slurm.text.sacct import SacctReader
 >>> text = b"JobID|State|ElapsedRaw|MaxRSS\\n3|COMPLETED|55|\\n3.batch|COMPLETED|55|21484K\\n"
->>> (run,) = group_steps(read_sacct(text).records)
+>>> (run,) = group_steps(SacctReader().read(text).records)
 >>> run.job.elapsed, run.memory
 (55, 21999616)
 """
@@ -15,7 +15,8 @@ import msgspec
 
 from ccpipe.accounting.scheduler import OUTCOME, SchedulerColumns
 from ccpipe.errors import DataError, MissingExtra
-from ccpipe.formats.slurm import SacctRow, gpu_count, tres
+from ccpipe.formats.slurm.records import SacctRow
+from ccpipe.formats.slurm.values import gpu_count, tres
 
 try:
     import pyarrow as pa

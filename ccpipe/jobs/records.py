@@ -12,7 +12,7 @@ from ccpipe.records import RecordList, Rejected
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ccpipe.formats.slurm import Cluster  # its package reads all of Slurm's formats
+    from ccpipe.formats.slurm.cluster import Cluster
 
 _JOB_SIZE = 2048
 """Approximate size of a job in memory, with its raw record."""

@@ -6,14 +6,15 @@ from hypothesis import strategies as st
 
 from ccpipe.accounting.slurm import COLUMNS, SLURM, UNFINISHED, group_steps, to_table
 from ccpipe.accounting.sums import Sums
-from ccpipe.formats.slurm import SacctRow, SlurmId, read_sacct
+from ccpipe.formats.slurm.records import SacctRow, SlurmId
+from ccpipe.formats.slurm.text.sacct import SacctReader
 
 HEAD = "JobID|State|ElapsedRaw|AllocCPUS|NTasks|MaxRSS|TotalCPU|ReqMem|TRESUsageInTot|AllocTRES\n"
 
 
 def rows(*lines: str) -> list[SacctRow]:
     """Read rows of these columns."""
-    reading = read_sacct((HEAD + "".join(f"{line}\n" for line in lines)).encode())
+    reading = SacctReader().read((HEAD + "".join(f"{line}\n" for line in lines)).encode())
     assert not reading.rejected
     return reading.records
 
@@ -42,7 +43,7 @@ def test_a_job_whose_row_has_no_cpu_time_has_that_of_its_steps() -> None:
 def test_columns_that_were_not_asked_for_follow_from_others() -> None:
     """Allocated CPUs from the TRES, their time from the elapsed time, CPU time from its parts."""
     text = b"JobID|State|ElapsedRaw|AllocTRES|UserCPU|SystemCPU\n3|COMPLETED|5|cpu=4|00:06|00:04\n"
-    (run,) = group_steps(read_sacct(text).records)
+    (run,) = group_steps(SacctReader().read(text).records)
     assert (run.job.alloc_cpus, run.job.cpu_time, run.total_cpu, run.efficiency) == (4, 20, 10, 0.5)
 
 

@@ -3,7 +3,7 @@
 import json
 
 from ccpipe.formats.gridengine import RejectedAccountingLine
-from ccpipe.formats.slurm import Cluster
+from ccpipe.formats.slurm.cluster import Cluster
 from ccpipe.jobs import Job, Jobs, JobUsage
 
 BAD = RejectedAccountingLine(3, 40, "not a record", b"x")

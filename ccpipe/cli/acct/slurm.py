@@ -28,7 +28,7 @@ from ccpipe.terminal import Progress, note, printable
 
 if TYPE_CHECKING:  # it needs pyarrow
     from ccpipe.accounting.slurm import JobRun
-    from ccpipe.formats.slurm import SacctRow
+    from ccpipe.formats.slurm.records import SacctRow
 
 Key = Literal[
     "cluster", "user", "group", "account", "partition", "qos", "reservation", "wckey", "nodelist",
@@ -271,7 +271,7 @@ def _read(paths: Iterable[Path], zone: tzinfo, reading: Files) -> Iterator["JobR
 
 
 def _rows(path: Path, zone: tzinfo, report: Callable[[str], None]) -> Iterator["SacctRow"]:
-    from ccpipe.formats.slurm.sacct_stream import read_stream
+    from ccpipe.formats.slurm.text.sacct import read_stream
 
     try:
         with open_stream(path) as stream:

@@ -7,8 +7,8 @@ from datetime import UTC
 from ccpipe.config import Duration, Site
 from ccpipe.errors import EncodeError
 from ccpipe.formats.files import ReadableStream
-from ccpipe.formats.slurm import SacctRow
-from ccpipe.formats.slurm.sacct_stream import read_stream
+from ccpipe.formats.slurm.records import SacctRow
+from ccpipe.formats.slurm.text.sacct import read_stream
 from ccpipe.formats.sonar import WriteProfile, encode
 from ccpipe.jobs import Jobs
 from ccpipe.message import Message

@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from ccpipe.formats.slurm import LiveJob, SacctRow
+from ccpipe.formats.slurm.records import LiveJob, SacctRow
 from ccpipe.jobs import Job, is_final
 from ccpipe.pipeline.state import StateStore, StateTable
 from ccpipe.sources.slurm.poll import REQUEUEABLE, Poll

@@ -12,16 +12,11 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from ccpipe.errors import UnavailableError
-from ccpipe.formats.slurm import (
-    Cluster,
-    LiveJob,
-    RejectedRow,
-    SacctRow,
-    SqueueReader,
-    read_sacct,
-    read_sinfo,
-    scontrol,
-)
+from ccpipe.formats.slurm.cluster import Cluster, read_sinfo
+from ccpipe.formats.slurm.records import LiveJob, RejectedRow, SacctRow
+from ccpipe.formats.slurm.text import scontrol
+from ccpipe.formats.slurm.text.sacct import SacctReader
+from ccpipe.formats.slurm.text.squeue import SqueueReader
 from ccpipe.sources.slurm.commands import END, SACCT_COLUMNS, SEPARATOR, SQUEUE_COLUMNS, Commands
 from ccpipe.translate.slurm.jobs import NOT_STARTED, has_started, live_memory_per_node
 
@@ -100,10 +95,9 @@ class Poller:
         poll = Poll(time.time_ns(), has_accounting=False)
         if self.accounting and (output := self._try(poll, lambda: self._sacct(since, until))):
             poll.has_accounting = True
-            reading = read_sacct(
-                b"\n".join(self._rows.new(sacct_records(output), lambda record: record)),
-                columns=SACCT_COLUMNS, delimiter=SEPARATOR, zone=UTC,
-            )  # fmt: skip
+            reader = SacctReader(columns=SACCT_COLUMNS, delimiter=SEPARATOR, zone=UTC)
+            new = self._rows.new(sacct_records(output), lambda record: record)
+            reading = reader.read(b"\n".join(new))
             poll.rows, poll.rejected = reading.records, reading.rejected
         return poll
 

@@ -12,13 +12,11 @@ from datetime import UTC
 from pathlib import Path
 
 from ccpipe.errors import ConfigError, DataError
-from ccpipe.formats.slurm import (
-    read_sacct,
-    read_sacct_json,
-    read_sinfo,
-    read_squeue,
-    scontrol,
-)
+from ccpipe.formats.slurm.cluster import read_sinfo
+from ccpipe.formats.slurm.json import read_json
+from ccpipe.formats.slurm.text import scontrol
+from ccpipe.formats.slurm.text.sacct import SacctReader
+from ccpipe.formats.slurm.text.squeue import SqueueReader
 from ccpipe.sources.slurm.poll import SECOND, Poll, pending_if_requeued
 
 _NAME = re.compile(r"(sacct|squeue|sinfo|scontrol)[^.]*\.([0-9]{1,11})\.(?:txt|json)")
@@ -49,14 +47,14 @@ class PollReplay:
 
 def _sacct(payload: bytes, poll: Poll) -> None:
     is_json = payload[:1] == b"{"
-    reading = read_sacct_json(payload) if is_json else read_sacct(payload, zone=UTC)
+    reading = read_json(payload) if is_json else SacctReader(zone=UTC).read(payload)
     poll.rows += reading.records
     poll.rejected += reading.rejected
     poll.has_accounting = True
 
 
 def _squeue(payload: bytes, poll: Poll) -> None:
-    reading = read_squeue(payload, zone=UTC)
+    reading = SqueueReader(zone=UTC).read(payload)
     # A table may have been captured without times.
     poll.jobs = [pending_if_requeued(j, poll.time) if j.start else j for j in reading.records]
     poll.rejected += reading.rejected

@@ -9,16 +9,8 @@ from msgspec.structs import replace
 
 from ccpipe.errors import DataError
 from ccpipe.formats import nodelist
-from ccpipe.formats.slurm import (
-    Allocation,
-    LiveJob,
-    SacctRow,
-    SlurmId,
-    gpu_count,
-    gres,
-    index_list,
-    tres,
-)
+from ccpipe.formats.slurm.records import Allocation, LiveJob, SacctRow, SlurmId
+from ccpipe.formats.slurm.values import gpu_count, gres, index_list, tres
 from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode, JobUsage, is_final
 
 MIB = 2**20

@@ -25,7 +25,9 @@ from ccpipe import __version__
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats import nodelist
-from ccpipe.formats.slurm import Allocation, Cluster, LiveJob, SacctRow, tres
+from ccpipe.formats.slurm.cluster import Cluster
+from ccpipe.formats.slurm.records import Allocation, LiveJob, SacctRow
+from ccpipe.formats.slurm.values import tres
 from ccpipe.formats.sonar import (
     INFINITE,
     UNSET,

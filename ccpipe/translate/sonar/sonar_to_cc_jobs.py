@@ -4,7 +4,7 @@ from typing import Literal
 
 from ccpipe.errors import DataError
 from ccpipe.formats.nodelist import expand
-from ccpipe.formats.slurm import Allocation
+from ccpipe.formats.slurm.records import Allocation
 from ccpipe.formats.sonar import JobId, SlurmJob
 from ccpipe.formats.sonar.types.timestamp import parse as parse_time
 from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode, is_final

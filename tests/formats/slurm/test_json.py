@@ -14,7 +14,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats.slurm import json as sacct_json
 from ccpipe.formats.slurm.json import JsonObject, read_json
 from ccpipe.formats.slurm.records import SacctRow, SlurmId
-from ccpipe.formats.slurm.text import sacct
+from ccpipe.formats.slurm.text.sacct import SacctReader
 from ccpipe.formats.slurm.timestamp import SECOND
 from ccpipe.formats.slurm.values import tres
 from tests.formats.slurm.agreement import differences
@@ -256,7 +256,7 @@ OTHERWISE = {"exit_code", "time_limit", "alloc_cpus", "cpu_time", "consumed_ener
 
 def test_text_and_json_of_the_same_moment_agree() -> None:
     """All fields of all 91 rows, requeued runs too."""
-    text = sacct.read(captured("sacct/phase1_linux.all_fields_D.txt"), zone=UTC).records
+    text = SacctReader(zone=UTC).read(captured("sacct/phase1_linux.all_fields_D.txt")).records
     found = differences(text, rows("sacct/phase1_linux.json"), lambda row: (row.id, row.start))
     assert all(theirs == {} for _, _, theirs in found.pop("other"))
     for field in [name for name in found if "tres" in name]:
@@ -277,7 +277,7 @@ def test_what_the_two_say_in_their_own_way() -> None:
 
     For jobs that never ran, the text prints the CPUs that were asked for as allocated.
     """
-    text = sacct.read(captured("sacct/phase1_linux.all_fields_D.txt"), zone=UTC).records
+    text = SacctReader(zone=UTC).read(captured("sacct/phase1_linux.all_fields_D.txt")).records
     found = differences(text, rows("sacct/phase1_linux.json"), lambda row: (row.id, row.start))
     assert {theirs for _, _, theirs in found["exit_code"]} == {0}
     assert [(mine, theirs) for _, mine, theirs in found["time_limit"]] == [(math.inf, None)]

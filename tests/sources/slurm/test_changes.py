@@ -4,7 +4,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ccpipe.formats.slurm import LiveJob, SacctRow, SlurmId
+from ccpipe.formats.slurm.records import LiveJob, SacctRow, SlurmId
 from ccpipe.jobs import Job
 from ccpipe.sources.slurm.changes import MISSING, UNNAMED, Changes, is_final_run, record_digest
 from ccpipe.sources.slurm.poll import Poll

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.slurm import Allocation, read_squeue
+from ccpipe.formats.slurm.records import Allocation
+from ccpipe.formats.slurm.text.squeue import SqueueReader
 from ccpipe.formats.sonar import timestamp
 from ccpipe.sources.slurm.commands import SACCT_COLUMNS, SEPARATOR, Commands
 from ccpipe.sources.slurm.poll import (
@@ -140,7 +141,7 @@ def test_requeued_job_is_pending_while_its_last_run_completes(
     day = "2026-11-23T"
     begin, until = (f"{day}{text}" if ":" in text else text for text in (start, end))
     row = f"1|COMPLETING|{day}04:05:15|{begin}|{until}|c1|{limit}"
-    (found,) = read_squeue(header + row.encode(), zone=UTC).records
+    (found,) = SqueueReader(zone=UTC).read(header + row.encode()).records
     now = timestamp.parse(f"{day}04:05:33Z")
     assert now is not None
     job = pending_if_requeued(found, now)

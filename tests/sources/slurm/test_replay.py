@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.slurm import read_sacct
+from ccpipe.formats.slurm.text.sacct import SacctReader
 from ccpipe.formats.sonar import UNSET, Envelope, JobsData, SlurmJob, encode
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.jobs import Jobs
@@ -95,14 +95,14 @@ async def test_each_start_comes_before_its_stop_and_each_once() -> None:
             if job.state in {"RUNNING", "SUSPENDED"} and job.start:
                 running.setdefault(job.id.job, job.start // 10**9)
     assert sorted(starts) == sorted(running.items())
-    last = read_sacct(max(SNAPSHOTS.glob("sacct.*")).read_bytes(), zone=UTC).records
+    last = SacctReader(zone=UTC).read(max(SNAPSHOTS.glob("sacct.*")).read_bytes()).records
     ended = {(r.id.job, r.start // 10**9) for r in last if r.start and r.end and not r.is_step}
     assert set(stops) >= running.items() & ended
 
 
 async def test_requeued_job_starts_once_and_stops_at_its_real_end() -> None:
     """Job 22 ran on c3, was preempted and requeued, and ran again."""
-    last = read_sacct(max(SNAPSHOTS.glob("sacct.*")).read_bytes(), zone=UTC).records
+    last = SacctReader(zone=UTC).read(max(SNAPSHOTS.glob("sacct.*")).read_bytes()).records
     (run,) = [row for row in last if row.id.job == 22 and not row.is_step]
     assert run.start is not None
     assert run.end is not None

@@ -14,7 +14,7 @@ import pytest
 
 from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError, UnavailableError
-from ccpipe.formats.slurm import LiveJob, SacctRow
+from ccpipe.formats.slurm.records import LiveJob, SacctRow
 from ccpipe.jobs import Job, Jobs
 from ccpipe.pipeline import Batch
 from ccpipe.sources.slurm.source import Slurm

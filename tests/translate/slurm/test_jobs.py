@@ -3,15 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from ccpipe.formats.slurm import (
-    Allocation,
-    LiveJob,
-    SacctRow,
-    SlurmId,
-    read_sacct,
-    read_squeue,
-    scontrol,
-)
+from ccpipe.formats.slurm.records import Allocation, LiveJob, SacctRow, SlurmId
+from ccpipe.formats.slurm.text import scontrol
+from ccpipe.formats.slurm.text.sacct import SacctReader
+from ccpipe.formats.slurm.text.squeue import SqueueReader
 from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode
 from ccpipe.translate.slurm.jobs import job_of_live, job_of_row
 from ccpipe.translate.slurm.to_sonar import slurm_job
@@ -30,7 +25,7 @@ def captured_jobs() -> list[Job]:
     printed = scontrol.read_jobs(captured("scontrol/phase1_linux.show_job_d.txt"), zone=UTC).records
     details = {job.id.job: job for job in printed}
     jobs = []
-    for row in read_sacct(captured("sacct/phase1_linux.all_fields_D.txt"), zone=UTC).records:
+    for row in SacctReader(zone=UTC).read(captured("sacct/phase1_linux.all_fields_D.txt")).records:
         known = details.get(row.id.job)
         jobs.append(job_of_row(row, "fox"))
         if known and not row.id.step:
@@ -38,7 +33,7 @@ def captured_jobs() -> list[Job]:
             whole = replace(row, allocation=known.allocation, oversubscribe=shared)
             jobs.append(job_of_row(whole, "fox"))
     for name in names("snapshots/squeue*"):
-        for live in read_squeue(captured(name), zone=UTC).records:
+        for live in SqueueReader(zone=UTC).read(captured(name)).records:
             known = details.get(live.id.job, live)
             whole_job = replace(live, allocation=known.allocation, alloc_tres=known.alloc_tres)
             jobs.append(job_of_live(whole_job, "fox"))

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.slurm import Allocation, Cluster, LiveJob, Node, SlurmId
+from ccpipe.formats.slurm.cluster import Cluster, Node
+from ccpipe.formats.slurm.records import Allocation, LiveJob, SlurmId
 from ccpipe.jobs import Jobs
 from ccpipe.message import Message
 from ccpipe.translate.slurm.jobs import job_of_live

@@ -5,17 +5,10 @@ from msgspec.structs import replace
 
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.slurm import (
-    Cluster,
-    LiveJob,
-    Node,
-    Partition,
-    SacctRow,
-    SlurmId,
-    read_sacct,
-    read_sinfo,
-    scontrol,
-)
+from ccpipe.formats.slurm.cluster import Cluster, Node, Partition, read_sinfo
+from ccpipe.formats.slurm.records import LiveJob, SacctRow, SlurmId
+from ccpipe.formats.slurm.text import scontrol
+from ccpipe.formats.slurm.text.sacct import SacctReader
 from ccpipe.formats.sonar import (
     INFINITE,
     ClusterData,
@@ -45,7 +38,7 @@ TIME = 1795170834 * 10**9
 def test_every_captured_row_is_a_record(name: str) -> None:
     """No row is dropped, each conforms, and the sums of CPU time are those of the raw text."""
     payload = captured(name)
-    reading = read_sacct(payload, zone=UTC)
+    reading = SacctReader(zone=UTC).read(payload)
     assert not reading.rejected
     jobs = [spec_state(job_of_row(row)) for row in reading.records]
     line = encode(jobs_envelope(jobs, cluster="fox", time=TIME))

@@ -1,7 +1,7 @@
 """Slurm's accounting: the text of ``sacct -P`` and ``sstat -P``, and the JSON of sacct.
 
 >>> payload = b"JobIDRaw|JobName|State|Elapsed\\n3|a|b|CANCELLED by 1000|00:00:55\\n"
->>> row = read(payload).records[0]
+>>> row = SacctReader().read(payload).records[0]
 >>> row.id.job, row.job_name, row.state, row.cancelled_by, row.elapsed
 (3, 'a|b', 'CANCELLED', 1000, 55)
 
@@ -13,11 +13,14 @@ Source: sacct(1) and sstat(1); ``src/sacct/sacct.c`` and ``print.c`` of Slurm 20
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import tzinfo
 
 import msgspec
 
+from ccpipe.formats.files import ReadableStream, read_piece
+from ccpipe.formats.slurm.json import read_json
 from ccpipe.formats.slurm.records import ParsedOutput, SacctRow, SlurmId
 from ccpipe.formats.slurm.text.columns import Columns, FieldSpec, TableReader
 from ccpipe.formats.slurm.text.table import Fits
@@ -202,19 +205,23 @@ def _is_elapsed(row: SacctRow, start: int | None, end: int | None) -> bool:
     return end - start == (row.elapsed + (row.suspended or 0)) * SECOND
 
 
-def read(
-    payload: bytes,
-    *,
-    columns: Sequence[str] | None = None,
-    delimiter: str | None = None,
-    zone: tzinfo | None = None,
-) -> ParsedOutput[SacctRow]:
-    """Read a whole output; the options are those of ``SacctReader``.
+def read_stream(
+    stream: ReadableStream, *, zone: tzinfo | None = None
+) -> Iterator[ParsedOutput[SacctRow]]:
+    """Read ``sacct -P`` piece by piece, or ``sacct --json`` as a whole, since it is one document.
 
-    Raises
-    ------
-    DataError
-        if the first line does not name the columns.
-
+    Local times of the text are those of `zone`. Raises DataError if it is neither, and where the
+    stream is damaged.
     """
-    return SacctReader(columns=columns, delimiter=delimiter, zone=zone).read(payload)
+    piece = read_piece(stream).removeprefix(BOM_UTF8)
+    if piece.lstrip()[:1] == b"{":
+        whole = bytearray(piece)
+        while piece := read_piece(stream):
+            whole += piece
+        yield read_json(bytes(whole))
+        return
+    reader = SacctReader(zone=zone)
+    while piece:
+        yield reader.feed(piece)
+        piece = read_piece(stream)
+    yield reader.flush()

@@ -5,7 +5,7 @@ line of names or `columns` says which they are. Squeue's own table, cut off and 
 loses names and is not read.
 
 >>> payload = b"JOBID|ST|TIME_LIMIT|NAME\\n36_[0-9%2]|PD|1-02:04:00|a|b\\n"
->>> job = read(payload).records[0]
+>>> job = SqueueReader().read(payload).records[0]
 >>> job.id.array_job, job.id.pending_tasks, job.state, job.time_limit, job.name
 (36, '0-9%2', 'PENDING', 93840, 'a|b')
 
@@ -15,7 +15,7 @@ Source: squeue(1); ``src/squeue/print.c`` of Slurm 22.05 to 26.05.
 from collections.abc import Sequence
 from datetime import tzinfo
 
-from ccpipe.formats.slurm.records import LiveJob, ParsedOutput, SlurmId
+from ccpipe.formats.slurm.records import LiveJob, SlurmId
 from ccpipe.formats.slurm.text.columns import FieldSpec, TableReader
 from ccpipe.formats.slurm.timestamp import TimeReader
 from ccpipe.formats.slurm.values import count, duration, job_state, text, whole
@@ -74,21 +74,3 @@ class SqueueReader(TableReader[LiveJob]):
             columns=columns,
             delimiter=delimiter,
         )
-
-
-def read(
-    payload: bytes,
-    *,
-    columns: Sequence[str] | None = None,
-    delimiter: str | None = None,
-    zone: tzinfo | None = None,
-) -> ParsedOutput[LiveJob]:
-    """Read a whole output; the options are those of ``SqueueReader``.
-
-    Raises
-    ------
-    DataError
-        if the first line does not name the columns.
-
-    """
-    return SqueueReader(columns=columns, delimiter=delimiter, zone=zone).read(payload)

@@ -3,9 +3,10 @@
 import io
 import math
 import re
+from codecs import BOM_UTF8
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
+from ccpipe.formats.slurm.json import read_json
 from ccpipe.formats.slurm.records import ParsedOutput, SacctRow, SlurmId
 from ccpipe.formats.slurm.text import sacct
-from ccpipe.formats.slurm.text.sacct import SacctReader, read, with_order
+from ccpipe.formats.slurm.text.sacct import SacctReader, read_stream, with_order
 from ccpipe.formats.slurm.timestamp import SECOND, TimeReader
 from tests.formats.slurm.captured import OSLO, UTC, captured, names, raw_cells, raw_milliseconds
 
@@ -32,6 +34,10 @@ TABLES = [
     *names("snapshots/sacct*"),
     *names("sstat/*"),
 ]
+
+
+def read(payload: bytes, **options: Any) -> ParsedOutput[SacctRow]:
+    return SacctReader(**options).read(payload)
 
 
 def rows(name: str) -> list[SacctRow]:
@@ -306,21 +312,23 @@ def test_a_table_without_a_jobs_number_is_refused() -> None:
         read(b"Cluster|Account|User\na|b|c\n")
 
 
-def test_a_stream_is_read_as_the_whole(tmp_path: Path) -> None:
-    """In chunks of any size."""
+@pytest.mark.parametrize("name", ["phase1_linux.all_fields_D.txt", "phase1_linux.json"])
+def test_a_stream_is_read_as_the_whole_in_the_format_that_it_has(name: str) -> None:
+    payload = captured(f"sacct/{name}")
+    expected = read_json(payload) if "json" in name else read(payload, zone=UTC)
+    for start in (b"", BOM_UTF8):  # as editors write it
+        parts = read_stream(io.BytesIO(start + payload), zone=UTC)
+        assert [row for part in parts for row in part.records] == expected.records
+
+
+def test_chunks_of_any_size_are_read_as_the_whole() -> None:
     payload = captured("sacct/phase1_linux.all_fields_D.txt")
-    expected = read(payload, zone=UTC)
-    file = tmp_path / "sacct.txt"
-    file.write_bytes(payload)
-    with file.open("rb") as stream:
-        readings = list(SacctReader(zone=UTC).read_stream(stream))
-    assert [row for reading in readings for row in reading.records] == expected.records
     table = SacctReader(zone=UTC)
     whole: ParsedOutput[SacctRow] = ParsedOutput()
     for start in range(0, len(payload), 1000):
         whole.extend(table.feed(payload[start : start + 1000]))
     whole.extend(table.flush())
-    assert whole == expected
+    assert whole == read(payload, zone=UTC)
 
 
 def test_every_field_has_a_way() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.records import LiveJob, ParsedOutput, SlurmId
 from ccpipe.formats.slurm.text import squeue
-from ccpipe.formats.slurm.text.squeue import SqueueReader, read
+from ccpipe.formats.slurm.text.squeue import SqueueReader
 from ccpipe.formats.slurm.timestamp import SECOND, TimeReader
 from tests.formats.slurm.captured import OSLO, UTC, captured, names
 
@@ -20,7 +20,7 @@ TABLES = [*names("squeue/*_fields.txt"), *names("snapshots/squeue*")]
 
 def jobs(name: str) -> list[LiveJob]:
     """Read a captured table, none of whose rows may be dropped."""
-    reading = read(captured(name), zone=UTC)
+    reading = SqueueReader(zone=UTC).read(captured(name))
     assert reading.rejected == []
     return reading.records
 
@@ -69,24 +69,22 @@ def test_a_job_that_runs_and_one_that_waits() -> None:
 
 def test_codes_of_states_are_words() -> None:
     """``%t`` is as good as ``%T``."""
-    payload = b"JOBID|ST|NAME\n1|CG|a\n2|OOM|b\n"
-    assert [job.state for job in read(payload).records] == ["COMPLETING", "OUT_OF_MEMORY"]
+    found = SqueueReader().read(b"JOBID|ST|NAME\n1|CG|a\n2|OOM|b\n").records
+    assert [job.state for job in found] == ["COMPLETING", "OUT_OF_MEMORY"]
 
 
 def test_columns_without_a_line_of_names() -> None:
     """``squeue -h`` with a format of one's own."""
-    reading = read(b"7;2K;5-00:00:00;a;b\n", columns=["JOBID", "CPUS", "TIME_LIMIT", "NAME"],
-                   delimiter=";")  # fmt: skip
-    assert reading.records == [
-        LiveJob(SlurmId(7), cpus=2048, time_limit=5 * 86400, name="a;b"),
-    ]
+    reader = SqueueReader(columns=["JOBID", "CPUS", "TIME_LIMIT", "NAME"], delimiter=";")
+    (job,) = reader.read(b"7;2K;5-00:00:00;a;b\n").records
+    assert job == LiveJob(SlurmId(7), cpus=2048, time_limit=5 * 86400, name="a;b")
 
 
 def test_squeues_own_table_is_refused() -> None:
     """Names are cut off there, and nothing tells where cells end."""
     for name in ("squeue/squeue_default.txt", "squeue/squeue_steps.txt"):
         with pytest.raises(DataError, match="no delimiter between the names"):
-            read(captured(name))
+            SqueueReader().read(captured(name))
 
 
 def test_a_stream_is_read_as_the_whole() -> None:
@@ -95,7 +93,7 @@ def test_a_stream_is_read_as_the_whole() -> None:
     whole: ParsedOutput[LiveJob] = ParsedOutput()
     for reading in SqueueReader(zone=UTC).read_stream(io.BytesIO(payload)):
         whole.extend(reading)
-    assert whole == read(payload, zone=UTC)
+    assert whole == SqueueReader(zone=UTC).read(payload)
 
 
 def test_every_way_leads_to_a_field() -> None:
@@ -115,7 +113,7 @@ COLUMNS = ["JOBID", "STATE", "NAME", "TIME_LIMIT", "START_TIME", "PRIORITY", "NO
 def test_any_cells_are_jobs_or_rejected(columns: list[str], table: list[list[str]]) -> None:
     """Whatever stands in whatever columns, each as often as it likes."""
     payload = "".join("|".join(cells) + "\n" for cells in table).encode("utf-8", "surrogatepass")
-    reading = read(payload, columns=["JOBID", *columns], zone=OSLO)
+    reading = SqueueReader(columns=["JOBID", *columns], zone=OSLO).read(payload)
     assert all(isinstance(job.id, SlurmId) for job in reading.records)
     assert all(bad.reason for bad in reading.rejected)
 

@@ -11,7 +11,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats import nodelist
 from ccpipe.formats.slurm.records import Allocation, LiveJob, SacctRow, SlurmId
 from ccpipe.formats.slurm.values import gpu_count, gres, index_list, tres
-from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode, JobUsage, is_final
+from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode, Jobs, JobUsage, is_final
 
 MIB = 2**20
 SIGNAL = 128
@@ -93,6 +93,11 @@ def job_of_live(live: LiveJob, cluster: str) -> Job:
         metadata=_metadata(live.reservation, None, live.cpus, live.nodes, allocated),
         raw=live,
     )
+
+
+def original(job: Job) -> bytes:
+    """Return a job for a dead letter, without its script: that may hold secrets."""
+    return Jobs([replace(job, start_metadata={})]).original(0)
 
 
 def has_started(job: LiveJob) -> bool:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from ccpipe.config import Duration, Site
 from ccpipe.errors import DataError
 from ccpipe.formats.lineprotocol import Lines, RejectedLine, to_lines
@@ -14,6 +12,7 @@ from ccpipe.pipeline import HoldingTranslator, Scope
 from ccpipe.pipeline.state import StateStore
 from ccpipe.translate.cluster_topology import NodeNumbers
 from ccpipe.translate.node_states import node_state_payloads
+from ccpipe.translate.slurm.jobs import original
 
 
 class SlurmToCc(HoldingTranslator[Jobs, Lines]):
@@ -87,8 +86,8 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
             self._jobs.add(job, time)
             self._jobs.check_reported(job)
         except DataError as error:
-            original = Jobs([replace(job, start_metadata={})]).original(0)  # a script may be secret
-            self._rejected.append(RejectedLine(0, 0, 0, f"job {job.id}: {error}", original))
+            reason = f"job {job.id}: {error}"
+            self._rejected.append(RejectedLine(0, 0, 0, reason, original(job)))
 
     def _job_events(self) -> Iterator[tuple[Message, int]]:
         """Yield the starts and stops of this feed, and the time before which each is held back.

@@ -50,6 +50,7 @@ from ccpipe.formats.sonar import (
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.jobs import Job, Jobs, is_final
 from ccpipe.pipeline import Translator
+from ccpipe.records import RejectedRecord
 from ccpipe.translate.slurm.jobs import (
     MIB,
     NOT_STARTED,
@@ -59,6 +60,7 @@ from ccpipe.translate.slurm.jobs import (
     live_memory_per_node,
     memory_per_node,
     minutes,
+    original,
     user_name,
 )
 
@@ -108,7 +110,12 @@ class SlurmToSonar(Translator[Jobs, Envelopes]):
 
     def feed(self, records: Jobs) -> Envelopes:
         name = self.site.cluster
-        jobs = list(map(slurm_job, records))
+        jobs, rejected = [], []
+        for job in records:
+            try:
+                jobs.append(slurm_job(job))
+            except DataError as error:
+                rejected.append(RejectedRecord(original(job), str(error)))
         if self.is_spec:
             jobs = list(map(spec_state, jobs))
         envelopes: list[Envelope] = [
@@ -121,7 +128,7 @@ class SlurmToSonar(Translator[Jobs, Envelopes]):
             time, node = timestamp.write(records.time), self.site.hostname
             errors = tuple(ErrorObject(time, text, name, node) for text in records.errors)
             envelopes.append(Envelope(META, errors=errors))
-        return Envelopes(envelopes)
+        return Envelopes(envelopes, rejected=rejected)
 
 
 def jobs_envelope(jobs: Iterable[SlurmJob], *, cluster: str, time: int) -> JobsEnvelope:
@@ -148,13 +155,13 @@ def cluster_envelope(cluster: Cluster, *, name: str, time: int) -> ClusterEnvelo
 
 
 def slurm_job(job: Job) -> SlurmJob:
-    """Return the record of a job as Sonar writes it; raises TypeError if it is not Slurm's."""
+    """Return the record of a job as Sonar writes it; raises DataError if it is not Slurm's."""
     match job.raw:
         case SacctRow() as row:
             return job_of_row(row)
         case LiveJob() as live:
             return job_of_live(live)
-    raise TypeError(f"not a record of Slurm: {job.raw!r:.60}")
+    raise DataError(f"job {job.id} is not Slurm's: envelopes are made of records of Slurm only")
 
 
 def job_of_row(row: SacctRow) -> SlurmJob:

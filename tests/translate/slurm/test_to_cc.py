@@ -11,7 +11,7 @@ from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError
 from ccpipe.formats.slurm.cluster import Cluster, Node
 from ccpipe.formats.slurm.records import Allocation, LiveJob, SlurmId
-from ccpipe.jobs import Jobs
+from ccpipe.jobs import Job, JobNode, Jobs
 from ccpipe.message import Message
 from ccpipe.translate.slurm.jobs import job_of_live
 from ccpipe.translate.slurm.to_cc import SlurmToCc
@@ -49,6 +49,14 @@ def test_job_starts_and_stops_once() -> None:
     assert functions(found.feed(jobs(ENDED))) == ["stop_job"]
     assert functions(found.feed(jobs(ENDED))) == []
     assert functions(translator().feed(jobs(ENDED))) == ["start_job", "stop_job"]
+
+
+def test_jobs_of_other_schedulers_start_and_stop_too() -> None:
+    job = Job(cluster="fox", id=7, state="completed", user="alice", submit=TIME, start=TIME,
+              end=TIME + SECOND, nodes=(JobNode("g1"),))  # fmt: skip
+    made = translator().feed(Jobs([job], time=TIME))
+    assert functions(made) == ["start_job", "stop_job"]
+    assert not made.rejected
 
 
 def test_starts_and_stops_outlive_the_process(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from ccpipe.translate.slurm.to_sonar import (
     job_of_live,
     job_of_row,
     jobs_envelope,
-    slurm_job,
     spec_state,
 )
 from tests.formats.slurm.captured import UTC, captured, names, raw_cells, raw_milliseconds
@@ -160,10 +159,20 @@ def test_batch_has_envelopes_of_jobs_of_the_cluster_and_of_errors() -> None:
     assert translator.feed(Jobs(time=TIME)) == []
 
 
-def test_jobs_of_another_source_are_refused() -> None:
-    """They have no record of Slurm."""
-    with pytest.raises(TypeError, match="not a record of Slurm"):
-        slurm_job(Job(cluster="fox", id=1))
+def test_jobs_of_another_source_are_rejected() -> None:
+    others = [
+        Job(cluster="fox", id=1, start_metadata={"jobScript": "secret"}),
+        Job(cluster="fox", id=2, raw={"jobnumber": 2}),
+    ]
+    slurms = as_job(SacctRow(SlurmId(3), state="COMPLETED", end=TIME), "fox")
+    made = SlurmToSonar(site=Site(cluster="fox")).feed(Jobs([*others, slurms], time=TIME))
+    (envelope,) = made
+    assert isinstance(envelope.data, JobsData)
+    assert [job.job_id for job in envelope.data.attributes.slurm_jobs] == [3]
+    first, second = made.rejected
+    assert first.reason.startswith("job 1 is not Slurm's")
+    assert first.original == b'{"cluster":"fox","id":1}'
+    assert second.original == b'{"jobnumber":2}'
 
 
 def test_envelope_has_at_least_one_record() -> None:

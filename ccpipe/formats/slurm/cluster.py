@@ -52,23 +52,17 @@ class Cluster:
     rejected: list[RejectedRow] = field(default_factory=list)
 
 
-def read_sinfo(
-    payload: bytes, *, columns: Sequence[str] | None = None, delimiter: str | None = None
-) -> Cluster:
-    """Read a whole output; without `columns` the first line names them.
+def read_sinfo(payload: bytes, *, columns: Sequence[str] | None = None) -> Cluster:
+    """Read a whole output; without `columns`, with bars between, the first line names them.
 
-    Raises
-    ------
-    DataError
-        if the columns name neither nodes nor partitions.
-
+    Raises DataError if they name neither nodes nor partitions.
     """
     lines = payload.decode("utf-8", "replace").removesuffix("\n").split("\n")
-    first = 1
+    first, delimiter = 1, "|"
     if columns is None:
-        if not lines[0] and len(lines) == 1:
+        if lines == [""]:
             return Cluster()
-        columns, delimiter = split_header(lines.pop(0), delimiter)
+        columns, delimiter = split_header(lines.pop(0))
         first = 2
     if not {"nodelist", "partition"}.intersection(columns):
         raise DataError(f"no column NODELIST or PARTITION in {', '.join(columns)!r:.200}")
@@ -76,7 +70,7 @@ def read_sinfo(
     for number, line in enumerate(lines, first):
         try:
             if line:
-                groups.add(_cells(line, columns, delimiter or "|"))
+                groups.add(_cells(line, columns, delimiter))
         except DataError as error:
             groups.rejected.append(RejectedRow(number, str(error), line.encode()))
     return groups.cluster()

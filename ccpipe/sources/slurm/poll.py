@@ -106,7 +106,7 @@ class Poller:
         self._live(poll)
         self._hold(poll)
         if with_nodes and (output := self._try(poll, self.commands.sinfo)):
-            poll.cluster = read_sinfo(output, columns=SINFO_COLUMNS, delimiter="|")
+            poll.cluster = read_sinfo(output, columns=SINFO_COLUMNS)
             poll.rejected += poll.cluster.rejected
         return poll
 

@@ -63,7 +63,7 @@ def test_states_over_time() -> None:
 def test_partition_in_several_groups_has_the_nodes_of_all() -> None:
     """One that is in a single group keeps its list as it is; a partition may have no nodes."""
     rows = b"a*|c[1-2]|idle\na*|c3|down\na*|c3|down\nb|x[01]-1|idle\nempty||n/a\n"
-    reading = read_sinfo(rows, columns=["partition", "nodelist", "state"], delimiter="|")
+    reading = read_sinfo(rows, columns=["partition", "nodelist", "state"])
     assert dict(reading.partitions) == {"a": "c[1-3]", "b": "x[01]-1", "empty": None}
 
 

@@ -105,7 +105,7 @@ def merge(
             if folder is None:
                 raise UsageError("which folder? Name it with --profiledir")
             try:
-                paths = find_node_steps(folder / (user or getpass.getuser()), of_job[0].raw_id({}))
+                paths = find_node_steps(folder / (user or getpass.getuser()), of_job[0].raw_id())
             except OSError as error:
                 raise MissingInputError(f"{error.filename}: {error.strerror}") from error
         if not paths:

@@ -64,7 +64,7 @@ class Tables:
             if no table is what was asked for
 
         """
-        from ccpipe.formats.slurm_profile import CORRECTIONS, open_profile, select
+        from ccpipe.formats.slurm_profile import CORRECTIONS, last_runs, open_profile
 
         for name in self.fix:
             if name not in CORRECTIONS:
@@ -82,7 +82,7 @@ class Tables:
                     raise MissingInputError(f"{path}: {error.strerror}") from error
                 for damage in profile.damage:
                     note(f"ccpipe: {damage}", "yellow")
-                tables += select(profile.tables, all_runs=self.all_runs)
+                tables += profile.tables if self.all_runs else last_runs(profile.tables)
             found = [table for table in tables if self._wanted(table, chosen)]
             if tables and not found:
                 names = sorted({table.series for table in tables})

@@ -4,9 +4,9 @@ The modern layout (Slurm 15.08 to today) is read and written, the legacy one (2.
 Both need h5py and numpy, of the extra ``profile``. A process of its own reads with h5py;
 ``writer`` and ``merge`` are imported from their modules, so that this one does not load it.
 
->>> from ccpipe.formats.slurm_profile import extract_csv, open_profile, select
+>>> from ccpipe.formats.slurm_profile import extract_csv, open_profile
 >>> with open_profile("tests/data/slurm_profile/merged/job_17.h5") as profile:
-...     energy = list(select(profile.tables, series=["Energy"], steps=["0"]))
+...     energy = [table for table in profile.tables if table.series == "Energy"]
 ...     print(b"".join(extract_csv(energy))[:68].decode())
 Step,Node,ElapsedTime,EpochTime,Power
 0,c1,0,1795170874,200
@@ -22,7 +22,7 @@ try:
 except ImportError:
     raise MissingExtra("numpy", "profile") from None
 
-from ccpipe.formats.slurm_profile.corrections import CORRECTIONS, DUPLICATES, recognize
+from ccpipe.formats.slurm_profile.corrections import CORRECTIONS, recognize
 from ccpipe.formats.slurm_profile.errors import (
     DamagedProfileError,
     ForeignProfileError,
@@ -54,10 +54,9 @@ from ccpipe.formats.slurm_profile.names import (
     parse_file_name,
     parse_jobs,
 )
-from ccpipe.formats.slurm_profile.reader import Profile, open_profile, select
+from ccpipe.formats.slurm_profile.reader import Profile, last_runs, open_profile
 from ccpipe.formats.slurm_profile.series import (
     SERIES,
-    FieldKind,
     ProfileSeries,
     SeriesField,
     series_type,
@@ -67,10 +66,8 @@ from ccpipe.formats.slurm_profile.totals import FieldTotal
 
 __all__ = [
     "CORRECTIONS",
-    "DUPLICATES",
     "SERIES",
     "DamagedProfileError",
-    "FieldKind",
     "FieldTotal",
     "ForeignProfileError",
     "ItemRow",
@@ -93,13 +90,13 @@ __all__ = [
     "extract_records",
     "find_peaks",
     "item_csv",
+    "last_runs",
     "list_names",
     "open_profile",
     "parse_file_name",
     "parse_jobs",
     "parse_level",
     "recognize",
-    "select",
     "series_type",
     "sh5util_item_csv",
     "zip_item",

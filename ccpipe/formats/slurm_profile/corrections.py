@@ -12,8 +12,6 @@ import numpy as np
 
 from ccpipe.formats.slurm_profile.hdf5 import Array, Records
 from ccpipe.formats.slurm_profile.series import (
-    EPOCH,
-    FieldKind,
     FilesystemSeries,
     NetworkSeries,
     SeriesField,
@@ -31,10 +29,6 @@ MIN_ROWS = 4
 """Fewer say nothing about the shape of a series."""
 MIN_PACKET = 20
 """Bytes that one packet of InfiniBand or Ethernet can have, about."""
-
-
-Starts = Array
-"""Of each group of rows, the position of its first row."""
 
 
 class Correction(msgspec.Struct, frozen=True):
@@ -203,81 +197,3 @@ CORRECTIONS = {
         ),
     )
 }
-"""All corrections by name."""
-
-
-def find_duplicates(rows: Records) -> Array:
-    """Return which rows have the same time as the row before them.
-
-    Slurm polls once more when the last task starts and when each task ends: most real tables have
-    duplicates at both ends.
-    """
-    flags = np.zeros(len(rows), np.bool_)
-    flags[1:] = rows[EPOCH][1:] == rows[EPOCH][:-1]
-    return flags
-
-
-def keep_first(blocks: Iterator[Records]) -> Iterator[Records]:
-    """Keep the first row of those with the same time."""
-    last: int | None = None
-    for block in blocks:
-        keep = ~find_duplicates(block)
-        keep[0] &= last is None or int(block[EPOCH][0]) != last
-        last = int(block[EPOCH][-1])
-        if keep.any():
-            yield block[keep]
-
-
-def keep_last(blocks: Iterator[Records]) -> Iterator[Records]:
-    """Keep the last row of those with the same time."""
-    for rows, starts in _grouped(blocks):
-        yield rows[np.append(starts[1:], len(rows)) - 1]
-
-
-def combine(table: Table) -> Rule:
-    """Return a rule that makes one row of those with the same time.
-
-    Changes are added up, so that none is lost. Of everything else the largest value stands: the
-    extra poll of a task that ends finds memory given back and a utilization of 0.
-    """
-    series = table.type
-    known = {name: series.field(name) for name in table.fields}
-
-    def join(rows: Records, starts: Starts, name: str) -> Array:
-        gone = series.missing(rows, name)
-        values = np.where(gone, rows[name].dtype.type(0), rows[name])
-        field = known[name]
-        add_up = field is not None and field.kind is FieldKind.DELTA
-        joined = (np.add if add_up else np.maximum).reduceat(values, starts)
-        return np.where(np.logical_and.reduceat(gone, starts), rows[name][starts], joined)
-
-    def apply(blocks: Iterator[Records]) -> Iterator[Records]:
-        for rows, starts in _grouped(blocks):
-            found = rows[starts]
-            for name in table.fields:
-                found[name] = join(rows, starts, name)
-            yield found
-
-    return apply
-
-
-DUPLICATES: dict[str, Callable[[Table], Rule | None]] = {
-    "keep": lambda _: None,
-    "first": lambda _: keep_first,
-    "last": lambda _: keep_last,
-    "combine": combine,
-}
-"""What to do with rows of the same time, by name. ``keep`` is what sh5util does."""
-
-
-def _grouped(blocks: Iterator[Records]) -> Iterator[tuple[Records, Starts]]:
-    """Return blocks that end between two times, and where each time begins in them."""
-    held: Records | None = None
-    for block in blocks:
-        rows = block if held is None else np.concatenate([held, block])
-        starts = np.flatnonzero(~find_duplicates(rows))
-        if len(starts) > 1:
-            yield rows[: starts[-1]], starts[:-1]
-        held = rows[starts[-1] :]
-    if held is not None:
-        yield held, np.zeros(1, np.intp)

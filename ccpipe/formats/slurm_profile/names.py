@@ -1,7 +1,6 @@
 """Names of node-step files, and what users write to name jobs and steps."""
 
 import re
-from collections.abc import Mapping
 
 import msgspec
 
@@ -78,26 +77,18 @@ class JobSelection(msgspec.Struct, frozen=True):
             return f"{self.job}_{self.array_task}"
         return f"{self.job}" if self.het_offset is None else f"{self.job}+{self.het_offset}"
 
-    def raw_id(self, raw_ids: Mapping[str, int]) -> int:
+    def raw_id(self) -> int:
         """Return the job id that files are named by.
 
-        `raw_ids` maps ``13_1`` or ``17+1`` to it; ``sacct -X -n -P -o JobID,JobIDRaw`` prints both.
-
-        Raises
-        ------
-        DataError
-            for a task of an array or a component of a het job that `raw_ids` does not have: its
-            raw id cannot be computed, and the id of the array is another task's
-
+        That of a task of an array, or of a component of a het job, raises DataError: it cannot be
+        computed, and the id of the array is another task's.
         """
         if self.array_task is None and self.het_offset is None:
             return self.job
-        if self.job_text not in raw_ids:
-            raise DataError(
-                f"{self.job_text}: files are named by raw job ids, and this one is not known"
-                " (sacct -X -o JobIDRaw prints it)"
-            )
-        return raw_ids[self.job_text]
+        raise DataError(
+            f"{self.job_text}: files are named by raw job ids, and this one is not known"
+            " (sacct -X -o JobIDRaw prints it)"
+        )
 
 
 def parse_jobs(text: str) -> list[JobSelection]:

@@ -1,6 +1,6 @@
 """Opens profile files: of one node-step or of a job, of today's layout and of the first one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Self
@@ -37,8 +37,6 @@ class Profile:
         self.node_steps: list[NodeStep] = []
         self.tables: list[Table] = []
         """In the order of their names, as libhdf5 and sh5util go through them."""
-        self.legacy = False
-        """Whether the file has the layout of Slurm 2.6 to 14.11."""
         self.closed: bool | None = None
         """Whether ccpipe's writer finished it; None for files that Slurm wrote."""
         self._by_node_step: dict[NodeStep, list[Table]] = {}
@@ -69,7 +67,6 @@ class Profile:
             job=name.job if name else None,
         )
         if is_legacy(root):
-            self.legacy = True
             for node_step, tables in LegacyReader(self.path, self.damage).read(root, named):
                 self.node_steps.append(node_step)
                 for table in tables:
@@ -182,27 +179,7 @@ def open_profile(path: str | PathLike[str]) -> Profile:
         raise
 
 
-def select(
-    tables: Sequence[Table],
-    *,
-    series: Sequence[str] = (),
-    nodes: Sequence[str] = (),
-    steps: Sequence[str] = (),
-    tasks: Sequence[str] = (),
-    all_runs: bool = False,
-) -> Iterator[Table]:
-    """Choose tables: each filter takes any of its values; an empty one takes everything.
-
-    Of a requeued job only the last run is taken, unless `all_runs`.
-    """
+def last_runs(tables: Sequence[Table]) -> list[Table]:
+    """Choose the tables of the last run of a requeued job, or of its only one."""
     last = max((table.node_step.run for table in tables), default=0)
-    for table in tables:
-        step = table.node_step
-        if (
-            (not series or table.series in series)
-            and (not nodes or step.node in nodes)
-            and (not steps or step.step in steps)
-            and (not tasks or table.task in tasks)
-            and (all_runs or step.run == last)
-        ):
-            yield table
+    return [table for table in tables if table.node_step.run == last]

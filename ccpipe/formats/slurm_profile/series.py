@@ -16,7 +16,6 @@ extract_totals             ``total_format()``
 ========================== =====================================================
 """
 
-import enum
 import functools
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
@@ -38,17 +37,6 @@ Blocks = Iterable[Records]
 _TYPES = {int: "<u8", float: "<f8"}
 
 
-class FieldKind(enum.StrEnum):
-    """How the values of a field follow each other."""
-
-    GAUGE = "gauge"
-    """Holds at the time of the sample."""
-    DELTA = "delta"
-    """The change since the sample before: duplicates add up."""
-    COUNTER = "counter"
-    """Grows from the start of the task or step."""
-
-
 class SeriesField(msgspec.Struct, frozen=True):
     """One field of a record."""
 
@@ -56,7 +44,6 @@ class SeriesField(msgspec.Struct, frozen=True):
     type: type[int] | type[float]
     unit: str = ""
     """As stored; empty for plain counts."""
-    kind: FieldKind = FieldKind.GAUGE
     legacy: str = ""
     """Its name in files of Slurm 2.6 to 14.11."""
 
@@ -157,7 +144,7 @@ class EnergySeries(ProfileSeries):
     def field(cls, name: str) -> SeriesField | None:
         """Know every sensor's power, the joules of the xcc plug-in, and the legacy frequency."""
         if name == "Energy":
-            return SeriesField(name, int, "J", FieldKind.COUNTER)
+            return SeriesField(name, int, "J")
         if name == "CPUFrequency":
             return SeriesField(name, int, "kHz", legacy="CPU_Frequency")
         return SeriesField(name, int, "W", legacy=name) if name.endswith("Power") else None
@@ -169,10 +156,10 @@ class FilesystemSeries(ProfileSeries):
     name = "Filesystem"
     legacy_name = "Lustre"
     fields = (
-        SeriesField("Reads", int, "", FieldKind.DELTA, "Reads"),
-        SeriesField("ReadMB", float, "MiB", FieldKind.DELTA, "Megabytes_Read"),
-        SeriesField("Writes", int, "", FieldKind.DELTA, "Writes"),
-        SeriesField("WriteMB", float, "MiB", FieldKind.DELTA, "Megabytes_Write"),
+        SeriesField("Reads", int, legacy="Reads"),
+        SeriesField("ReadMB", float, "MiB", legacy="Megabytes_Read"),
+        SeriesField("Writes", int, legacy="Writes"),
+        SeriesField("WriteMB", float, "MiB", legacy="Megabytes_Write"),
     )
 
     @classmethod
@@ -187,10 +174,10 @@ class NetworkSeries(ProfileSeries):
     name = "Network"
     legacy_name = "Network"
     fields = (
-        SeriesField("PacketsIn", int, "", FieldKind.DELTA, "Packets_In"),
-        SeriesField("PacketsOut", int, "", FieldKind.DELTA, "Packets_Out"),
-        SeriesField("InMB", float, "MiB", FieldKind.DELTA, "Megabytes_In"),
-        SeriesField("OutMB", float, "MiB", FieldKind.DELTA, "Megabytes_Out"),
+        SeriesField("PacketsIn", int, legacy="Packets_In"),
+        SeriesField("PacketsOut", int, legacy="Packets_Out"),
+        SeriesField("InMB", float, "MiB", legacy="Megabytes_In"),
+        SeriesField("OutMB", float, "MiB", legacy="Megabytes_Out"),
     )
 
 
@@ -202,18 +189,16 @@ class TasksSeries(ProfileSeries):
     per_task = True
     fields = (
         SeriesField("CPUFrequency", int, "kHz", legacy="CPU_Frequency"),
-        SeriesField("CPUTime", float, "s", FieldKind.DELTA, "CPU_Time"),
+        SeriesField("CPUTime", float, "s", legacy="CPU_Time"),
         SeriesField("CPUUtilization", float, "%", legacy="CPU_Utilization"),
         SeriesField("GPUMemMB", int, "MiB"),
         SeriesField("GPUUtilization", float, "%"),
         SeriesField("RSS", int, "KiB", legacy="RSS"),
         SeriesField("VMSize", int, "KiB", legacy="VM_Size"),
-        SeriesField("Pages", int, "", FieldKind.COUNTER, "Pages"),
-        SeriesField("ReadMB", float, "MiB", FieldKind.DELTA, "Read_Megabytes"),
-        SeriesField("WriteMB", float, "MiB", FieldKind.DELTA, "Write_Megabytes"),
+        SeriesField("Pages", int, legacy="Pages"),
+        SeriesField("ReadMB", float, "MiB", legacy="Read_Megabytes"),
+        SeriesField("WriteMB", float, "MiB", legacy="Write_Megabytes"),
     )
-    without_gpu = tuple(field for field in fields if not field.name.startswith("GPU"))
-    """The record up to Slurm 22.05."""
 
     @classmethod
     def merge(cls, samples: Records) -> Records:

@@ -19,7 +19,6 @@ from ccpipe.formats.slurm_profile import (
     extract_csv,
     find_peaks,
     open_profile,
-    select,
     sh5util_item_csv,
     zip_item,
 )
@@ -85,7 +84,7 @@ def extract(sh5util: Sh5util, job: Path, series: str, level: Level, *more: str) 
 def tables(path: Path, series: str) -> list[Table]:
     """Return the tables of a series, which stay readable: the file is in memory."""
     with open_profile(path) as profile:
-        return list(select(profile.tables, series=[series]))
+        return [table for table in profile.tables if table.series == series]
 
 
 def test_sh5util_merges_and_extracts_what_ccpipe_writes(sh5util: Sh5util, tmp_path: Path) -> None:

@@ -1,16 +1,13 @@
 """Rules for what Slurm's plug-ins get wrong."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.slurm_profile import CORRECTIONS, DUPLICATES, Table, open_profile, recognize
-from ccpipe.formats.slurm_profile.corrections import find_duplicates
+from ccpipe.formats.slurm_profile import CORRECTIONS, Table, open_profile, recognize
 from ccpipe.formats.slurm_profile.table import Rule
-from tests.formats.slurm_profile.samples import MERGED, START, as_rows, table_of
+from tests.formats.slurm_profile.samples import MERGED, table_of
 
 
 def real(series: str) -> list[Table]:
@@ -20,13 +17,6 @@ def real(series: str) -> list[Table]:
         profile = open_profile(path)
         tables += [table for table in profile.tables if table.series == series and len(table) > 3]
     return tables
-
-
-def resolve(table: Table, name: str, size: int = 65_536) -> list[tuple[int | float, ...]]:
-    """Read a table with one of the rules for duplicates."""
-    rule = DUPLICATES[name](table)
-    found = table if rule is None else table.with_rules(rule)
-    return [row for block in found.blocks(size) for row in as_rows(block)]
 
 
 def test_network_counters_are_swapped_back() -> None:
@@ -134,58 +124,3 @@ def test_blocks_of_any_size_are_corrected_alike(numbers: list[int], size: int, n
     rule: Rule = CORRECTIONS[name].apply
     table = table_of("Filesystem", columns).with_rules(rule)
     assert np.concatenate(list(table.blocks(size))).tobytes() == table.read().tobytes()
-
-
-def test_duplicate_times_are_flagged() -> None:
-    """The first row of each time is not a duplicate."""
-    table = table_of("Energy", {"Power": [1, 2, 3, 4, 5], "EpochTime": [7, 7, 8, 9, 9]})
-    assert find_duplicates(table.read()).tolist() == [False, True, False, False, True]
-
-
-def test_most_real_tables_have_duplicates() -> None:
-    """At the start and at the end of the step; keeping them is what sh5util does."""
-    found = [find_duplicates(table.read()).any() for table in real("Tasks")]
-    assert sum(found) > len(found) / 2
-
-
-def test_duplicates_are_resolved_by_the_rule_that_is_named() -> None:
-    """Combined rows lose no change, and no memory to the poll of an exiting task."""
-    table = table_of(
-        "Tasks",
-        {
-            "CPUTime": [0.5, 0.25, 1.0, 0.0],
-            "RSS": [900, 0, 2**64 - 1, 2**64 - 2],
-            "Pages": [3, 4, 4, 2**64 - 1],
-            "EpochTime": [START, START, START + 1, START + 1],
-            "ElapsedTime": [0, 0, 1, 1],
-        },
-    )
-    last = (0, START, 0.25, 0, 4), (1, START + 1, 0.0, 2**64 - 2, 2**64 - 1)
-    both = (0, START, 0.75, 900, 4), (1, START + 1, 1.0, 2**64 - 1, 4)
-    first = (0, START, 0.5, 900, 3), (1, START + 1, 1.0, 2**64 - 1, 4)
-    order = ["ElapsedTime", "EpochTime", "CPUTime", "RSS", "Pages"]
-    for name, expected in (("first", first), ("last", last), ("combine", both)):
-        rule = DUPLICATES[name](table)
-        assert rule is not None
-        assert tuple(table.with_rules(rule).read()[order].tolist()) == expected
-    assert len(resolve(table, "keep")) == 4
-
-
-times = st.lists(st.integers(0, 2), min_size=1, max_size=30)
-
-
-@given(times, st.integers(1, 31), st.sampled_from(["first", "last", "combine"]))
-def test_every_time_stays_once_in_blocks_of_any_size(
-    steps: list[int], size: int, name: str
-) -> None:
-    """No time is lost, none stands twice in a row, and no change is lost where rows combine."""
-    clock = np.cumsum(steps) + START
-    power = [float(number) for number in range(len(steps))]
-    table = table_of("Tasks", {"CPUTime": power, "EpochTime": clock.tolist()})
-    found = resolve(table, name, size)
-    assert found == resolve(table, name)
-    seconds = [row[list(table.fields).index("EpochTime")] for row in found]
-    assert sorted(set(clock.tolist())) == seconds
-    assert all(one < other for one, other in pairwise(seconds))
-    if name == "combine":
-        assert sum(row[list(table.fields).index("CPUTime")] for row in found) == sum(power)

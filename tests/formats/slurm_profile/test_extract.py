@@ -2,8 +2,8 @@
 
 import csv
 import io
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm_profile import (
     Level,
+    NodeStep,
+    Profile,
     Table,
     all_fields,
     common_fields,
@@ -19,17 +21,21 @@ from ccpipe.formats.slurm_profile import (
     extract_records,
     open_profile,
     parse_level,
-    select,
 )
 from tests.formats.slurm_profile.samples import DATA, named, table_of
 
 CSV = sorted((DATA / "csv").glob("*.E.*.csv"))
-CHOICES: dict[str, dict[str, Any]] = {
-    "c2": {"nodes": ["c2"]},
-    "nosuch": {"nodes": ["nosuch"]},
-    "step0": {"steps": ["0", "batch"]},  # sh5util takes "batch" for 0
-    "step1": {"steps": ["1"]},
+CHOICES = {
+    "c2": lambda part: part.node == "c2",
+    "nosuch": lambda part: False,
+    "step0": lambda part: part.step in ("0", "batch"),  # sh5util takes "batch" for 0
+    "step1": lambda part: part.step == "1",
 }
+
+
+def of_series(profile: Profile, series: str, choice: str = "") -> list[Table]:
+    chosen: Callable[[NodeStep], bool] = CHOICES.get(choice, lambda _: True)
+    return [t for t in profile.tables if t.series == series and chosen(t.node_step)]
 
 
 def text(tables: list[Table], level: Level = Level.NODE_TIME_SERIES, **options: bool) -> str:
@@ -43,14 +49,14 @@ def test_csv_is_that_of_sh5util_to_the_byte(path: Path) -> None:
     job, _, series, what = path.name.removesuffix(".csv").split(".")
     level = Level.NODE_TOTALS if what == "totals" else Level.NODE_TIME_SERIES
     with open_profile(DATA / "merged" / f"{job}.h5") as profile:
-        tables = list(select(profile.tables, series=[series], **CHOICES.get(what, {})))
+        tables = of_series(profile, series, what)
         assert b"".join(extract_csv(tables, level)) == path.read_bytes()
 
 
 def test_a_step_without_the_series_costs_itself() -> None:
     """sh5util gives up; steps 4 and 5 of this job were over before a task was polled."""
     with open_profile(DATA / "merged" / "job_3.h5") as profile:
-        lines = text(list(select(profile.tables, series=["Tasks"]))).splitlines()
+        lines = text(of_series(profile, "Tasks")).splitlines()
     assert {line.split(",")[0] for line in lines[1:]} == {"0", "1", "2", "3", "batch"}
 
 
@@ -95,7 +101,7 @@ def test_totals_are_right_where_those_of_sh5util_are_not() -> None:
 def test_steps_have_totals_too() -> None:
     """Of all their tables together, one row for each step."""
     with open_profile(DATA / "merged" / "job_3.h5") as profile:
-        tables = list(select(profile.tables, series=["Energy"]))
+        tables = of_series(profile, "Energy")
         rows = list(csv.DictReader(io.StringIO(text(tables, Level.STEP_TOTALS))))
         nodes = list(csv.DictReader(io.StringIO(text(tables, Level.NODE_TOTALS))))
     assert [row["Step"] for row in rows] == ["0", "1", "2", "3", "4", "5", "batch"]

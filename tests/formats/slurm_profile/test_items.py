@@ -15,7 +15,6 @@ from ccpipe.formats.slurm_profile import (
     item_csv,
     list_names,
     open_profile,
-    select,
     sh5util_item_csv,
     zip_item,
 )
@@ -98,7 +97,7 @@ def test_rows_can_be_zipped_as_sh5util_does() -> None:
 def test_tasks_are_named_with_their_node() -> None:
     """Of a real job: four tasks on two nodes; floating point numbers are numbers."""
     with open_profile(DATA / "merged" / "job_3.h5") as profile:
-        tables = list(select(profile.tables, series=["Tasks"], steps=["0"]))
+        tables = [t for t in profile.tables if t.task and t.node_step.step == "0"]
         assert list_names(tables) == ["0 c1", "1 c1", "2 c2", "3 c2"]
         extracted = csv.DictReader(
             (DATA / "csv" / "job_3.E.Tasks.step0.csv").read_text().splitlines()

@@ -83,7 +83,6 @@ def test_samples_of_a_node_step_become_tables(tmp_path: Path) -> None:
     sample before, with the utilization from it; energy and network are as they were.
     """
     with open_profile(node_step(tmp_path / "7_0_c1.h5")) as profile:
-        assert profile.legacy
         assert profile.damage == []
         (step,) = profile.node_steps
         assert (step.step, step.node, step.job, step.tasks) == ("0", "c1", 7, 1)
@@ -171,7 +170,6 @@ def test_legacy_node_steps_are_merged_into_todays_layout(tmp_path: Path) -> None
         before = {table.path: rows(table) for table in profile.tables}
     merge([path], tmp_path / "job_7.h5")
     with open_profile(tmp_path / "job_7.h5") as profile:
-        assert not profile.legacy
         assert {table.path: rows(table) for table in profile.tables} == before
 
 

@@ -16,8 +16,8 @@ from ccpipe.formats.slurm_profile import (
     DamagedProfileError,
     LiveProfileError,
     ProfileError,
+    last_runs,
     open_profile,
-    select,
 )
 from ccpipe.formats.slurm_profile import merge as merge_module
 from ccpipe.formats.slurm_profile.merge import find_node_steps, merge
@@ -124,8 +124,8 @@ def test_runs_of_a_requeued_job_are_kept_apart(tmp_path: Path) -> None:
     merge(find_node_steps(BOB, 22), tmp_path / "job_22.h5")
     with open_profile(tmp_path / "job_22.h5") as profile:
         found = {(step.run, step.step, step.node) for step in profile.node_steps}
-        last = {table.node_step.node for table in select(profile.tables)}
-        both = {table.node_step.node for table in select(profile.tables, all_runs=True)}
+        last = {table.node_step.node for table in last_runs(profile.tables)}
+        both = {table.node_step.node for table in profile.tables}
     assert found == {(0, "0", "c3"), (0, "batch", "c3"), (1, "0", "c1"), (1, "batch", "c1")}
     assert (last, both) == ({"c1"}, {"c1", "c3"})
     with h5py.File(tmp_path / "job_22.h5") as file:

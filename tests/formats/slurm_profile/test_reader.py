@@ -20,7 +20,6 @@ from ccpipe.formats.slurm_profile import (
     Profile,
     ProfileError,
     open_profile,
-    select,
 )
 from tests.formats.slurm_profile.samples import DATA, MERGED, read_contents, write_node_step
 
@@ -57,7 +56,7 @@ def test_a_node_step_file_is_what_its_name_and_attributes_say() -> None:
             ("Tasks", "0", 29),
             ("Tasks", "1", 28),
         ]
-        assert (profile.damage, profile.closed, profile.legacy) == ([], None, False)
+        assert (profile.damage, profile.closed) == ([], None)
 
 
 @pytest.mark.parametrize(
@@ -101,22 +100,6 @@ def test_a_node_step_without_samples_is_one() -> None:
     with open_profile(DATA / "requeue-before" / "22_0_c1.h5") as profile:
         assert [step.start_time for step in profile.node_steps] == ["Fri Nov 20 10:37:11 2026"]
         assert profile.tables == []
-
-
-def test_tables_are_chosen_by_any_of_several_values() -> None:
-    """Filters of different kinds all have to hold."""
-    with open_profile(DATA / "merged" / "job_3.h5") as profile:
-        chosen = select(
-            profile.tables, series=["Energy", "Tasks"], nodes=["c2"], steps=["0", "4"], tasks=[]
-        )
-        assert [table.path for table in chosen] == [
-            "/Steps/0/Nodes/c2/Energy",
-            "/Steps/0/Nodes/c2/Tasks/2",
-            "/Steps/0/Nodes/c2/Tasks/3",
-            "/Steps/4/Nodes/c2/Energy",
-        ]
-        assert [table.task for table in select(profile.tables, tasks=["3"])] == ["3"]
-        assert list(select(profile.tables, nodes=["nosuch"])) == []
 
 
 def test_a_live_file_says_why_it_cannot_be_read() -> None:

@@ -48,8 +48,8 @@ class Cost(NamedTuple):
 
 def write_node_step(path: Path, node: int, samples: int, tasks: int) -> None:
     """Write a node-step file whose tables grow side by side, as they do in a real step."""
-    from ccpipe.formats.slurm_profile import NodeStep
-    from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter
+    from ccpipe.formats.slurm_profile.table import NodeStep
+    from ccpipe.formats.slurm_profile.writer import NodeStepWriter
 
     step = NodeStep(step="0", node=f"n{node:03}", node_index=node, tasks=tasks, cpus_per_task=1)
     with NodeStepWriter(path, step, start=START) as writer:

@@ -20,16 +20,11 @@ from ccpipe.config import Duration, Interval
 from ccpipe.errors import DataError, DeniedError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines, decode, encode
 from ccpipe.formats.slurm_metrics import Value, from_metric
-from ccpipe.formats.slurm_profile import (
-    NodeStep,
-    NodeStepName,
-    Profile,
-    SeriesField,
-    open_profile,
-    parse_file_name,
-    series_type,
-)
-from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter, keep_aside
+from ccpipe.formats.slurm_profile.names import NodeStepName, parse_file_name
+from ccpipe.formats.slurm_profile.reader import Profile, open_profile
+from ccpipe.formats.slurm_profile.series import SeriesField, series_type
+from ccpipe.formats.slurm_profile.table import NodeStep
+from ccpipe.formats.slurm_profile.writer import NodeStepWriter, keep_aside
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.process.background import background

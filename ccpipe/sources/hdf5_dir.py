@@ -16,10 +16,11 @@ import msgspec
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.lineprotocol import Lines, to_lines
-from ccpipe.formats.slurm_profile import Records, Table, open_profile, parse_file_name
-from ccpipe.formats.slurm_profile.errors import LiveProfileError
-from ccpipe.formats.slurm_profile.metrics import samples
-from ccpipe.formats.slurm_profile.table import RowsInMemory
+from ccpipe.formats.slurm_profile.extract import samples
+from ccpipe.formats.slurm_profile.hdf5 import LiveProfileError, Records
+from ccpipe.formats.slurm_profile.names import parse_file_name
+from ccpipe.formats.slurm_profile.reader import open_profile
+from ccpipe.formats.slurm_profile.table import RowsInMemory, Table
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.pipeline.state import StateStore, StateTable
 

@@ -1,7 +1,7 @@
 """Samples as metrics."""
 
 from ccpipe.formats.slurm_metrics import METRICS, to_metrics
-from ccpipe.formats.slurm_profile import SERIES
+from ccpipe.formats.slurm_profile.series import SERIES
 
 
 def test_every_field_of_slurm_has_a_metric_of_its_own() -> None:

@@ -10,8 +10,8 @@ from ccpipe.config import Duration, Interval
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.slurm_metrics import to_metrics
-from ccpipe.formats.slurm_profile import Profile, open_profile
-from ccpipe.formats.slurm_profile.output.writer import keep_aside
+from ccpipe.formats.slurm_profile.reader import Profile, open_profile
+from ccpipe.formats.slurm_profile.writer import keep_aside
 from ccpipe.message import Message, event, metric
 from ccpipe.sinks.hdf5 import SPOOL, WINDOW, Hdf5Sink, assemble
 from tests.conftest import eventually
@@ -113,7 +113,7 @@ async def test_a_process_killed_between_file_and_cleaning_makes_no_second_run(
     async with sink_in(tmp_path) as sink:
         await sink.write(to_lines(sample(0)))
     spool, final = tmp_path / SPOOL / "17_0_n1.lp", tmp_path / "17_0_n1.h5"
-    from ccpipe.formats.slurm_profile import NodeStepName
+    from ccpipe.formats.slurm_profile.names import NodeStepName
 
     assemble(spool, final, NodeStepName(17, "0", "n1"))
     async with sink_in(tmp_path, idle=0.01):

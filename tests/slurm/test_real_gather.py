@@ -21,8 +21,8 @@ from nats.js.errors import NotFoundError
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.errors import CcpipeError
 from ccpipe.formats.lineprotocol import decode
-from ccpipe.formats.slurm_profile import open_profile
 from ccpipe.formats.slurm_profile.merge import find_node_steps, merge
+from ccpipe.formats.slurm_profile.reader import open_profile
 from ccpipe.node.gather.jobacct import JobacctInfo, aggregate, create, to_sacct
 from tests.conftest import free_port
 from tests.e2e.formats.test_sh5util import are_equal

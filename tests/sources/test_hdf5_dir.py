@@ -12,9 +12,10 @@ from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.formats.slurm_metrics import Value, from_metric
-from ccpipe.formats.slurm_profile import NodeStep, open_profile
-from ccpipe.formats.slurm_profile.metrics import samples
-from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter
+from ccpipe.formats.slurm_profile.extract import samples
+from ccpipe.formats.slurm_profile.reader import open_profile
+from ccpipe.formats.slurm_profile.table import NodeStep
+from ccpipe.formats.slurm_profile.writer import NodeStepWriter
 from ccpipe.message import Message
 from ccpipe.sources.hdf5_dir import Hdf5Dir
 from tests.paths import TEST_DATA

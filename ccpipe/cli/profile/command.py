@@ -22,8 +22,8 @@ from ccpipe.errors import DataError, MissingInputError, UsageError
 from ccpipe.terminal import listed, note, plural
 
 if TYPE_CHECKING:
-    from ccpipe.formats.slurm_profile import Table
     from ccpipe.formats.slurm_profile.merge import MergeReport
+    from ccpipe.formats.slurm_profile.table import Table
 
 # Before numpy: its library for linear algebra, which nothing here needs, starts a thread for each
 # processor, and these spin. Without them a command begins with a tenth to a fifth less CPU time.
@@ -165,7 +165,7 @@ def extract(
         comes from the file name, else from --jobs.
     """
     from ccpipe.cli.profile import formats
-    from ccpipe.formats.slurm_profile import extract_csv, parse_level
+    from ccpipe.formats.slurm_profile.extract import extract_csv, parse_level
 
     try:
         kind = parse_level(level)
@@ -225,7 +225,7 @@ def items(
     sh5util
         Rows and columns as sh5util writes them.
     """
-    from ccpipe.formats.slurm_profile import (
+    from ccpipe.formats.slurm_profile.items import (
         align_item,
         find_peaks,
         item_csv,
@@ -274,7 +274,8 @@ def list_(
     output
         table or json.
     """
-    from ccpipe.formats.slurm_profile import all_fields, common_fields, recognize
+    from ccpipe.formats.slurm_profile.corrections import recognize
+    from ccpipe.formats.slurm_profile.extract import all_fields, common_fields
 
     with tables.open() as found:
         series: dict[str, list[Table]] = {}

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm_profile import Table
 from ccpipe.formats.slurm_profile.series import ELAPSED, EPOCH
+from ccpipe.formats.slurm_profile.table import Table
 from ccpipe.terminal import printable
 
 BARS = "▁▂▃▄▅▆▇█"

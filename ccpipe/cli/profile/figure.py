@@ -8,7 +8,7 @@ from typing import Any
 from ccpipe.atomic_file import replacing
 from ccpipe.cli.profile.curves import Curve, find_curves
 from ccpipe.errors import CreateError, DataError, MissingExtra, UsageError
-from ccpipe.formats.slurm_profile import Table
+from ccpipe.formats.slurm_profile.table import Table
 
 FORMATS = (".png", ".svg", ".pdf")
 MAX_PANELS = 60

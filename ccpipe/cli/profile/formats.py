@@ -10,8 +10,8 @@ import msgspec
 from ccpipe.atomic_file import replacing
 from ccpipe.errors import MissingExtra, UnavailableError
 from ccpipe.formats.lineprotocol import encode
-from ccpipe.formats.slurm_profile import Level, Table, extract_records
-from ccpipe.formats.slurm_profile.metrics import samples
+from ccpipe.formats.slurm_profile.extract import Level, extract_records, samples
+from ccpipe.formats.slurm_profile.table import Table
 
 _ROWS = 10_000
 _LABELS = ("Run", "Step", "Node", "Series")

@@ -14,7 +14,8 @@ from ccpipe.errors import CreateError, DataError, MissingInputError, UsageError
 from ccpipe.terminal import listed, note, open_stdout
 
 if TYPE_CHECKING:  # they load numpy, and --help must not
-    from ccpipe.formats.slurm_profile import JobSelection, Table
+    from ccpipe.formats.slurm_profile.names import JobSelection
+    from ccpipe.formats.slurm_profile.table import Table
 
 Jobs = Annotated[list[str] | None, Parameter(alias="-j")]
 
@@ -64,7 +65,8 @@ class Tables:
             if no table is what was asked for
 
         """
-        from ccpipe.formats.slurm_profile import CORRECTIONS, last_runs, open_profile
+        from ccpipe.formats.slurm_profile.corrections import CORRECTIONS
+        from ccpipe.formats.slurm_profile.reader import last_runs, open_profile
 
         for name in self.fix:
             if name not in CORRECTIONS:
@@ -103,7 +105,7 @@ class Tables:
         )
 
     def _fixed(self, table: "Table") -> "Table":
-        from ccpipe.formats.slurm_profile import CORRECTIONS
+        from ccpipe.formats.slurm_profile.corrections import CORRECTIONS
 
         rules = [CORRECTIONS[name] for name in self.fix]
         return table.with_rules(*(rule.apply for rule in rules if rule.series == table.series))
@@ -111,7 +113,7 @@ class Tables:
 
 def parse_selections(texts: Sequence[str]) -> "list[JobSelection]":
     """Read jobs from a flag that may be repeated; raises UsageError."""
-    from ccpipe.formats.slurm_profile import parse_jobs
+    from ccpipe.formats.slurm_profile.names import parse_jobs
 
     try:
         return [one for text in texts for one in parse_jobs(text)]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Site
 from ccpipe.formats.lineprotocol import to_lines
-from ccpipe.formats.slurm_profile import Table
-from ccpipe.formats.slurm_profile.metrics import samples
+from ccpipe.formats.slurm_profile.extract import samples
+from ccpipe.formats.slurm_profile.table import Table
 from ccpipe.message import Message
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note

@@ -170,7 +170,7 @@ class StepRun:
 
 def file_name(step: Step) -> str:
     """Return Slurm's name for the profile of a step."""
-    from ccpipe.formats.slurm_profile import NodeStepName
+    from ccpipe.formats.slurm_profile.names import NodeStepName
 
     return NodeStepName(step.job, step.step, step.node).file_name
 

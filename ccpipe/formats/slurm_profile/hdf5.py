@@ -22,12 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ccpipe.errors import MissingExtra
-from ccpipe.formats.slurm_profile.errors import (
-    DamagedProfileError,
-    ForeignProfileError,
-    LiveProfileError,
-)
+from ccpipe.errors import DataError, MissingExtra
 
 Records = np.ndarray[tuple[int], np.dtype[np.void]]
 """Rows of named fields."""
@@ -46,6 +41,29 @@ MAX_CRASHES = 3
 
 HEAD = 8
 """Bytes before each message between the processes: its length."""
+
+
+class ProfileError(DataError):
+    """A profile file, or one place in it, cannot be read; the rest of it may be sound."""
+
+    def __init__(self, path: str | PathLike[str], reason: str, where: str = "") -> None:
+        """Name the file `path`, the `reason`, and `where` in the file: an HDF5 path."""
+        self.path = os.fspath(path)
+        super().__init__(": ".join(part for part in (self.path, where, reason) if part))
+        self.where = where
+        self.reason = reason
+
+
+class LiveProfileError(ProfileError):
+    """Slurm's plug-in keeps everything in memory until the step ends: nothing can be read yet."""
+
+
+class DamagedProfileError(ProfileError):
+    """The bytes contradict each other or the end of the file."""
+
+
+class ForeignProfileError(ProfileError):
+    """The file is no HDF5 file, or holds something else than a profile."""
 
 
 class ObjectRequest(msgspec.Struct, array_like=True):

@@ -10,8 +10,13 @@ from datetime import datetime
 
 import numpy as np
 
-from ccpipe.formats.slurm_profile.errors import DamagedProfileError, ProfileError
-from ccpipe.formats.slurm_profile.hdf5 import Dataset, Group, Records
+from ccpipe.formats.slurm_profile.hdf5 import (
+    DamagedProfileError,
+    Dataset,
+    Group,
+    ProfileError,
+    Records,
+)
 from ccpipe.formats.slurm_profile.names import step_name
 from ccpipe.formats.slurm_profile.series import ELAPSED, EPOCH, SERIES, ProfileSeries
 from ccpipe.formats.slurm_profile.table import NodeStep, RowsInMemory, Table

@@ -6,35 +6,43 @@ merging the same files again changes nothing; and input is deleted only where as
 the output was read back.
 """
 
+import contextlib
+import fcntl
 import functools
-from collections.abc import Iterable, Sequence
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from ccpipe.errors import DataError
-from ccpipe.formats.slurm_profile.deletion import Identity, delete_merged
-from ccpipe.formats.slurm_profile.errors import DamagedProfileError, ProfileError
+from ccpipe.errors import DataError, UnavailableError
+from ccpipe.formats.slurm_profile.hdf5 import DamagedProfileError, ProfileError
 from ccpipe.formats.slurm_profile.names import BATCH, parse_file_name
-from ccpipe.formats.slurm_profile.output.draft import exclusive_draft, rename_complete
-from ccpipe.formats.slurm_profile.output.node_group import (
+from ccpipe.formats.slurm_profile.reader import NODES, RUNS, STEPS, Profile, open_profile
+from ccpipe.formats.slurm_profile.table import NodeStep, Table
+from ccpipe.formats.slurm_profile.writer import (
     TableWriter,
     create_file,
     make_path,
     write_attributes,
     write_number,
 )
-from ccpipe.formats.slurm_profile.reader import NODES, RUNS, STEPS, Profile, open_profile
-from ccpipe.formats.slurm_profile.runs import NodeStepSpan, count_runs
-from ccpipe.formats.slurm_profile.table import NodeStep, Table
 
 CHUNK_BYTES = 2**19
 """Of a table in the output: large chunks are read and written many times as fast as Slurm's."""
 
 MAX_FILES = 256
 """Input files whose structure is in memory at a time; of more, each is opened twice."""
+
+
+TOLERANCE = 30
+"""Seconds by which the clocks of two nodes may differ, and a step's start on them."""
+
+Identity = tuple[int, int, int, int]
+"""Device, inode, size and time of change."""
 
 
 class MergeReport(msgspec.Struct):
@@ -55,6 +63,14 @@ class MergeReport(msgspec.Struct):
     def changed(self) -> bool:
         """Return whether the output was written."""
         return bool(self.added)
+
+
+class NodeStepSpan(NamedTuple):
+    """A node-step and when it was, in Unix seconds."""
+
+    node_step: NodeStep
+    start: float
+    end: float
 
 
 class _Part(msgspec.Struct):
@@ -259,3 +275,143 @@ def _delete(
                 report.kept[path] = reason
             else:
                 report.deleted.append(path)
+
+
+def delete_merged(path: Path, identity: Identity, merged: Profile) -> str:
+    """Delete a file that `merged` replaces; return why it stays, or nothing.
+
+    `identity` is what the file was when it was merged.
+    """
+    try:
+        with open_profile(path) as profile:
+            reason = _why_keep(profile, merged)
+            if not reason and identity != profile.identity:
+                reason = "it was written to meanwhile"
+        if not reason:
+            path.unlink()
+    except (OSError, ProfileError) as error:
+        return str(error)
+    return reason
+
+
+def _why_keep(profile: Profile, merged: Profile) -> str:
+    if profile.damage:
+        return "not all of it can be read"
+    if profile.closed is False:
+        return "its writer has not finished it"
+    if _is_locked(Path(profile.path)):
+        return "a process has it open for writing"
+    there = {(part.step, part.node, part.start_time): part for part in merged.node_steps}
+    for node_step in profile.node_steps:
+        copy = there.get((node_step.step, node_step.node, node_step.start_time))
+        if copy is None:
+            return f"the output does not have step {node_step.step} of {node_step.node}"
+        theirs = {(table.series, table.task): table for table in merged.tables_of(copy)}
+        for table in profile.tables_of(node_step):
+            other = theirs.get((table.series, table.task))
+            if other is None or not _same_rows(table, other):
+                return f"the output has other rows in {table.path}"
+    return ""
+
+
+def _same_rows(first: Table, second: Table) -> bool:
+    """Return whether two tables are equal to the last bit."""
+    if first.dtype != second.dtype:
+        return False
+    pairs = itertools.zip_longest(first.blocks(), second.blocks())
+    return all(a is not None and b is not None and a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether libhdf5 has the file open for writing, in Slurm's plug-in for one."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def count_runs(spans: Sequence[NodeStepSpan]) -> list[int]:
+    """Return of each node-step the run that it belongs to, from 0.
+
+    A run begins with a node-step that cannot be of the same run as an earlier one of its step: a
+    second batch step, the same index among the nodes of the step, or a start long after the other
+    had ended.
+    """
+    found = [0] * len(spans)
+    run = 0
+    seen: dict[str, _Step] = {}
+    for position in sorted(range(len(spans)), key=lambda position: spans[position].start):
+        span = spans[position]
+        step = seen.get(span.node_step.step)
+        if step is not None and step.excludes(span):
+            run += 1
+            seen.clear()
+        seen.setdefault(span.node_step.step, _Step()).add(span)
+        found[position] = run
+    return found
+
+
+class _Step:
+    """The node-steps of one step in one run."""
+
+    def __init__(self) -> None:
+        self._indices: set[int] = set()
+        self._end = 0.0
+
+    def excludes(self, span: NodeStepSpan) -> bool:
+        """Return whether a node-step cannot be of this step's run."""
+        node_step = span.node_step
+        return (
+            node_step.step == BATCH
+            or node_step.node_index in self._indices
+            or span.start > self._end + TOLERANCE
+        )
+
+    def add(self, span: NodeStepSpan) -> None:
+        """Note a node-step."""
+        if span.node_step.node_index is not None:
+            self._indices.add(span.node_step.node_index)
+        self._end = max(self._end, span.end)
+
+
+@contextlib.contextmanager
+def exclusive_draft(target: Path) -> Iterator[Path]:
+    """Return where to write; nobody else writes there until it is published or given up."""
+    draft = target.with_name(f".{target.name}.merging")
+    while True:
+        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise UnavailableError(f"{target}: another process is merging into it") from None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), draft.stat()):
+                break
+        os.close(fd)  # the other process has just published what we opened
+    try:
+        yield draft
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), draft.stat()):
+                draft.unlink()
+        os.close(fd)
+
+
+def rename_complete(draft: Path, target: Path) -> None:
+    """Give a complete file its name, after everything is on disk."""
+    _sync(draft)
+    draft.rename(target)
+    _sync(target.parent)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

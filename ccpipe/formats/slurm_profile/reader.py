@@ -7,12 +7,14 @@ from typing import Self
 
 import msgspec
 
-from ccpipe.formats.slurm_profile.errors import (
+from ccpipe.formats.slurm_profile.hdf5 import (
     DamagedProfileError,
+    Dataset,
     ForeignProfileError,
+    Group,
+    Hdf5File,
     ProfileError,
 )
-from ccpipe.formats.slurm_profile.hdf5 import Dataset, Group, Hdf5File
 from ccpipe.formats.slurm_profile.legacy import LegacyReader, is_legacy
 from ccpipe.formats.slurm_profile.names import parse_file_name, step_name
 from ccpipe.formats.slurm_profile.table import NodeStep, Table, is_table

@@ -16,8 +16,8 @@ extract_totals             ``total_format()``
 ========================== =====================================================
 """
 
-import functools
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -25,14 +25,16 @@ import numpy as np
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.slurm_profile.hdf5 import Array, Records
-from ccpipe.formats.slurm_profile.missing import find_missing
-from ccpipe.formats.slurm_profile.totals import FieldTotal, Totals
 
 ELAPSED, EPOCH = "ElapsedTime", "EpochTime"
 """The two fields that every table begins with: seconds since the step's start; Unix seconds."""
 
-Blocks = Iterable[Records]
-"""A table in parts, in order."""
+INFINITE = 2**64 - 1
+"""``INFINITE64``: stored where a plug-in has no value."""
+NO_VALUE = 2**64 - 2
+"""``NO_VAL64``."""
+INFINITE_MEBIBYTES = INFINITE // 2**20
+"""17592186044415: ``INFINITE64`` bytes as MiB. No number of bytes can be larger."""
 
 _TYPES = {int: "<u8", float: "<f8"}
 
@@ -46,6 +48,29 @@ class SeriesField(msgspec.Struct, frozen=True):
     """As stored; empty for plain counts."""
     legacy: str = ""
     """Its name in files of Slurm 2.6 to 14.11."""
+
+
+class FieldTotal(msgspec.Struct):
+    """Of one field; None, and a sum of 0, where it has no value at all."""
+
+    min: int | float | None = None
+    max: int | float | None = None
+    sum: int | float = 0
+    count: int = 0
+
+    @property
+    def average(self) -> float | None:
+        """Return the sum by the count."""
+        return float(self.sum) / self.count if self.count else None
+
+    def join(self, other: "FieldTotal") -> "FieldTotal":
+        """Return the total of both."""
+        return FieldTotal(
+            _pick(min, self.min, other.min),
+            _pick(max, self.max, other.max),
+            self.sum + other.sum,
+            self.count + other.count,
+        )
 
 
 class ProfileSeries:
@@ -86,16 +111,23 @@ class ProfileSeries:
 
     @classmethod
     def total(
-        cls, blocks: Blocks, fields: Sequence[str], *, raw: bool = False
+        cls, blocks: Iterable[Records], fields: Sequence[str], *, raw: bool = False
     ) -> dict[str, FieldTotal]:
         """Return minimum, maximum, sum and average of fields over a table.
 
-        Missing values do not count, unless `raw` asks for the numbers as they are stored.
+        Integers are exact, however large. Floating point numbers are added one after another, as
+        sh5util does it: other orders give other last digits. Missing values do not count, unless
+        `raw` asks for the numbers as they are stored.
         """
-        totals = Totals(fields)
+        totals = {name: FieldTotal() for name in fields}
         for block in blocks:
-            totals.add(block, None if raw else functools.partial(cls.missing, block))
-        return totals.result()
+            for name in fields:
+                values = block[name]
+                if not raw and (gone := cls.missing(block, name)).any():
+                    values = values[~gone]
+                if len(values):
+                    totals[name] = _add(totals[name], values)
+        return totals
 
     @classmethod
     def missing(cls, records: Records, name: str) -> Array:
@@ -252,3 +284,49 @@ def make_fields(pairs: Iterable[tuple[str, type[int] | type[float]]]) -> tuple[S
         if not name or not name.isprintable() or "," in name or names.count(name) > 1:
             raise EncodeError(f"{name!r:.80} cannot name a field of a table")
     return fields
+
+
+def find_missing(values: Array, *, mebibytes: bool) -> Array:
+    """Return which values stand for none.
+
+    Beside the sentinels these are numbers that are not finite, sentinels that were stored as
+    floating point numbers (1.8446744073709552e19), and in a field of `mebibytes` whatever is
+    larger than any number of bytes: Slurm 23.02 and later do not set ``GPUMemMB`` in the first
+    record of a task.
+    """
+    if values.dtype.kind == "f":
+        limit = float(INFINITE_MEBIBYTES if mebibytes else NO_VALUE)
+        missing: Array = ~(values < limit) | ~np.isfinite(values)
+        return missing if mebibytes else missing | (values == float(INFINITE_MEBIBYTES))
+    if mebibytes:
+        return np.asarray(values >= np.uint64(INFINITE_MEBIBYTES))
+    return np.asarray((values >= np.uint64(NO_VALUE)) | (values == np.uint64(INFINITE_MEBIBYTES)))
+
+
+def _add(total: FieldTotal, values: Array) -> FieldTotal:
+    if values.dtype.kind == "f":
+        chain = np.concatenate([[float(total.sum)], values.astype("<f8")])
+        added: int | float = float(np.add.accumulate(chain)[-1])
+    else:
+        added = int(total.sum) + _exact_sum(values)
+    low, high = values.min().item(), values.max().item()
+    return FieldTotal(
+        _pick(min, total.min, low), _pick(max, total.max, high), added, total.count + len(values)
+    )
+
+
+def _exact_sum(values: Array) -> int:
+    """Add integers of 64 bits whose sum may need more."""
+    wide = values.astype("<u8")
+    half = np.uint64(32)
+    return (int((wide >> half).sum()) << 32) + int((wide & np.uint64(2**32 - 1)).sum())
+
+
+def _pick(
+    choose: Callable[[int | float, int | float], int | float],
+    first: float | None,
+    second: float | None,
+) -> int | float | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return math.nan if first != first or second != second else choose(first, second)  # noqa: PLR0124

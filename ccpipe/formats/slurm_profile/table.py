@@ -7,8 +7,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from ccpipe.formats.slurm_profile.errors import DamagedProfileError
-from ccpipe.formats.slurm_profile.hdf5 import Records
+from ccpipe.formats.slurm_profile.hdf5 import DamagedProfileError, Records
 from ccpipe.formats.slurm_profile.series import ELAPSED, EPOCH, ProfileSeries, series_type
 
 BLOCK_ROWS = 65_536

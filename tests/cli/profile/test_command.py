@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ccpipe.formats.lineprotocol import decode
-from ccpipe.formats.slurm_profile import open_profile
+from ccpipe.formats.slurm_profile.reader import open_profile
 from tests.cli.command import ccpipe
 
 DATA = Path(__file__).parents[2] / "data" / "slurm_profile"

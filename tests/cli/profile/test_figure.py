@@ -7,7 +7,7 @@ import pytest
 
 from ccpipe.cli.profile.figure import draw
 from ccpipe.errors import CreateError, DataError, UsageError
-from ccpipe.formats.slurm_profile import open_profile
+from ccpipe.formats.slurm_profile.reader import open_profile
 
 DATA = Path(__file__).parents[2] / "data" / "slurm_profile"
 JOB = DATA / "merged" / "job_17.h5"

@@ -10,7 +10,7 @@ import pytest
 from ccpipe.cli.profile.formats import json_lines, line_protocol, write_parquet
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import decode
-from ccpipe.formats.slurm_profile import Level, extract_records
+from ccpipe.formats.slurm_profile.extract import Level, extract_records
 from tests.formats.slurm_profile.samples import START, table_of
 
 POWER = table_of("Energy", {"Power": [100, 2**60, 300]})

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ccpipe.formats.slurm_profile import open_profile
+from ccpipe.formats.slurm_profile.reader import open_profile
 from tests.cli.command import ccpipe, command, environment
 from tests.conftest import program
 

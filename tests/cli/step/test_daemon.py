@@ -14,7 +14,8 @@ import pytest
 
 from ccpipe.cli.step.daemon import StepDaemon, own_folder
 from ccpipe.errors import UnavailableError
-from ccpipe.formats.slurm_profile import ProfileError, open_profile
+from ccpipe.formats.slurm_profile.hdf5 import ProfileError
+from ccpipe.formats.slurm_profile.reader import open_profile
 from ccpipe.node.gather.profile import SeriesSelection
 from tests.cli.command import ccpipe, command, environment
 from tests.node.cgroups import put

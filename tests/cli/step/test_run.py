@@ -12,7 +12,7 @@ import pytest
 from ccpipe.cli.step.publish import SamplePublisher
 from ccpipe.cli.step.run import BY_SIGNAL, NOT_EXECUTABLE, NOT_FOUND, StepRun, file_name
 from ccpipe.config import Bus, Site
-from ccpipe.formats.slurm_profile import open_profile
+from ccpipe.formats.slurm_profile.reader import open_profile
 from ccpipe.node.gather.jobacct import JobacctInfo
 from ccpipe.node.gather.profile import SeriesSelection, Step
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.slurm_profile.errors import (
+from ccpipe.formats.slurm_profile.hdf5 import (
     ProfileError,
 )
 from tests.formats.slurm_profile.samples import DATA, REAL, dump, named, read_bytes, read_file

@@ -12,18 +12,12 @@ from pathlib import Path
 import h5py
 import pytest
 
-from ccpipe.formats.slurm_profile import (
-    Level,
-    NodeStep,
-    Table,
-    extract_csv,
-    find_peaks,
-    open_profile,
-    sh5util_item_csv,
-    zip_item,
-)
+from ccpipe.formats.slurm_profile.extract import Level, extract_csv
+from ccpipe.formats.slurm_profile.items import find_peaks, sh5util_item_csv, zip_item
 from ccpipe.formats.slurm_profile.merge import find_node_steps, merge
-from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter
+from ccpipe.formats.slurm_profile.reader import open_profile
+from ccpipe.formats.slurm_profile.table import NodeStep, Table
+from ccpipe.formats.slurm_profile.writer import NodeStepWriter
 from tests.conftest import program
 from tests.formats.slurm_profile.samples import (
     DATA,
@@ -121,8 +115,8 @@ def test_sh5util_reads_what_a_killed_writer_left(sh5util: Sh5util, tmp_path: Pat
     """Without any repair."""
     killed = (
         "import os, signal, sys\n"
-        "from ccpipe.formats.slurm_profile import NodeStep\n"
-        "from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter\n"
+        "from ccpipe.formats.slurm_profile.table import NodeStep\n"
+        "from ccpipe.formats.slurm_profile.writer import NodeStepWriter\n"
         "writer = NodeStepWriter(sys.argv[1], NodeStep(step='0', node='c1'), start=1000)\n"
         "for second in range(33):\n"
         "    writer.append('Energy', {'Power': second}, 1000 + second)\n"

@@ -8,11 +8,11 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ccpipe.formats.slurm_profile import NodeStep, Profile, Records, Table, open_profile
-from ccpipe.formats.slurm_profile.hdf5 import Group, Hdf5File
-from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter
+from ccpipe.formats.slurm_profile.hdf5 import Group, Hdf5File, Records
+from ccpipe.formats.slurm_profile.reader import Profile, open_profile
 from ccpipe.formats.slurm_profile.series import TasksSeries
-from ccpipe.formats.slurm_profile.table import RowsInMemory
+from ccpipe.formats.slurm_profile.table import NodeStep, RowsInMemory, Table
+from ccpipe.formats.slurm_profile.writer import NodeStepWriter
 
 DATA = Path(__file__).parent.parent.parent / "data" / "slurm_profile"
 NODE_STEPS = sorted((DATA / "node-step").glob("*/*.h5"))

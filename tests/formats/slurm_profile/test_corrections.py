@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.slurm_profile import CORRECTIONS, Table, open_profile, recognize
-from ccpipe.formats.slurm_profile.table import Rule
+from ccpipe.formats.slurm_profile.corrections import CORRECTIONS, recognize
+from ccpipe.formats.slurm_profile.reader import open_profile
+from ccpipe.formats.slurm_profile.table import Rule, Table
 from tests.formats.slurm_profile.samples import MERGED, table_of
 
 

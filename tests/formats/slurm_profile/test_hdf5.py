@@ -16,14 +16,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccpipe.errors import MissingExtra
-from ccpipe.formats.slurm_profile import (
+from ccpipe.formats.slurm_profile import hdf5
+from ccpipe.formats.slurm_profile.hdf5 import (
     DamagedProfileError,
+    Dataset,
     ForeignProfileError,
+    Group,
+    Hdf5File,
     LiveProfileError,
-    hdf5,
-    open_profile,
 )
-from ccpipe.formats.slurm_profile.hdf5 import Dataset, Group, Hdf5File
+from ccpipe.formats.slurm_profile.reader import open_profile
 from tests.formats.slurm_profile.samples import DATA, read_bytes, read_contents, read_file
 
 FORMAT: Any = ("earliest", "v110")
@@ -329,7 +331,8 @@ def test_the_process_ends_with_the_one_that_reads() -> None:
     """However that ends."""
     program = f"""
 import os, signal
-from ccpipe.formats.slurm_profile import hdf5, open_profile
+from ccpipe.formats.slurm_profile import hdf5
+from ccpipe.formats.slurm_profile.reader import open_profile
 open_profile({str(SAMPLE)!r})
 print(hdf5._process._running.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm_profile import (
+from ccpipe.formats.slurm_profile import items as items_module
+from ccpipe.formats.slurm_profile.items import (
     ItemRow,
-    Table,
     align_item,
     find_peaks,
     item_csv,
     list_names,
-    open_profile,
     sh5util_item_csv,
     zip_item,
 )
-from ccpipe.formats.slurm_profile import items as items_module
+from ccpipe.formats.slurm_profile.reader import open_profile
+from ccpipe.formats.slurm_profile.table import Table
 from tests.formats.slurm_profile.samples import DATA, START, table_of
 
 

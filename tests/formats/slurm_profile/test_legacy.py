@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.slurm_profile import DamagedProfileError, ProfileError, open_profile
+from ccpipe.formats.slurm_profile.hdf5 import DamagedProfileError, ProfileError
 from ccpipe.formats.slurm_profile.merge import merge
+from ccpipe.formats.slurm_profile.reader import open_profile
 from tests.formats.slurm_profile.samples import START, rows
 
 TIMES = [("Date_Time", "S24"), ("Time", "<u8")]

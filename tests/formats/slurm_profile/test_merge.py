@@ -1,6 +1,8 @@
 """Merging node-step files."""
 
+import fcntl
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -10,17 +12,24 @@ from pathlib import Path
 
 import h5py
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ccpipe.errors import DataError
-from ccpipe.formats.slurm_profile import (
-    DamagedProfileError,
-    LiveProfileError,
-    ProfileError,
-    last_runs,
-    open_profile,
-)
+from ccpipe.errors import DataError, UnavailableError
 from ccpipe.formats.slurm_profile import merge as merge_module
-from ccpipe.formats.slurm_profile.merge import find_node_steps, merge
+from ccpipe.formats.slurm_profile.hdf5 import DamagedProfileError, LiveProfileError, ProfileError
+from ccpipe.formats.slurm_profile.merge import (
+    NodeStepSpan,
+    count_runs,
+    delete_merged,
+    exclusive_draft,
+    find_node_steps,
+    merge,
+    rename_complete,
+)
+from ccpipe.formats.slurm_profile.reader import last_runs, open_profile
+from ccpipe.formats.slurm_profile.table import NodeStep
+from ccpipe.formats.slurm_profile.writer import NodeStepWriter
 from tests.formats.slurm_profile.samples import (
     DATA,
     START,
@@ -289,3 +298,191 @@ def test_large_tables_are_merged_in_parts(tmp_path: Path) -> None:
     assert read_contents(tmp_path / "job_5.h5") == read_contents(path)
     with open_profile(tmp_path / "job_5.h5") as profile:
         assert rows(profile.tables[0])[-1] == (69_999, START + 69_999, 70_099)
+
+
+def span(step: str, node: str, start: float, end: float, index: int | None = 0) -> NodeStepSpan:
+    """Make a node-step."""
+    return NodeStepSpan(NodeStep(step=step, node=node, node_index=index), start, end)
+
+
+def test_each_run_has_one_batch_step() -> None:
+    """Steps belong to the run whose batch step had begun."""
+    spans = [
+        span("0", "c1", 160, 300),
+        span("batch", "c3", 0, 30),
+        span("0", "c3", 1, 30),
+        span("batch", "c1", 159, 300),
+        span("1", "c1", 200, 300),
+    ]
+    assert count_runs(spans) == [1, 0, 0, 1, 1]
+
+
+def test_nodes_of_one_step_are_one_run() -> None:
+    """Their clocks may differ a little, and a node's share of the work be short."""
+    spans = [
+        span("0", "c1", 100, 101, 0),
+        span("0", "c2", 95, 95, 1),
+        span("0", "c3", 109, 200, 2),
+        span("7", "c1", 900, 950, 0),
+    ]
+    assert count_runs(spans) == [0, 0, 0, 0]
+
+
+def test_without_a_batch_step_the_same_index_begins_a_run() -> None:
+    """A step has each index once, even where the second run came at once."""
+    spans = [
+        span("0", "c1", 100, 150, 0),
+        span("0", "c2", 100, 150, 1),
+        span("0", "c3", 140, 250, 0),
+        span("0", "c4", 141, 250, 1),
+    ]
+    assert count_runs(spans) == [0, 0, 1, 1]
+
+
+def test_without_indices_a_late_start_begins_a_run() -> None:
+    """Long after the other node had ended."""
+    spans = [span("0", "c1", 100, 150, None), span("0", "c2", 300, 400, None)]
+    assert count_runs(spans) == [0, 1]
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.randoms())
+def test_any_order_of_files_is_the_same(
+    runs: int, nodes: int, steps: int, dice: random.Random
+) -> None:
+    """What comes out does not depend on how the files are listed."""
+    expected: dict[NodeStepSpan, int] = {}
+    for run in range(runs):
+        begin = run * 10_000.0
+        expected[span("batch", f"n{run}0", begin, begin + 5000)] = run
+        for step in range(steps):
+            for node in range(nodes):
+                start = begin + 100 * step + node
+                expected[span(str(step), f"n{run}{node}", start, start + 50, node)] = run
+    spans = list(expected)
+    dice.shuffle(spans)
+    assert count_runs(spans) == [expected[one] for one in spans]
+
+
+@pytest.fixture
+def merged(tmp_path: Path) -> tuple[Path, Path]:
+    """Make a node-step file and its merge."""
+    path = write_node_step(tmp_path / "5_0_c1.h5")
+    merge([path], tmp_path / "job_5.h5")
+    return path, tmp_path / "job_5.h5"
+
+
+def why_kept(path: Path, output: Path, *, touched: bool = False) -> str:
+    """Ask for a deletion; return why it was not done."""
+    with open_profile(path) as profile, open_profile(output) as job:
+        identity = profile.identity
+        if touched:
+            identity = (*identity[:3], 0)
+        return delete_merged(path, identity, job)
+
+
+def test_what_is_in_the_output_to_the_last_bit_goes(merged: tuple[Path, Path]) -> None:
+    """Every table was read back and compared."""
+    assert why_kept(*merged) == ""
+    assert not merged[0].exists()
+
+
+def test_a_file_that_is_being_written_stays(tmp_path: Path) -> None:
+    """By ccpipe's writer, which marks it when it is complete."""
+    path = tmp_path / "5_0_c1.h5"
+    with NodeStepWriter(path, NodeStep(step="0", node="c1"), start=START) as writer:
+        writer.append("Energy", {"Power": 1}, START)
+        writer.flush()
+        report = merge([path], tmp_path / "job_5.h5", delete_inputs=True)
+    assert report.kept == {path: "its writer has not finished it"}
+    assert path.exists()
+
+
+def test_a_locked_file_stays(merged: tuple[Path, Path]) -> None:
+    """libhdf5 in Slurm's plug-in locks what it writes."""
+    with merged[0].open("rb+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert why_kept(*merged) == "a process has it open for writing"
+    assert merged[0].exists()
+
+
+def test_a_file_that_changed_since_it_was_merged_stays(merged: tuple[Path, Path]) -> None:
+    """Even where all its rows are there."""
+    assert why_kept(*merged, touched=True) == "it was written to meanwhile"
+    assert merged[0].exists()
+
+
+@pytest.mark.parametrize("rows", [29, 31])
+def test_other_rows_than_those_of_the_output_stay(merged: tuple[Path, Path], rows: int) -> None:
+    """More of them, or less, of the same step."""
+    merged[0].unlink()
+    write_node_step(merged[0], rows=rows)
+    assert "other rows in /Steps/0/Nodes/c1/Energy" in why_kept(*merged)
+    assert merged[0].exists()
+
+
+def test_a_step_that_the_output_does_not_have_stays(merged: tuple[Path, Path]) -> None:
+    """Another node, or the same at another time."""
+    other = write_node_step(merged[0].with_name("5_0_c2.h5"))
+    assert why_kept(other, merged[1]) == "the output does not have step 0 of c2"
+    later = write_node_step(merged[0], start=START + 500)
+    assert why_kept(later, merged[1]) == "the output does not have step 0 of c1"
+    assert other.exists()
+    assert later.exists()
+
+
+def test_steps_that_were_not_chosen_stay(tmp_path: Path) -> None:
+    """They are in no output."""
+    paths = [write_node_step(tmp_path / f"5_{step}_c1.h5") for step in range(2)]
+    report = merge(paths, tmp_path / "job_5.h5", steps=["1"], delete_inputs=True)
+    assert report.deleted == [paths[1]]
+    assert report.kept == {paths[0]: "the output does not have step 0 of c1"}
+
+
+def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
+    """And nothing else is left."""
+    with exclusive_draft(tmp_path / "job") as draft:
+        draft.write_text("all of it")
+        assert not (tmp_path / "job").exists()
+        rename_complete(draft, tmp_path / "job")
+    assert [path.name for path in tmp_path.iterdir()] == ["job"]
+    assert (tmp_path / "job").read_text() == "all of it"
+
+
+def test_a_draft_that_is_given_up_leaves_what_was_there(tmp_path: Path) -> None:
+    """Whatever stopped it."""
+    (tmp_path / "job").write_text("before")
+    with exclusive_draft(tmp_path / "job") as draft:
+        draft.write_text("half of it")
+    assert [path.name for path in tmp_path.iterdir()] == ["job"]
+    assert (tmp_path / "job").read_text() == "before"
+
+
+def test_one_process_at_a_time_writes(tmp_path: Path) -> None:
+    """Else the second one to finish would drop what the first one has added."""
+    with exclusive_draft(tmp_path / "job") as draft:
+        with (
+            pytest.raises(UnavailableError, match="another process is merging"),
+            exclusive_draft(tmp_path / "job"),
+        ):
+            pass
+        assert draft.exists()
+    with exclusive_draft(tmp_path / "job"):
+        pass
+
+
+def test_what_a_killed_process_left_is_no_obstacle(tmp_path: Path) -> None:
+    """Its lock went with it."""
+    (tmp_path / ".job.merging").write_text("half")
+    with exclusive_draft(tmp_path / "job") as draft:
+        draft.write_text("whole")
+        rename_complete(draft, tmp_path / "job")
+    assert (tmp_path / "job").read_text() == "whole"
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    """A link that somebody put there would lead to a file that is overwritten."""
+    (tmp_path / "precious").write_text("x")
+    (tmp_path / ".job.merging").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic link"), exclusive_draft(tmp_path / "job"):
+        pass
+    assert (tmp_path / "precious").read_text() == "x"

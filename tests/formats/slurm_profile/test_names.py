@@ -5,7 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm_profile import JobSelection, NodeStepName, parse_file_name, parse_jobs
+from ccpipe.formats.slurm_profile.names import (
+    JobSelection,
+    NodeStepName,
+    parse_file_name,
+    parse_jobs,
+)
 from tests.formats.slurm_profile.samples import NODE_STEPS
 
 steps = st.integers(0, 10**9).map(str) | st.sampled_from(["batch", "interactive", "extern"])

@@ -12,15 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.slurm_profile import (
+from ccpipe.formats.slurm_profile.hdf5 import (
     DamagedProfileError,
     ForeignProfileError,
     LiveProfileError,
-    NodeStep,
-    Profile,
     ProfileError,
-    open_profile,
 )
+from ccpipe.formats.slurm_profile.reader import Profile, open_profile
+from ccpipe.formats.slurm_profile.table import NodeStep
 from tests.formats.slurm_profile.samples import DATA, MERGED, read_contents, write_node_step
 
 SAMPLE = DATA / "node-step" / "alice" / "3_0_c1.h5"

@@ -9,21 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
-from ccpipe.formats.slurm_profile import NodeStep, extract_csv, open_profile
-from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter
+from ccpipe.formats.slurm_profile.extract import extract_csv
+from ccpipe.formats.slurm_profile.reader import open_profile
 from ccpipe.formats.slurm_profile.series import (
+    INFINITE_MEBIBYTES,
     SERIES,
     EnergySeries,
+    FieldTotal,
     FilesystemSeries,
     NetworkSeries,
     ProfileSeries,
     SeriesField,
     TasksSeries,
     difference,
+    find_missing,
     make_fields,
     series_type,
     subtract_first,
 )
+from ccpipe.formats.slurm_profile.table import NodeStep
+from ccpipe.formats.slurm_profile.writer import NodeStepWriter
 from tests.formats.slurm_profile.samples import DATA
 
 SAMPLE = DATA / "node-step" / "alice" / "17_0_c1.h5"
@@ -146,3 +151,60 @@ def test_fields_need_names_that_a_table_can_have(names: list[str]) -> None:
     """Before anything is written."""
     with pytest.raises(EncodeError, match="cannot name a field"):
         make_fields([(name, int) for name in names])
+
+
+SENTINELS = [2**64 - 1, 2**64 - 2, 17_592_186_044_415]
+
+
+@pytest.mark.parametrize("value", SENTINELS)
+def test_sentinels_are_missing_as_integers_and_as_floating_point_numbers(value: int) -> None:
+    """INFINITE64 and NO_VAL64, and INFINITE64 as MiB."""
+    assert find_missing(np.array([0, value, 5], "<u8"), mebibytes=False).tolist() == [0, 1, 0]
+    assert find_missing(np.array([0, value, 5], "<f8"), mebibytes=False).tolist() == [0, 1, 0]
+    assert find_missing(np.array([float("nan"), float("inf")]), mebibytes=False).all()
+
+
+def test_memory_that_was_never_set_is_missing() -> None:
+    """A number of MiB above all bytes there can be, as Slurm 24.11 left it in GPUMemMB."""
+    values = np.array([13_777_113_939_066_564_900, INFINITE_MEBIBYTES, 40_000], "<u8")
+    assert find_missing(values, mebibytes=True).tolist() == [True, True, False]
+
+
+@given(st.lists(st.integers(0, 2**43)), st.booleans())
+def test_all_other_numbers_are_values(values: list[int], mebibytes: bool) -> None:
+    """Nothing real is taken for a sentinel."""
+    assert not find_missing(np.array(values, "<u8"), mebibytes=mebibytes).any()
+    assert not find_missing(np.array(values, "<f8"), mebibytes=mebibytes).any()
+
+
+numbers = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=30)
+
+
+def total(values: list[int] | list[float], kind: str, cut: int = 0) -> FieldTotal:
+    rows = np.zeros(len(values), [("x", kind)])
+    rows["x"] = values
+    return EnergySeries.total([rows[:cut], rows[cut:]], ["x"], raw=True)["x"]
+
+
+@given(numbers, st.integers(0, 30))
+def test_integers_are_exact(values: list[int], cut: int) -> None:
+    """Sums beyond 64 bits do not wrap around, in however many blocks they come."""
+    found = total(values, "<u8", cut)
+    assert found == FieldTotal(min(values), max(values), sum(values), len(values))
+
+
+@given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=30), st.integers(0, 30))
+def test_floating_point_numbers_are_added_one_after_another(values: list[float], cut: int) -> None:
+    """As sh5util adds them: the last digits are the same. Negative maxima are what they are."""
+    added = 0.0
+    for value in values:
+        added += value
+    assert total(values, "<f8", cut) == FieldTotal(min(values), max(values), added, len(values))
+
+
+@given(numbers, st.integers(0, 30))
+def test_totals_of_parts_join_to_that_of_the_whole(values: list[int], cut: int) -> None:
+    """A part without values changes nothing."""
+    parts = [total(part, "<u8") if part else FieldTotal() for part in (values[:cut], values[cut:])]
+    assert parts[0].join(parts[1]) == total(values, "<u8")
+    assert FieldTotal().average is None

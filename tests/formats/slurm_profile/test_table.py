@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from ccpipe.formats.slurm_profile import NodeStep, Records, Table
-from ccpipe.formats.slurm_profile.errors import DamagedProfileError
+from ccpipe.formats.slurm_profile.hdf5 import DamagedProfileError, Records
 from ccpipe.formats.slurm_profile.series import EnergySeries
-from ccpipe.formats.slurm_profile.table import RowsInMemory, is_table
+from ccpipe.formats.slurm_profile.table import NodeStep, RowsInMemory, Table, is_table
 from tests.formats.slurm_profile.samples import rows, table_of
 
 

@@ -138,8 +138,9 @@ class ProfileGather:
                 raise
 
     def _create(self, step: Step, path: Path | None) -> None:
-        from ccpipe.formats.slurm_profile import NodeStep, NodeStepName
-        from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter
+        from ccpipe.formats.slurm_profile.names import NodeStepName
+        from ccpipe.formats.slurm_profile.table import NodeStep
+        from ccpipe.formats.slurm_profile.writer import NodeStepWriter
 
         name = NodeStepName(step.job, step.step, step.node).file_name
         self.path = path or Path(self.conf.dir or "", step.user, name)
@@ -330,7 +331,7 @@ def _fields(series: str, values: Mapping[str, Number]) -> list[tuple[str, FieldT
 
     Fields that only some nodes have, of GPUs and sensors, follow the first sample.
     """
-    from ccpipe.formats.slurm_profile import series_type
+    from ccpipe.formats.slurm_profile.series import series_type
 
     kind = series_type(series)
     usual = [field for field in kind.fields if field.name in values]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.errors import UsageError
-from ccpipe.formats.slurm_profile import Profile, open_profile
+from ccpipe.formats.slurm_profile.reader import Profile, open_profile
 from ccpipe.node.gather.profile import (
     ProfileGather,
     ProfileGatherError,

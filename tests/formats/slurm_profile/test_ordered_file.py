@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.slurm_profile import NodeStep, open_profile
-from ccpipe.formats.slurm_profile.output import ordered_file as ordered_file_module
-from ccpipe.formats.slurm_profile.output.ordered_file import OrderedFile
-from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter
+from ccpipe.formats.slurm_profile import ordered_file as ordered_file_module
+from ccpipe.formats.slurm_profile.ordered_file import OrderedFile
+from ccpipe.formats.slurm_profile.reader import open_profile
+from ccpipe.formats.slurm_profile.table import NodeStep
+from ccpipe.formats.slurm_profile.writer import NodeStepWriter
 from tests.formats.slurm_profile.samples import START, Row, as_rows, rows
 
 Counts = dict[str, int]

@@ -31,13 +31,8 @@ def encode(records: Iterable[Message]) -> bytes:
 
     ``time`` is RFC 3339; ``tags`` is ``key=value`` joined with spaces, with a backslash before a
     space, ``=`` or backslash in a tag; booleans are ``true`` and ``false``. What is missing is
-    empty.
-
-    Raises
-    ------
-    EncodeError
-        for half a surrogate pair and times beyond RFC 3339. It names the record.
-
+    empty. Raises EncodeError for half a surrogate pair and times beyond RFC 3339. It names the
+    record.
     """
     rows = _RowList()
     writer = csv.writer(rows)
@@ -100,16 +95,9 @@ def decode(row: bytes) -> Message:
     """Decode one row that ``encode`` wrote, which may be several lines.
 
     CSV says nothing of types. The value of an event, a log or a control message is a text; any
-    other is a number or a boolean if it looks like one, an unsigned integer only if a signed one
-    of 64 bits cannot hold it.
-
-    Raises
-    ------
-    NotARow
-        if it does not have the columns.
-    DataError
-        if a column cannot be what it holds.
-
+    other is a number or a boolean if it looks like one, an unsigned integer only if a signed one of
+    64 bits cannot hold it. Raises NotARow if it does not have the columns; DataError if a column
+    cannot be what it holds.
     """
     cells = read_cells(row)
     if len(cells) != len(COLUMNS):

@@ -62,7 +62,6 @@ class Damaged(msgspec.Struct, frozen=True):
 def encode(
     original: bytes, reason: str, *, time: int, origin: str = "", line: int = 0, offset: int = 0
 ) -> bytes:
-    """Encode a dead letter for a file."""
     head = _Head(
         time=time,
         reason=_text(" ".join(reason.split())),

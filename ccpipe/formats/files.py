@@ -53,7 +53,6 @@ UNREADABLE: tuple[type[Exception], ...] = (DataError, EOFError, OSError, *_DAMAG
 """Errors of opening and reading a file, with or without ``read_piece``."""
 
 BLOCK = 2**18
-"""Bytes read at once."""
 
 MAX_LINE_SIZE = 16 * 2**20
 """Maximum line length in bytes, including line ends inside strings."""
@@ -87,15 +86,9 @@ class LinesBlock(NamedTuple):
 def open_stream(path: Path) -> Iterator[ReadableStream]:
     """Open a file for reading, decompressed by its suffix (``COMPRESSED``); ``-`` is stdin.
 
-    Raises
-    ------
-    MissingInputError
-        if the file cannot be opened, or need not end: a named pipe or a device.
-    UsageError
-        if the path looks like an option.
-    MissingExtra
-        for ``.zst`` without the library.
-
+    Raises MissingInputError if the file cannot be opened, or need not end: a named pipe or a
+    device; UsageError if the path looks like an option; MissingExtra for ``.zst`` without the
+    library.
     """
     if str(path) == "-":
         if sys.stdin.isatty():
@@ -148,13 +141,8 @@ def read_blocks(
 
     A block ends at a definite line end. A quoted string may contain line ends, so a line with an
     open string is kept until more is read; when it is longer than `max_length`, its closing quote
-    counts as missing.
-
-    Raises
-    ------
-    DataError
-        if a line is longer than `max_length`, or compressed data are damaged.
-
+    counts as missing. Raises DataError if a line is longer than `max_length`, or compressed data
+    are damaged.
     """
     rest, is_open = b"", False
     before = offset = 0
@@ -186,11 +174,7 @@ def read_blocks(
 def read_piece(stream: ReadableStream, size: int = BLOCK) -> bytes:
     """Read available data, up to `size` bytes; empty at the end.
 
-    Raises
-    ------
-    DataError
-        if the rest cannot be read, or a compressed file is truncated or damaged.
-
+    Raises DataError if the rest cannot be read, or a compressed file is truncated or damaged.
     """
     try:
         return stream.read1(size)
@@ -207,11 +191,7 @@ def read_piece(stream: ReadableStream, size: int = BLOCK) -> bytes:
 def read_full(stream: ReadableStream, size: int) -> bytes:
     """Read `size` bytes, fewer at the end of the stream or before damage; nothing at the end.
 
-    Raises
-    ------
-    DataError
-        as ``read_piece`` does, once everything before was returned.
-
+    Raises DataError as ``read_piece`` does, once everything before was returned.
     """
     pieces: list[bytes] = []
     missing = size
@@ -253,6 +233,5 @@ def _cut(lines: "Lines", end: int, before_line: int) -> "Lines":
 
 
 def report_rejected(block: LinesBlock, problem: Callable[[str], None]) -> None:
-    """Report the lines that could not be read."""
     for bad in block.lines.rejected:
         problem(f":{bad.line}: column {bad.column}: {bad.reason}: {bad.excerpt}")

@@ -40,14 +40,8 @@ def encode(records: Iterable[Message]) -> bytes:
     """Encode records as JSON lines, each ending in LF.
 
     Integers keep all their digits (readers that use doubles round those beyond 2⁵³); ``time`` is
-    RFC 3339, or null where a record has none.
-
-    Raises
-    ------
-    EncodeError
-        for what JSON cannot carry: NaN, infinity, half a surrogate pair, and times beyond RFC 3339.
-        It names the record.
-
+    RFC 3339, or null where a record has none. Raises EncodeError for what JSON cannot carry: NaN,
+    infinity, half a surrogate pair, and times beyond RFC 3339. It names the record.
     """
     return b"".join(map(_encode_message, records))
 
@@ -70,13 +64,7 @@ def decode(line: bytes) -> Message:
     """Decode one line that ``encode`` wrote.
 
     Only what JSON cannot express is lost: an unsigned integer that fits a signed one of 64 bits is
-    read as such.
-
-    Raises
-    ------
-    DataError
-        if the line is anything else.
-
+    read as such. Raises DataError if the line is anything else.
     """
     try:
         found = _DECODER.decode(line)

@@ -11,17 +11,13 @@ from types import ModuleType
 from ccpipe.errors import ConfigError
 
 FORMATS = ("gridengine", "lineprotocol")
-"""Formats that have a kernel."""
 
 
 def load_kernel(package: str, name: str = "_kernel") -> ModuleType | None:
     """Import the kernel of a package; None if its twin is to be used.
 
-    Raises
-    ------
-    ConfigError
-        if ``CCPIPE_KERNEL`` has another value, or requires a kernel that was not built.
-
+    Raises ConfigError if ``CCPIPE_KERNEL`` has another value, or requires a kernel that was not
+    built.
     """
     wanted = os.environ.get("CCPIPE_KERNEL", "")
     if wanted not in ("", "python", "compiled"):

@@ -45,11 +45,9 @@ class NumberRange(NamedTuple):
     width: int
 
     def names(self) -> Iterator[str]:
-        """Yield the numbers as text."""
         return (str(number).zfill(self.width) for number in range(self.first, self.last + 1))
 
     def size(self) -> int:
-        """Return how many numbers these are."""
         return self.last - self.first + 1
 
     def __str__(self) -> str:
@@ -66,11 +64,7 @@ Element = tuple[Fragment, ...]
 def split(text: str) -> list[str]:
     """Split a list at the commas outside of its brackets, without changing its elements.
 
-    Raises
-    ------
-    DataError
-        naming the position, if the text is no list of nodes.
-
+    Raises DataError naming the position, if the text is no list of nodes.
     """
     return [piece for piece, _ in _elements(text)]
 
@@ -83,11 +77,7 @@ def parse(text: str) -> list[Element]:
 def expand(text: str, *, limit: int = LIMIT) -> list[str]:
     """Return all names of a list, in the specification's order.
 
-    Raises
-    ------
-    DataError
-        if the text is no list of nodes, or holds more than `limit` names.
-
+    Raises DataError if the text is no list of nodes, or holds more than `limit` names.
     """
     elements = parse(text)
     total = sum(map(_size, elements))
@@ -106,12 +96,7 @@ def compress(names: Iterable[str]) -> list[str]:
 
     ``expand`` of the result, joined by commas, returns each name once. Names that differ in the
     width of their numbers (``n1``, ``n01``) never share an element, so that no number repeats.
-
-    Raises
-    ------
-    DataError
-        for a name that the grammar does not allow.
-
+    Raises DataError for a name that the grammar does not allow.
     """
     shapes: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for name in sorted(set(names)):

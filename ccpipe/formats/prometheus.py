@@ -56,13 +56,8 @@ class RemoteWrite:
 
         The name of a metric is its measurement, with its field where that is not ``value``.
         Booleans are 0 and 1; texts are left out, as Prometheus has none. The samples of a series
-        are sorted by time, one for each millisecond.
-
-        Raises
-        ------
-        EncodeError
-            if a row has no time: see ``Lines.fill_missing_times``.
-
+        are sorted by time, one for each millisecond. Raises EncodeError if a row has no time: see
+        ``Lines.fill_missing_times``.
         """
         return bytes(self._compress(self.write_request(lines)))
 
@@ -87,7 +82,6 @@ class RemoteWrite:
         return labels
 
     def _in_python(self, lines: Lines) -> bytes:
-        """Encode as the compiled kernel does."""
         samples: dict[tuple[int, int], dict[int, float]] = {}
         for series, field, kind, number, time in zip(
             lines.series, lines.fields, lines.types, lines.numbers, lines.times, strict=True

@@ -12,11 +12,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def rfc3339(nanoseconds: int) -> str:
     """Return a time as ``2025-02-20T05:05:51Z``, with nine decimals unless the second is whole.
 
-    Raises
-    ------
-    EncodeError
-        outside the years 1 to 9999, which are all that RFC 3339 can express.
-
+    Raises EncodeError outside the years 1 to 9999, which are all that RFC 3339 can express.
     """
     seconds, rest = divmod(nanoseconds, 10**9)
     return f"{_second(seconds)}.{rest:09d}Z" if rest else f"{_second(seconds)}Z"
@@ -39,12 +35,8 @@ _LIMIT = 2**63
 def parse_rfc3339(text: str) -> int:
     """Return a time in nanoseconds since the epoch.
 
-    Raises
-    ------
-    DataError
-        if the text is no time by RFC 3339, has more than nine decimals, or 64 bits do not hold
-        its nanoseconds: before 1677 or after 2262.
-
+    Raises DataError if the text is no time by RFC 3339, has more than nine decimals, or 64 bits do
+    not hold its nanoseconds: before 1677 or after 2262.
     """
     found = _TIME.fullmatch(text)
     if found is None:

@@ -19,15 +19,10 @@ def read_json(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Lines]:
 def read_csv(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Lines]:
     """Read CSV with its header, which may come again where files were joined.
 
-    A quotation mark that is missing makes the lines that follow part of its row. Where that has
-    not the columns of a row, its first line is rejected and the next one begins a row.
-
-    Raises
-    ------
-    DataError
-        if the file does not begin with the header, a line is longer than ``MAX_LINE_SIZE``, or
-        the rest cannot be read.
-
+    A quotation mark that is missing makes the lines that follow part of its row. Where that has not
+    the columns of a row, its first line is rejected and the next one begins a row. Raises DataError
+    if the file does not begin with the header, a line is longer than ``MAX_LINE_SIZE``, or the rest
+    cannot be read.
     """
     rows = _Rows(stream, csvlines.decode, _end_of_row, block)
     rows.expect_header()
@@ -70,13 +65,11 @@ class _Rows:
         """Of the text."""
 
     def fill(self) -> None:
-        """Read another piece."""
         fresh = read_piece(self.stream, max(self.block, len(self.text)))
         self.text += fresh
         self.is_over = not fresh
 
     def drop(self, size: int) -> None:
-        """Advance by `size` bytes."""
         self.line += self.text.count(b"\n", 0, size)
         self.offset += size
         self.text = self.text[size:]

@@ -101,11 +101,7 @@ class Value(NamedTuple):
 def from_metric(message: Message) -> Value:
     """Return what of a sample a metric says: the reverse of ``to_metrics``.
 
-    Raises
-    ------
-    DataError
-        if it is no metric of a step, or lacks what a sample has
-
+    Raises DataError if it is no metric of a step, or lacks what a sample has.
     """
     tags, known = message.tags, FIELDS.get(message.name)
     if message.kind is not Kind.METRIC or known is None:

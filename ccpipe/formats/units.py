@@ -92,7 +92,6 @@ class Conversion(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether integers stay integers."""
         return self.divisor == 1
 
     def __call__(self, value: float) -> float | None:
@@ -155,11 +154,7 @@ def _measure(word: str) -> tuple[str, Fraction] | None:
 def conversion(unit: str, to: str) -> Conversion:
     """Return the conversion from one unit to another.
 
-    Raises
-    ------
-    DataError
-        if one of them is not a unit, or they are of different measures.
-
+    Raises DataError if one of them is not a unit, or they are of different measures.
     """
     old, new = parse_unit(unit), parse_unit(to)
     if old.measure != new.measure:

@@ -22,7 +22,6 @@ class Curve(NamedTuple):
     table: Table
     field: str
     unit: str
-    """Empty where there is none."""
     elapsed: Any
     """Seconds since the start of the step, of the samples that have the field."""
     values: Any
@@ -36,11 +35,7 @@ class Curve(NamedTuple):
 def find_curves(tables: Sequence[Table], data: Sequence[str]) -> list[Curve]:
     """Return the fields that `data` names, or without it all that are not constant.
 
-    Raises
-    ------
-    DataError
-        if no table has any of the fields
-
+    Raises DataError if no table has any of the fields.
     """
     wanted = {name.lower() for name in data}
     found = [curve for table in tables for curve in _curves_of(table, wanted)]
@@ -68,12 +63,7 @@ def curves(
     """Yield a line for each field: its name, the curve over time, minimum and maximum.
 
     A column shows the largest value of its time. Without `data`, constant fields are left out.
-
-    Raises
-    ------
-    DataError
-        if no table has any of the fields
-
+    Raises DataError if no table has any of the fields.
     """
     rows = [
         (

@@ -15,7 +15,6 @@ MAX_PANELS = 60
 MAX_NAMED = 12
 """Maximum number of curves of a panel in its legend."""
 _WIDTH, _HEIGHT = 9.0, 2.2
-"""Size of a panel in inches."""
 
 
 LARGE = 10_000
@@ -25,19 +24,9 @@ LARGE = 10_000
 def draw(tables: Sequence[Table], data: Sequence[str], path: Path) -> int:
     """Draw a panel for each field, in it a curve for each table; return the number of curves.
 
-    The file is replaced at once.
-
-    Raises
-    ------
-    DataError
-        if no table has any of the fields, all are constant, or they are too many
-    MissingExtra
-        without matplotlib
-    UsageError
-        for a name of a file that says no known format
-    CreateError
-        if the file cannot be written
-
+    The file is replaced at once. Raises DataError if no table has any of the fields, all are
+    constant, or they are too many; MissingExtra without matplotlib; UsageError for a name of a file
+    that says no known format; CreateError if the file cannot be written.
     """
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"--output {path}: the name must end with {', '.join(FORMATS)}")

@@ -34,12 +34,7 @@ def line_protocol(tables: Sequence[Table], cluster: str, job: str | None = None)
 def write_parquet(tables: Sequence[Table], level: Level, path: Path) -> None:
     """Write the rows of one series to a Parquet file that appears when it is complete.
 
-    Raises
-    ------
-    MissingExtra
-    UnavailableError
-        if the file cannot be written
-
+    Raises UnavailableError if the file cannot be written.
     """
     try:
         import pyarrow as pa

@@ -50,20 +50,14 @@ class Tables:
     """Correct known errors of Slurm's plug-ins; `ccpipe profile list` lists the rules."""
 
     def selections(self) -> "list[JobSelection]":
-        """Return the jobs."""
         return parse_selections(self.jobs)
 
     @contextlib.contextmanager
     def open(self) -> "Iterator[list[Table]]":
         """Open the files; yield the tables that are asked for, and close the files afterwards.
 
-        Raises
-        ------
-        UsageError
-            without a file, and for a rule that is not known
-        DataError
-            if no table is what was asked for
-
+        Raises UsageError without a file, and for a rule that is not known; DataError if no table is
+        what was asked for.
         """
         from ccpipe.formats.slurm_profile.corrections import CORRECTIONS
         from ccpipe.formats.slurm_profile.reader import last_runs, open_profile
@@ -138,11 +132,7 @@ def configured_folder() -> Path | None:
 def write_output(pieces: Iterator[bytes], path: Path | None) -> None:
     """Write to stdout, or to a file that appears when it is complete.
 
-    Raises
-    ------
-    CreateError
-        if the file cannot be written
-
+    Raises CreateError if the file cannot be written.
     """
     if path is None:
         with open_stdout() as stdout:

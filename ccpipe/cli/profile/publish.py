@@ -13,20 +13,14 @@ from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note
 
 BATCH = 10_000
-"""Metrics published at once."""
 REPORT_SECONDS = 5.0
 
 
 async def publish_samples(tables: Sequence[Table], site: Site, job: str | None) -> int:
     """Publish all samples as metrics and return their number.
 
-    `job` is the job of tables whose file does not say it.
-
-    Raises
-    ------
-    UnavailableError, DeniedError
-        as ``Sink.write`` does
-
+    `job` is the job of tables whose file does not say it. Raises UnavailableError, DeniedError as
+    ``Sink.write`` does.
     """
     count = 0
     waiting: list[Message] = []

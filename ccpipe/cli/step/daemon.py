@@ -136,7 +136,6 @@ class StepDaemon:
             self._publisher.close()
 
     def _notify(self) -> None:
-        """Notify systemd that the timer, which does all work, is running."""
         systemd.notify("WATCHDOG=1", f"STATUS={self._status()}")
 
     def _status(self) -> str:
@@ -147,8 +146,6 @@ class StepDaemon:
     def _sampler(
         self, series: SeriesSelection, read: Callable[[], Values | None]
     ) -> Callable[[], None]:
-        """Return a function that samples the node for all steps."""
-
         def sample() -> None:
             values = read()
             if values is None:
@@ -201,15 +198,9 @@ class StepDaemon:
 def own_folder(folder: Path, user: str) -> Path:
     """Return the folder of a user's profiles, which only this program's user may write to.
 
-    Slurm's plug-in writes as the user into a folder of the user's. A program that runs as root
-    must not: a link that lies there would lead it anywhere.
-
-    Raises
-    ------
-    UnavailableError
-        for a folder that belongs to somebody else
-    OSError
-
+    Slurm's plug-in writes as the user into a folder of the user's. A program that runs as root must
+    not: a link that lies there would lead it anywhere. Raises UnavailableError for a folder that
+    belongs to somebody else.
     """
     found = folder / user
     found.mkdir(parents=True, exist_ok=True)

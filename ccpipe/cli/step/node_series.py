@@ -37,7 +37,6 @@ class NodeSeries:
         self._traffic: dict[str, float] | None = None
 
     def power(self) -> Values | None:
-        """Return a sample of the series Energy: processors and memory, in watts."""
         sums = _sums(self._profile_rapl.collect)
         return None if sums is None or not sums else {"Power": round(_watts(sums))}
 

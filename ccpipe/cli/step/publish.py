@@ -40,7 +40,6 @@ MAX_WAITING = 10_000
 
 
 def messages(sample: TaskSample, site: Site, step: Step) -> Iterator[Message]:
-    """Yield a sample as metrics."""
     return to_metrics(
         "Tasks",
         sample.values,
@@ -84,7 +83,6 @@ class SamplePublisher:
     def __init__(
         self, site: Site, *, max_waiting: int = MAX_WAITING, spool: Path | None = None
     ) -> None:
-        """Start connecting."""
         self._site, self._max_waiting, self._spool = site, max_waiting, spool
         self._waiting: queue.Queue[list[Message] | None] = queue.Queue()
         self.unconfirmed = 0
@@ -95,11 +93,9 @@ class SamplePublisher:
         self._thread.start()
 
     def publish(self, step: Step, samples: list[TaskSample]) -> None:
-        """Queue samples of a step."""
         self._put([one for sample in samples for one in messages(sample, self._site, step)])
 
     def publish_node(self, step: Step, series: SeriesSelection, values: Values) -> None:
-        """Queue a sample of the whole node, taken during a step."""
         found = to_metrics(
             SERIES[series],
             values,
@@ -112,7 +108,6 @@ class SamplePublisher:
         self._put(list(found))
 
     def publish_end(self, step: Step, info: JobacctInfo) -> None:
-        """Queue the event for the end of a step."""
         self._put([end_of_step(info, self._site, step)])
 
     def close(self) -> None:

@@ -54,11 +54,7 @@ def write_report(
 ) -> None:
     """Write the report of a command to stderr, or to a file.
 
-    Raises
-    ------
-    CreateError
-        if the file cannot be written
-
+    Raises CreateError if the file cannot be written.
     """
     row = describe(info, step, code, seconds)
     text = table(row) if output == "table" else f"{_json(row)}\n"
@@ -73,13 +69,8 @@ def add_report(
 ) -> None:
     """Write the report of one step of many to stdout, or at the end of a file.
 
-    A table is followed by an empty line; JSON has one object per line.
-
-    Raises
-    ------
-    CreateError
-        if the file cannot be written
-
+    A table is followed by an empty line; JSON has one object per line. Raises CreateError if the
+    file cannot be written.
     """
     row = describe(info, step, None, seconds)
     text = table(row) if output == "table" else msgspec.json.encode(row).decode()

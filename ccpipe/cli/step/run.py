@@ -67,11 +67,7 @@ class StepRun:
     def run(self, command: Sequence[str], profile: Path | None = None) -> int:
         """Run the command to its end; return its exit code.
 
-        Raises
-        ------
-        CcpipeError
-            if the profile cannot be written
-
+        Raises CcpipeError if the profile cannot be written.
         """
         self._profile.init()
         self._profile.node_step_start(self._step, profile)

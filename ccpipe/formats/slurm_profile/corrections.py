@@ -123,7 +123,6 @@ def from_step_counters(blocks: Iterator[Records]) -> Iterator[Records]:
 
 
 def _counters(block: Records) -> list[str]:
-    """Return the fields of a file system that a table has."""
     return [
         field.name for field in FilesystemSeries.fields if field.name in (block.dtype.names or ())
     ]

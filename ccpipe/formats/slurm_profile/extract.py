@@ -26,11 +26,9 @@ class Level(enum.StrEnum):
     """What a row stands for."""
 
     NODE_TIME_SERIES = "Node:TimeSeries"
-    """One sample."""
     NODE_TOTALS = "Node:Totals"
     """A whole table: minimum, maximum, sum and average of each field."""
     STEP_TOTALS = "Step:Totals"
-    """All tables of a step together."""
 
 
 def parse_level(text: str) -> Level:
@@ -42,13 +40,11 @@ def parse_level(text: str) -> Level:
 
 
 def common_fields(tables: Sequence[Table]) -> list[str]:
-    """Return the fields that all tables have, in the order of the first one."""
     shared = set.intersection(*(set(table.fields) for table in tables)) if tables else set()
     return [name for name in tables[0].fields if name in shared] if tables else []
 
 
 def all_fields(tables: Sequence[Table]) -> list[str]:
-    """Return the fields that any table has, in the order in which they first occur."""
     return list(dict.fromkeys(name for table in tables for name in table.fields))
 
 
@@ -58,15 +54,8 @@ def extract_csv(
     """Write tables of one series as CSV, in pieces.
 
     Numbers that stand for none are left empty, and do not count in totals; `sentinels` treats them
-    as sh5util does, like any number.
-
-    Raises
-    ------
-    DataError
-        for tables of several series
-    DamagedProfileError
-        if rows cannot be read
-
+    as sh5util does, like any number. Raises DataError for tables of several series;
+    DamagedProfileError if rows cannot be read.
     """
     _check(tables)
     fields = common_fields(tables)
@@ -90,11 +79,7 @@ def extract_records(
 ) -> Iterator[dict[str, Value]]:
     """Return the same rows as plain records, with the columns' names; None stands for no value.
 
-    Raises
-    ------
-    DataError, DamagedProfileError
-        as ``extract_csv`` does
-
+    Raises DataError, DamagedProfileError as ``extract_csv`` does.
     """
     _check(tables)
     fields = common_fields(tables)

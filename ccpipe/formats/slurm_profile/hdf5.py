@@ -47,7 +47,6 @@ class ProfileError(DataError):
     """A profile file, or one place in it, cannot be read; the rest of it may be sound."""
 
     def __init__(self, path: str | PathLike[str], reason: str, where: str = "") -> None:
-        """Name the file `path`, the `reason`, and `where` in the file: an HDF5 path."""
         self.path = os.fspath(path)
         super().__init__(": ".join(part for part in (self.path, where, reason) if part))
         self.where = where
@@ -120,13 +119,7 @@ class Hdf5File:
     def __init__(self, path: str | PathLike[str]) -> None:
         """Look at the beginning of a file.
 
-        Raises
-        ------
-        LiveProfileError
-            for a file of which only the superblock was written
-        ForeignProfileError, DamagedProfileError
-        OSError
-
+        Raises LiveProfileError for a file of which only the superblock was written.
         """
         self.path = os.fspath(path)
         status, head = _look_at(self.path)
@@ -153,7 +146,6 @@ class Hdf5File:
         return found
 
     def open(self, name: str) -> "Group | Dataset":
-        """Return the object of that path; raise DamagedProfileError if it cannot be read."""
         reply = self._ask(name)
         if isinstance(reply, GroupReply):
             return Group(self, name, reply)
@@ -161,13 +153,11 @@ class Hdf5File:
         return Dataset(self, name, reply)
 
     def read(self, name: str, start: int, stop: int) -> bytes:
-        """Return rows of a table; raise DamagedProfileError if they cannot be read."""
         reply = self._ask(name, start, stop)
         assert isinstance(reply, RowsReply)
         return reply.data
 
     def close(self) -> None:
-        """Free what the process keeps of the file."""
         _process.close_file(ObjectRequest(self._number, b"", (0, 0), ""))
 
     def _ask(self, name: str, start: int = 0, stop: int | None = None) -> Reply:
@@ -282,7 +272,6 @@ class _Process:
             self.ask(request)
 
     def end(self) -> None:
-        """End the process, when this one ends."""
         with self._lock:
             self._end()
 

@@ -55,7 +55,6 @@ MAX_CHUNK = 64 * 2**20
 """Bytes of one chunk in memory; Slurm's have less than a thousand."""
 
 SMALL = 2**16
-"""Bytes of an attribute, and of one record; Slurm's longest has 96."""
 
 MAX_DEPTH = 16
 END_OF_FILE = {0: 40, 1: 44, 2: 28, 3: 28}
@@ -73,11 +72,9 @@ class OpenFile:
         self.file = _open(os.fsdecode(path), self.size)
         self._left = self.size * EXPANSION + HEADROOM
         self._names: dict[int, str] = {}
-        """Of the objects met so far, by address."""
         self._last: tuple[str, Any] = "", None
 
     def describe(self, name: str) -> GroupReply | TableReply:
-        """Return what an object is."""
         item = self._find(name)
         if isinstance(item, h5py.Group):
             names = [other for other in map(_name, item) if _is_hard_link(item, other)]
@@ -94,7 +91,6 @@ class OpenFile:
         return TableReply(fields, width, rows, item.size)
 
     def read(self, name: str, start: int, stop: int) -> RowsReply:
-        """Return rows of a table."""
         table = self._find(name)
         if table.ndim == 0:
             return RowsReply(table[()].tobytes())
@@ -168,7 +164,6 @@ class _TruncatedFile(io.FileIO):
         self._end = end
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to a position."""
         at_end = whence == os.SEEK_END
         return super().seek(self._end + offset if at_end else offset, 0 if at_end else whence)
 
@@ -181,7 +176,6 @@ class _TruncatedFile(io.FileIO):
 
 
 def _end_of_file(path: str) -> int:
-    """Return the length that the superblock says."""
     with Path(path).open("rb") as file:
         head = file.read(SUPERBLOCK)
     place = END_OF_FILE.get(head[8], len(head))
@@ -236,7 +230,6 @@ class Reader:
         """Those that were read last are at the end."""
 
     def answer(self, request: ObjectRequest) -> Reply:
-        """Return what was asked for, or why it cannot be had."""
         try:
             file = self._files.pop(request.file, None)
             if not request.name:

@@ -55,7 +55,6 @@ class Peak(msgspec.Struct):
 
 
 def find_peaks(rows: Sequence[ItemRow] | Iterator[ItemRow]) -> Iterator[Peak]:
-    """Return the peak of each step."""
     peak: Peak | None = None
     for row in rows:
         if peak is None or peak.step != row.step:
@@ -77,14 +76,8 @@ def align_item(tables: Sequence[Table], item: str, *, interval: int = 1) -> Iter
     """Return a field of all tables, aligned by the time of the samples.
 
     Samples in the same `interval` of seconds make one row. Of several of one table the last one
-    counts, and so does no missing value. The field's name may be in upper or lower case.
-
-    Raises
-    ------
-    DataError
-        if no table has the field, or it is an integer in some and not in others
-    DamagedProfileError
-
+    counts, and so does no missing value. The field's name may be in upper or lower case. Raises
+    DataError if no table has the field, or it is an integer in some and not in others.
     """
     for step, columns in _by_step(tables, item):
         yield from _align(step, columns, interval)
@@ -94,13 +87,8 @@ def zip_item(tables: Sequence[Table], item: str) -> Iterator[ItemRow]:
     """Return a field of all tables row by row as sh5util does, whatever the rows' times are.
 
     Tables that have ended show 0. What sh5util up to 25.11 cannot do, with several tables or a
-    field of floating point numbers, comes out as 26.05 does it.
-
-    Raises
-    ------
-    DataError, DamagedProfileError
-        as ``align_item`` does
-
+    field of floating point numbers, comes out as 26.05 does it. Raises DataError,
+    DamagedProfileError as ``align_item`` does.
     """
     for step, columns in _by_step(tables, item):
         names = [_name(table) for table, _ in columns]
@@ -133,7 +121,6 @@ def zip_item(tables: Sequence[Table], item: str) -> Iterator[ItemRow]:
 
 
 def item_csv(rows: Iterator[ItemRow], names: Sequence[str]) -> Iterator[bytes]:
-    """Write aligned rows as CSV, with a column for each of `names`."""
     heads = "Step,ElapsedTime,EpochTime,MinNode,MinValue,MaxNode,MaxValue,Sum,Avg,NumNodes"
     yield _encode(",".join([heads, *map(csv_text, names)]))
     for row in rows:
@@ -182,7 +169,6 @@ def _name(table: Table) -> str:
 
 
 Columns = list[tuple[Table, str]]
-"""Tables, each with its name of the field."""
 
 
 def _by_step(tables: Sequence[Table], item: str) -> Iterator[tuple[str, Columns]]:
@@ -220,7 +206,6 @@ class _Column:
         self.values: Array = np.empty(0, table.dtype[name])
 
     def load(self) -> None:
-        """Read one more block."""
         block = next(self._blocks, None)
         if block is None:
             self.ended = True

@@ -29,7 +29,6 @@ FIRST_YEAR = 1971
 
 
 def is_legacy(root: Group) -> bool:
-    """Return whether a file has the old layout."""
     return any(name.startswith((NODE, STEP)) for name in root)
 
 
@@ -37,7 +36,6 @@ class LegacyReader:
     """Reads the node-steps of one file."""
 
     def __init__(self, path: str, damage: list[ProfileError]) -> None:
-        """Read from the file `path`; what cannot be read is added to `damage`."""
         self._path = path
         self._damage = damage
 
@@ -136,7 +134,6 @@ def _series(name: str) -> tuple[type[ProfileSeries] | None, str | None]:
 
 
 def _has_times(dtype: np.dtype[np.void]) -> bool:
-    """Return whether records begin as those of profiles do."""
     names = dtype.names or ()
     return (
         {DATE_TIME, TIME} <= set(names) and dtype[DATE_TIME].kind == "S" and dtype[TIME].kind == "u"

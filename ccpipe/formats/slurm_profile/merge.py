@@ -61,7 +61,6 @@ class MergeReport(msgspec.Struct):
 
     @property
     def changed(self) -> bool:
-        """Return whether the output was written."""
         return bool(self.added)
 
 
@@ -91,11 +90,7 @@ class _Part(msgspec.Struct):
 def find_node_steps(folder: str | PathLike[str], job: int) -> list[Path]:
     """Return the node-step files of a job in a user's folder, those of earlier runs too.
 
-    Raises
-    ------
-    OSError
-        if the folder cannot be read
-
+    Raises OSError if the folder cannot be read.
     """
     names = {path: parse_file_name(path.name) for path in Path(folder).iterdir()}
     return sorted(path for path, name in names.items() if name is not None and name.job == job)
@@ -113,19 +108,8 @@ def merge(
     Of a node-step that occurs twice, the one with more rows is taken. Files that cannot be read
     cost nothing but themselves: the report names them. `steps` chooses steps of the inputs.
     `delete_inputs` deletes each file that is complete, and whose rows the output has when it is
-    read back.
-
-    Raises
-    ------
-    DataError
-        for files of two jobs
-    ProfileError
-        if `output` exists and cannot be read: it is left as it is
-    UnavailableError
-        while another process merges into the same file
-    OSError
-    MissingExtra
-
+    read back. Raises DataError for files of two jobs; ProfileError if `output` exists and cannot be
+    read: it is left as it is; UnavailableError while another process merges into the same file.
     """
     paths = [Path(path) for path in inputs]
     jobs = {name.job for path in paths if (name := parse_file_name(path.name))}
@@ -250,7 +234,6 @@ def _run_group(file: Any, run: int, last: int) -> Any:
 
 
 def _copy_node(group: Any, part: _Part, tables: list[Table]) -> list[DamagedProfileError]:
-    """Copy what can be read; return why the rest cannot."""
     damage: list[DamagedProfileError] = []
     write_attributes(group, part.node_step)
     for table in tables:
@@ -372,7 +355,6 @@ class _Step:
         )
 
     def add(self, span: NodeStepSpan) -> None:
-        """Note a node-step."""
         if span.node_step.node_index is not None:
             self._indices.add(span.node_step.node_index)
         self._end = max(self._end, span.end)

@@ -36,7 +36,6 @@ class NodeStepName(msgspec.Struct, frozen=True):
 
     @property
     def file_name(self) -> str:
-        """Return the name that Slurm gives to the file."""
         numbers = {word: number for number, word in _SPECIAL_STEPS.items() if number[0] != "-"}
         step = self.step if self.step == BATCH else numbers.get(self.step, self.step)
         return f"{self.job}_{step}_{self.node}.h5"
@@ -55,7 +54,6 @@ def parse_file_name(name: str) -> NodeStepName | None:
 
 
 def step_name(text: str) -> str:
-    """Return the word for a special step, and any other step as it is."""
     return _SPECIAL_STEPS.get(text, text)
 
 
@@ -72,7 +70,6 @@ class JobSelection(msgspec.Struct, frozen=True):
 
     @property
     def job_text(self) -> str:
-        """Return the job without the step."""
         if self.array_task is not None:
             return f"{self.job}_{self.array_task}"
         return f"{self.job}" if self.het_offset is None else f"{self.job}+{self.het_offset}"
@@ -94,11 +91,7 @@ class JobSelection(msgspec.Struct, frozen=True):
 def parse_jobs(text: str) -> list[JobSelection]:
     """Read a list of jobs and steps, separated by commas.
 
-    Raises
-    ------
-    DataError
-        naming what is no job
-
+    Raises DataError naming what is no job.
     """
     found: list[JobSelection] = []
     for part in text.split(","):

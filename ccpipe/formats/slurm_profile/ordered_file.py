@@ -48,25 +48,20 @@ class OrderedFile(io.RawIOBase):
         """Changes of the part that readers know, by address; they do not overlap."""
 
     def readable(self) -> bool:
-        """Return that it can be read."""
         return True
 
     def writable(self) -> bool:
-        """Return that it can be written."""
         return True
 
     def seekable(self) -> bool:
-        """Return that it has positions."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to a position."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
         self._position = base + offset
         return self._position
 
     def tell(self) -> int:
-        """Return the position."""
         return self._position
 
     def readinto(self, buffer: "WriteableBuffer") -> int:

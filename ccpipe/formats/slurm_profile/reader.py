@@ -30,7 +30,6 @@ class Profile:
     """A profile file opened for reading. What is damaged in it is left out, and named."""
 
     def __init__(self, file: Hdf5File) -> None:
-        """Read the structure of a file."""
         self.path = file.path
         self.identity = file.identity
         """Device, inode, size and time of change of the file when it was opened."""
@@ -52,11 +51,9 @@ class Profile:
         self.close()
 
     def close(self) -> None:
-        """Close the file, as it was when it was opened."""
         self._file.close()
 
     def tables_of(self, node_step: NodeStep) -> list[Table]:
-        """Return the tables of one node-step."""
         return list(self._by_node_step.get(node_step, ()))
 
     def _read(self, root: Group) -> None:
@@ -161,17 +158,9 @@ class Profile:
 def open_profile(path: str | PathLike[str]) -> Profile:
     """Open a profile file.
 
-    The structure is read at once, rows when a table is read.
-
-    Raises
-    ------
-    LiveProfileError
-        for a file that Slurm has not written anything to yet
-    DamagedProfileError, ForeignProfileError
-        if nothing can be read; partial damage is in ``Profile.damage`` instead
-    OSError
-    MissingExtra
-
+    The structure is read at once, rows when a table is read. Raises LiveProfileError for a file
+    that Slurm has not written anything to yet; DamagedProfileError, ForeignProfileError if nothing
+    can be read; partial damage is in ``Profile.damage`` instead.
     """
     file = Hdf5File(path)
     try:

@@ -86,7 +86,6 @@ class ProfileSeries:
     """Whether a node has one table for each task."""
 
     def __init_subclass__(cls) -> None:
-        """Register the type."""
         SERIES[cls.name] = cls
 
     @classmethod
@@ -148,7 +147,6 @@ class ProfileSeries:
 
 
 SERIES: dict[str, type[ProfileSeries]] = {}
-"""All types by name."""
 
 
 def series_type(name: str) -> type[ProfileSeries]:
@@ -272,11 +270,7 @@ def difference(samples: Records, names: Iterable[str], before: Records | None = 
 def make_fields(pairs: Iterable[tuple[str, type[int] | type[float]]]) -> tuple[SeriesField, ...]:
     """Return fields that a caller names with their types, as Slurm's ``create_dataset`` takes.
 
-    Raises
-    ------
-    EncodeError
-        for names that HDF5 or sh5util cannot have, and for names that stand twice
-
+    Raises EncodeError for names that HDF5 or sh5util cannot have, and for names that stand twice.
     """
     fields = tuple(SeriesField(name, kind) for name, kind in pairs)
     names = [ELAPSED, EPOCH, *(field.name for field in fields)]

@@ -23,22 +23,18 @@ Rule = Callable[[Iterator[Records]], Iterator[Records]]
 class RowSource(Protocol):
     """Rows, in a file or in memory."""
 
-    def __len__(self) -> int:
-        """Return the number of rows."""
+    def __len__(self) -> int: ...
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of a row."""
+    def dtype(self) -> np.dtype[Any]: ...
 
-    def read(self, start: int, stop: int) -> Records:
-        """Return some of the rows."""
+    def read(self, start: int, stop: int) -> Records: ...
 
 
 class RowsInMemory:
     """Rows that were made, not read."""
 
     def __init__(self, rows: Records) -> None:
-        """Hold `rows`."""
         self._rows = rows
         self.dtype: np.dtype[Any] = rows.dtype
 
@@ -46,7 +42,6 @@ class RowsInMemory:
         return len(self._rows)
 
     def read(self, start: int, stop: int) -> Records:
-        """Return some of the rows."""
         return self._rows[start:stop]
 
 
@@ -126,18 +121,13 @@ class Table:
         return len(self.source)
 
     def with_rules(self, *rules: Rule) -> "Table":
-        """Return the same table, read through more rules."""
         step, series = self.node_step, self.series
         return Table(step, series, self.source, task=self.task, rules=(*self.rules, *rules))
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Records]:
         """Read the table in blocks of about that many rows.
 
-        Raises
-        ------
-        DamagedProfileError
-            if rows cannot be read
-
+        Raises DamagedProfileError if rows cannot be read.
         """
         blocks = self._stored(rows)
         for rule in self.rules:
@@ -145,14 +135,12 @@ class Table:
         return blocks
 
     def salvage(self, damage: list[DamagedProfileError]) -> Iterator[Records]:
-        """Read what can be read, in blocks; why other rows cannot is added to `damage`."""
         blocks = self._stored(BLOCK_ROWS, damage)
         for rule in self.rules:
             blocks = rule(blocks)
         return blocks
 
     def read(self) -> Records:
-        """Read the whole table; raise DamagedProfileError if rows cannot be read."""
         found = list(self.blocks())
         return found[0] if len(found) == 1 else np.concatenate([np.empty(0, self.dtype), *found])
 

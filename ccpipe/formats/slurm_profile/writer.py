@@ -50,7 +50,6 @@ CHUNK_CACHE = 16 * 2**10
 
 
 def create_file(target: Any, **options: Any) -> Any:
-    """Create an HDF5 file at a path, or through a file object."""
     return h5py.File(target, "w", libver=FORMAT, **options)
 
 
@@ -96,7 +95,6 @@ class TableWriter:
         """Create the table `name`: as Slurm does, or with other chunks, which are not deflated."""
         self.dtype = dtype
         self.rows = 0
-        """How many were appended."""
         layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         layout.set_chunk((chunk or SLURM_CHUNK,))
         layout.set_obj_track_times(False)
@@ -108,7 +106,6 @@ class TableWriter:
         self._dataset = h5py.h5d.create(group.id, encoded, self._type, space, layout)
 
     def append(self, rows: Records) -> None:
-        """Write rows behind the last one."""
         count = len(rows)
         self._dataset.set_extent((self.rows + count,))
         target = self._dataset.get_space()
@@ -152,11 +149,6 @@ class NodeStepWriter:
 
         `start` is when the step began, in Unix seconds, or now; ``ElapsedTime`` counts from it, and
         the attribute ``Start Time`` says it unless `node_step` does.
-
-        Raises
-        ------
-        OSError
-
         """
         self.path = fspath(path)
         self.start = time.time() if start is None else start
@@ -188,13 +180,8 @@ class NodeStepWriter:
         """Say which fields a table has; without `fields`, those of its series.
 
         Nothing is written before the first sample. `task` is the global task id, for series whose
-        type has tasks, or another name of a table in the group `series`.
-
-        Raises
-        ------
-        EncodeError
-            for a table that is there, and for fields that cannot be
-
+        type has tasks, or another name of a table in the group `series`. Raises EncodeError for a
+        table that is there, and for fields that cannot be.
         """
         kind = series_type(series)
         if (series, task) in self._tables:
@@ -216,13 +203,8 @@ class NodeStepWriter:
     ) -> None:
         """Add a sample taken at `time`, in Unix seconds; fields without a value are missing.
 
-        It is in the file after the next ``flush()``.
-
-        Raises
-        ------
-        EncodeError
-            for a field that the table does not have, and for a number that does not fit it
-
+        It is in the file after the next ``flush()``. Raises EncodeError for a field that the table
+        does not have, and for a number that does not fit it.
         """
         if (series, task) not in self._tables:
             self.create_table(series, task)

@@ -29,12 +29,10 @@ messages = st.builds(
 
 
 def rows(payload: bytes) -> list[dict[str, str]]:
-    """Read rows with the standard library."""
     return list(csv.DictReader(io.StringIO((HEADER + payload).decode(), newline="")))
 
 
 def tags_of(text: str) -> dict[str, str]:
-    """Read the column ``tags`` back, letter by letter."""
     pairs, parts, letters = {}, [""], iter(text)
     for letter in letters:
         if letter == "\\":
@@ -50,13 +48,11 @@ def tags_of(text: str) -> dict[str, str]:
 
 
 def spelling(value: Value) -> str:
-    """Return how a value must be written."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @given(st.lists(messages, max_size=4))
 def test_what_is_written_can_be_read(messages: list[Message]) -> None:
-    """Every cell, every tag and every line end inside a text is read back."""
     found = rows(encode(messages))
     assert len(found) == len(messages)
     for row, message in zip(found, messages, strict=True):
@@ -72,7 +68,6 @@ def test_what_is_written_can_be_read(messages: list[Message]) -> None:
 
 
 def test_the_spelling() -> None:
-    """Lines end in LF, integers keep their digits, tags without a column share one."""
     payload = encode(
         [
             *decode(b"m,hostname=n1,type=hwthread,type-id=3,unit=B,z=1 value=1 1740027951\n"),
@@ -90,7 +85,6 @@ def test_the_spelling() -> None:
 
 
 def test_data_frames_read_it(tmp_path: Path) -> None:
-    """DuckDB sees the times as times and the numbers as numbers, without any hint."""
     payload = encode([Message("m", {"hostname": "n1"}, n / 2, n * 10**9 + n) for n in range(3)])
     path = tmp_path / "rows.csv"
     path.write_bytes(HEADER + payload)
@@ -108,7 +102,6 @@ def test_data_frames_read_it(tmp_path: Path) -> None:
     ],
 )
 def test_what_csv_cannot_carry(message: Message, reason: str) -> None:
-    """It is an error that names the record."""
     with pytest.raises(EncodeError, match=f"^'.*' {{.*}}: .*{reason}"):
         encode([Message("good", {}, 1.0, 0), message])
 
@@ -122,7 +115,6 @@ in_64_bits = messages.filter(
 
 @given(in_64_bits)
 def test_what_is_written_is_read_back(message: Message) -> None:
-    """All of it, but tags without a value and types that the text does not show."""
     found = csvlines.decode(encode([message]))
     own = {tag for tag in TAG_COLUMNS if not message.tags.get(tag)}
     tags = {tag: text for tag, text in message.tags.items() if tag not in own}
@@ -148,7 +140,6 @@ def test_what_is_written_is_read_back(message: Message) -> None:
     ],
 )  # fmt: skip
 def test_the_type_of_a_value(text: str, value: Value) -> None:
-    """It is that of the text, except of what is always a text."""
     row = "2025-02-20T05:05:51Z,m,{},,,,,,,,{}"
     found = csvlines.decode(row.format("value", text).encode()).value
     assert (found, type(found)) == (value, type(value))
@@ -169,6 +160,5 @@ def test_the_type_of_a_value(text: str, value: Value) -> None:
     ],
 )
 def test_what_is_no_row(row: bytes, reason: str) -> None:
-    """It says what is wrong."""
     with pytest.raises(DataError, match=reason):
         csvlines.decode(row)

@@ -15,7 +15,6 @@ LETTERS = st.tuples(
 
 
 def files(letters: list[tuple[bytes, str, str]]) -> bytes:
-    """Return a file that holds these letters."""
     return b"".join(
         encode(original, reason, time=5, origin=origin) for original, reason, origin in letters
     )
@@ -23,7 +22,6 @@ def files(letters: list[tuple[bytes, str, str]]) -> bytes:
 
 @given(st.lists(LETTERS, max_size=5))
 def test_what_is_written_is_read(letters: list[tuple[bytes, str, str]]) -> None:
-    """Any bytes, also such as look like a letter themselves; their ids differ."""
     found = list(read(io.BytesIO(files(letters))))
     assert [each.original for each in found if isinstance(each, StoredDeadLetter)] == [
         original for original, _, _ in letters
@@ -34,7 +32,6 @@ def test_what_is_written_is_read(letters: list[tuple[bytes, str, str]]) -> None:
 
 @given(st.binary(max_size=200) | st.binary(max_size=60).map(lambda tail: PREFIX + b"{" + tail))
 def test_any_bytes_are_damage_at_worst(payload: bytes) -> None:
-    """Nothing is raised, nothing is read twice, and letters after the damage are read."""
     good = encode(b"m value=1", "no", time=5)
     found = list(read(io.BytesIO(payload + b"\n" + good)))
     assert isinstance(found[-1], StoredDeadLetter)
@@ -47,7 +44,6 @@ def test_any_bytes_are_damage_at_worst(payload: bytes) -> None:
 def test_a_letter_that_was_cut_off_is_damaged(
     letter: tuple[bytes, str, str], data: st.DataObject
 ) -> None:
-    """Wherever it was cut, there is no letter of other bytes."""
     whole = files([letter])
     cut = data.draw(st.integers(1, len(whole) - 1))
     for each in read(io.BytesIO(whole[:cut])):

@@ -51,7 +51,6 @@ class Dribble:
         self.sizes = sizes
 
     def read1(self, size: int, /) -> bytes:
-        """Return up to `size` bytes, or up to the next of the sizes told."""
         size = min(size, self.sizes.pop(0) if self.sizes else size)
         fresh, self.rest = self.rest[:size], self.rest[size:]
         return fresh
@@ -60,7 +59,6 @@ class Dribble:
 def collect(
     stream: Dribble, read: Callable[[bytes], Lines], **limits: int
 ) -> tuple[list[Message], list[RejectedLine], list[int]]:
-    """Read to the end: messages, rejected lines, and the number of each message's line."""
     messages: list[Message] = []
     rejected: list[RejectedLine] = []
     numbers: list[int] = []
@@ -83,7 +81,6 @@ def collect(
 def test_any_blocks_give_what_one_decode_gives(
     payload: bytes, sizes: list[int], block: int, dialect: Dialect, lenient: bool
 ) -> None:
-    """Wherever a stream is cut: the same messages, the same rejected lines at the same places."""
     read = functools.partial(decode, dialect=dialect, lenient=lenient)
     whole = read(payload)
     messages, rejected, numbers = collect(Dribble(payload, sizes), read, block=block)
@@ -93,7 +90,6 @@ def test_any_blocks_give_what_one_decode_gives(
 
 
 def test_a_block_is_handed_over_before_the_next_is_read() -> None:
-    """Memory holds one block, not the file."""
     stream = Dribble(b"m value=1 1\n" * 100, [])
     block = next(read_blocks(stream, decode, block=120))
     assert len(block.lines) == 10
@@ -121,7 +117,6 @@ def test_a_string_over_many_blocks_is_read_whole() -> None:
 
 
 def test_a_line_without_end_is_refused() -> None:
-    """What is no line protocol at all must not fill the memory."""
     with pytest.raises(DataError, match="line 2 is longer than 1000 bytes"):
         collect(Dribble(b"m value=1 1\n" + b"x" * 5000, []), decode, block=100, max_length=1000)
 
@@ -132,7 +127,6 @@ PACKERS = {"gz": ("gzip", "zcat"), "bz2": ("bzip2", "bzcat"), "xz": ("xz", "xzca
 
 
 def packed(folder: Path, suffix: str) -> Path:
-    """Compress the payload with the program of the format, in two parts as a rotation may do."""
     path, name = folder / f"a.{suffix}", PACKERS[suffix][0]
     with path.open("wb") as file:
         for part in (PAYLOAD[:1000], PAYLOAD[1000:]):
@@ -142,7 +136,6 @@ def packed(folder: Path, suffix: str) -> Path:
 
 @pytest.mark.parametrize("suffix", PACKERS)
 def test_compressed_files_are_read(tmp_path: Path, suffix: str) -> None:
-    """By the suffix of the name; parts that were appended to each other are one file."""
     with open_stream(packed(tmp_path, suffix)) as stream:
         assert read_full(stream, 10 * len(PAYLOAD)) == PAYLOAD
 
@@ -152,7 +145,6 @@ def test_compressed_files_are_read(tmp_path: Path, suffix: str) -> None:
 def test_a_truncated_file_gives_all_that_its_program_gives(
     tmp_path: Path, suffix: str, read: Callable[[ReadableStream, int], bytes]
 ) -> None:
-    """Then it is reported as truncated."""
     path = packed(tmp_path, suffix)
     path.write_bytes(path.read_bytes()[:-3000])
     command: list[Path] = [program(PACKERS[suffix][1], PACKERS[suffix][0]), path]
@@ -166,7 +158,6 @@ def test_a_truncated_file_gives_all_that_its_program_gives(
 
 @pytest.mark.parametrize("suffix", PACKERS)
 def test_a_damaged_file_is_reported(tmp_path: Path, suffix: str) -> None:
-    """Whatever its format; what is read before is the payload's beginning."""
     path = packed(tmp_path, suffix)
     whole = path.read_bytes()
     path.write_bytes(whole[:9000] + bytes(255 - byte for byte in whole[9000:9100]) + whole[9100:])
@@ -177,7 +168,6 @@ def test_a_damaged_file_is_reported(tmp_path: Path, suffix: str) -> None:
 def test_zstd_without_its_library_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pip line to type."""
     monkeypatch.setattr("ccpipe.formats.files.zstd", None)
     with (
         pytest.raises(MissingExtra, match=r"pip install 'ccpipe\[zstd\]'"),
@@ -188,7 +178,6 @@ def test_zstd_without_its_library_says_what_to_install(
 
 @pytest.mark.parametrize("name", ["missing.line", ".", "--wrong"])
 def test_what_cannot_be_opened_is_refused_by_name(name: str, tmp_path: Path) -> None:
-    """A missing file, a folder, a mistyped option."""
     path = Path(name) if name.startswith("-") else tmp_path / name
     with (
         pytest.raises((MissingInputError, UsageError), match=re.escape(str(path))),

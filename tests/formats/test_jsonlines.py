@@ -34,14 +34,12 @@ messages = st.builds(
 
 
 def objects(payload: bytes) -> list[dict[str, Any]]:
-    """Read lines with the standard library, which keeps integers as they are."""
     assert payload == b"" or payload.endswith(b"\n")
     return [json.loads(line) for line in payload.split(b"\n")[:-1]]
 
 
 @given(st.lists(messages, max_size=4))
 def test_what_is_written_can_be_read(messages: list[Message]) -> None:
-    """Every line is one object with exactly the contents of the message, in a fixed order."""
     found = objects(encode(messages))
     assert found == [
         {
@@ -61,7 +59,6 @@ def test_what_is_written_can_be_read(messages: list[Message]) -> None:
 
 
 def test_columns() -> None:
-    """What was decoded is written as messages are."""
     lines = decode(b"m,b=2,a=1 value=18446744073709551615u 1740027951\n")
     assert encode(lines) == (
         b'{"name":"m","tags":{"a":"1","b":"2"},"field":"value",'
@@ -70,8 +67,6 @@ def test_columns() -> None:
 
 
 def test_numbers_and_mappings_of_others() -> None:
-    """Floats of other libraries and read-only mappings are written as what they are."""
-
     class Float64(float):
         """NumPy's is such a class too."""
 
@@ -87,19 +82,16 @@ def test_numbers_and_mappings_of_others() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), "\ud800", 1j])
 def test_values_that_json_cannot_carry(value: Any) -> None:
-    """They are errors that name the record, never a null."""
     with pytest.raises(EncodeError, match="'cpu_load' {'hostname': 'n1'}: "):
         encode([Message("cpu_load", {"hostname": "n1"}, value, 0)])
 
 
 def test_a_time_that_json_cannot_carry() -> None:
-    """It is an error that names the record."""
     with pytest.raises(EncodeError, match="'cpu_load' {}: time .* is outside"):
         encode([Message("cpu_load", {}, 1.0, 10**40)])
 
 
 def as_read(message: Message) -> Message:
-    """Return a message as it is read back: a small unsigned integer is a signed one."""
     value = message.value
     if type(value) is Uint and value < 2**63:
         value = int(value)
@@ -108,7 +100,6 @@ def as_read(message: Message) -> Message:
 
 @given(messages.filter(lambda message: abs(message.time or 0) < 2**63))
 def test_what_is_written_is_read_back(message: Message) -> None:
-    """The type of a value too, but for unsigned integers that a signed one can hold."""
     line = encode([message])
     value = message.value
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
@@ -132,6 +123,5 @@ def test_what_is_written_is_read_back(message: Message) -> None:
     ],
 )
 def test_what_is_no_message(line: bytes, reason: str) -> None:
-    """It says what is wrong."""
     with pytest.raises(DataError, match=reason):
         jsonlines.decode(line)

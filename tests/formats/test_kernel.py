@@ -21,7 +21,6 @@ def test_a_kernel_is_taken_where_it_is_there(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_missing_kernel_is_an_error_only_where_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The error names the variable."""
     monkeypatch.delenv("CCPIPE_KERNEL", raising=False)
     assert kernel.load_kernel("ccpipe", "_no_such_kernel") is None
     monkeypatch.setenv("CCPIPE_KERNEL", "compiled")
@@ -30,7 +29,6 @@ def test_a_missing_kernel_is_an_error_only_where_it_is_asked_for(
 
 
 def test_another_word_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A misspelt value must not go unnoticed."""
     monkeypatch.setenv("CCPIPE_KERNEL", "Compiled")
     with pytest.raises(ConfigError, match="'Compiled', not one of python, compiled"):
         kernel.load_kernel("json", "decoder")

@@ -11,7 +11,6 @@ SPECIFICATION = [f"c{a}-{b}.fox" for a in (1, 2, 3, 5) for b in (2, 3, 4)]
 
 
 def test_the_specifications_example() -> None:
-    """The leftmost range varies slowest."""
     assert expand("c[1-3,5]-[2-4].fox") == SPECIFICATION
     assert compress(SPECIFICATION) == ["c[1-3,5]-[2-4].fox"]
     assert count("c[1-3,5]-[2-4].fox") == 12
@@ -37,7 +36,6 @@ def test_the_specifications_example() -> None:
     ],
 )
 def test_names_in_the_specifications_order(text: str, names: list[str] | None) -> None:
-    """Leading zeroes are kept; a number that is repeated in a range is an error."""
     if names is None:
         with pytest.raises(DataError, match="repeated"):
             expand(text)
@@ -70,7 +68,6 @@ def test_names_in_the_specifications_order(text: str, names: list[str] | None) -
     ],
 )
 def test_what_is_no_list_is_told_with_its_place(text: str, place: str, reason: str) -> None:
-    """Every function reports it alike."""
     for function in (expand, count, split):
         with pytest.raises(DataError) as reported:
             function(text)
@@ -79,12 +76,10 @@ def test_what_is_no_list_is_told_with_its_place(text: str, place: str, reason: s
 
 
 def test_a_list_is_split_at_the_commas_outside_of_brackets() -> None:
-    """Each element is unchanged."""
     assert split("c[1-3,5]-[2-4].fox,n[08,09],login") == ["c[1-3,5]-[2-4].fox", "n[08,09]", "login"]
 
 
 def test_counting_writes_nothing_out() -> None:
-    """A list of more names than memory holds is counted."""
     text = "a[1-999999999][1-999999999]"
     assert count(text) == 999999999**2
     with pytest.raises(DataError, match="999999998000000001 names, more than 100000"):
@@ -92,7 +87,6 @@ def test_counting_writes_nothing_out() -> None:
 
 
 def test_the_cap_can_be_set() -> None:
-    """The limit is on all elements together."""
     assert len(expand("a[1-3],b[1-3]", limit=6)) == 6
     with pytest.raises(DataError, match="6 names, more than 5"):
         expand("a[1-3],b[1-3]", limit=5)
@@ -118,13 +112,11 @@ def test_the_cap_can_be_set() -> None:
     ],
 )
 def test_names_made_short(names: list[str], lists: list[str]) -> None:
-    """Several runs of digits, leading zeroes, repeated names."""
     assert sorted(compress(names)) == sorted(lists)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a,b", "a[1]", "a\n"])
 def test_a_name_that_no_list_can_hold(name: str) -> None:
-    """The error names it."""
     with pytest.raises(DataError, match="cannot be the name of a node"):
         compress(["ok", name])
 
@@ -138,7 +130,6 @@ NAMES = st.one_of(
 
 @given(st.sets(NAMES, min_size=1, max_size=40))
 def test_any_set_of_names_comes_back(names: set[str]) -> None:
-    """Each once, whatever its digits are."""
     text = ",".join(compress(names))
     assert sorted(expand(text)) == sorted(names)
     assert count(text) == len(names)
@@ -146,7 +137,6 @@ def test_any_set_of_names_comes_back(names: set[str]) -> None:
 
 @given(st.text("a1[]-,.0 é", max_size=12))
 def test_any_text_is_a_list_or_a_named_error(text: str) -> None:
-    """Never another exception; and compressing the names loses none."""
     try:
         names = expand(text, limit=1000)
     except DataError:

@@ -57,7 +57,6 @@ def _fields(body: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def read(request: bytes) -> Written:
-    """Read a WriteRequest: the labels and samples of each TimeSeries."""
     written: Written = []
     for one, series in _fields(request):
         assert one == 1
@@ -74,7 +73,6 @@ def read(request: bytes) -> Written:
 
 
 def test_a_request_says_metric_labels_and_samples() -> None:
-    """Names in Prometheus's characters, labels sorted, time in milliseconds, texts left out."""
     lines = decode(
         b"cpu.load,cluster=fritz,type-id=0,1st=a value=1.5 1740027951\n"
         b'ccb,hostname=n1 log="x" 1740027951\n'
@@ -109,7 +107,6 @@ def test_samples_of_a_series_stand_in_order_one_for_each_moment() -> None:
     st.sampled_from(["value", "x"]),
 ), max_size=30))  # fmt: skip
 def test_the_kernel_writes_what_its_twin_writes(messages: list[Message]) -> None:
-    """Byte for byte."""
     lines = to_lines(messages)
     compiled = RemoteWrite().write_request(lines)
     with pytest.MonkeyPatch.context() as patch:
@@ -126,7 +123,6 @@ def test_a_body_is_snappy_without_frames() -> None:
 
 
 def test_a_sample_needs_a_time() -> None:
-    """A time is not guessed."""
     with pytest.raises(EncodeError, match="without time"):
         RemoteWrite().encode(decode(b"m v=1"))
 
@@ -158,7 +154,6 @@ def _get(url: str) -> bytes:
 
 
 def test_a_real_store_takes_it(tmp_path: Path) -> None:
-    """VictoriaMetrics answers 204 and has the same numbers."""
     url = f"http://127.0.0.1:{(port := free_port())}"
     store = subprocess.Popen(
         [program("victoria-metrics", "victoria-metrics"), f"-httpListenAddr=127.0.0.1:{port}",

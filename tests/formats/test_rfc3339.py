@@ -23,13 +23,11 @@ from ccpipe.formats.rfc3339 import parse_rfc3339, rfc3339
     ],
 )
 def test_moments(nanoseconds: int, text: str) -> None:
-    """Whole seconds have no decimals, any other time has nine."""
     assert rfc3339(nanoseconds) == text
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_the_standard_library_reads_it(nanoseconds: int) -> None:
-    """``datetime`` reads back the same time, to the microsecond."""
     read = datetime.fromisoformat(rfc3339(nanoseconds)) - datetime(1970, 1, 1, tzinfo=UTC)
     microseconds = (read.days * 86400 + read.seconds) * 10**6 + read.microseconds
     assert microseconds == nanoseconds // 1000
@@ -37,14 +35,12 @@ def test_the_standard_library_reads_it(nanoseconds: int) -> None:
 
 @pytest.mark.parametrize("seconds", [253402300800, -62135596801, 10**30])
 def test_years_that_it_cannot_say(seconds: int) -> None:
-    """A time outside the years 1 to 9999 is an error that names it."""
     with pytest.raises(EncodeError, match=f"time {seconds} s is outside"):
         rfc3339(seconds * 10**9)
 
 
 @given(st.integers(1 - 2**63, 2**63 - 1))
 def test_it_is_read_back(nanoseconds: int) -> None:
-    """To the nanosecond."""
     assert parse_rfc3339(rfc3339(nanoseconds)) == nanoseconds
 
 
@@ -58,7 +54,6 @@ def test_it_is_read_back(nanoseconds: int) -> None:
     ],
 )
 def test_other_spellings(text: str, nanoseconds: int) -> None:
-    """Fewer decimals, offsets and small letters are valid too."""
     assert parse_rfc3339(text) == nanoseconds
 
 
@@ -71,6 +66,5 @@ def test_other_spellings(text: str, nanoseconds: int) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_time(text: str) -> None:
-    """It is an error that names it."""
     with pytest.raises(DataError, match="RFC 3339|between 1677 and 2262"):
         parse_rfc3339(text)

@@ -29,7 +29,6 @@ FORMATS = pytest.mark.parametrize(
 def everything(
     read: Reader, payload: bytes, block: int = 2**18
 ) -> tuple[list[Message], list[RejectedLine]]:
-    """Return what is read of a file, and what is rejected."""
     parts = list(read(io.BytesIO(payload), block=block))
     return (
         [message for part in parts for message in part],
@@ -40,7 +39,6 @@ def everything(
 @FORMATS
 @pytest.mark.parametrize("block", [1, 7, 2**18])
 def test_in_blocks(read: Reader, encode: Callable[..., bytes], header: bytes, block: int) -> None:
-    """However much is read at once, and with or without the last line end."""
     payload = header + encode(MESSAGES)
     for each in (payload, payload[:-1]):
         assert everything(read, each, block) == (MESSAGES, [])
@@ -50,7 +48,6 @@ def test_in_blocks(read: Reader, encode: Callable[..., bytes], header: bytes, bl
 def test_a_damaged_row_costs_itself(
     read: Reader, encode: Callable[..., bytes], header: bytes
 ) -> None:
-    """It is named with its place; the rows around it are read."""
     before, after = header + encode(MESSAGES[:2]), encode(MESSAGES[2:])
     for torn in (encode(MESSAGES[:1])[:20], b"\xff\xfe", b"no row"):
         found, (bad,) = everything(read, before + torn + b"\n" + after)
@@ -72,7 +69,6 @@ def test_an_open_quote_costs_its_line(block: int) -> None:
 
 
 def test_a_row_of_several_lines_is_rejected_whole() -> None:
-    """Where only a column is wrong: lines of its text are no rows."""
     fake = "2025-02-20T05:05:51Z,m,value,,,,,,,,1"
     row = csvlines.encode([Message("log", {}, f"one\n{fake}\ntwo", 5, "log")])
     payload = csvlines.HEADER + row.replace(b"1970", b"70") + csvlines.encode(MESSAGES)
@@ -82,14 +78,12 @@ def test_a_row_of_several_lines_is_rejected_whole() -> None:
 
 
 def test_what_spreadsheets_write() -> None:
-    """A byte order mark, CRLF at line ends, and the header again where files were joined."""
     rows = csvlines.HEADER + csvlines.encode([MESSAGES[0], MESSAGES[2]])
     payload = b"\xef\xbb\xbf" + (rows + rows).replace(b"\n", b"\r\n")
     assert everything(read_csv, payload) == ([MESSAGES[0], MESSAGES[2]] * 2, [])
 
 
 def test_without_its_header() -> None:
-    """A file that is no CSV of ours is not read; one without anything is."""
     with pytest.raises(DataError, match="does not begin with the header time,name,"):
         everything(read_csv, csvlines.encode(MESSAGES))
     assert everything(read_csv, b"") == ([], [])
@@ -98,7 +92,6 @@ def test_without_its_header() -> None:
 
 @pytest.mark.parametrize("read", [read_json, read_csv])
 def test_a_line_without_end_is_refused(read: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is bounded."""
     monkeypatch.setattr(row_files, "MAX_LINE_SIZE", 1000)
     with pytest.raises(DataError, match="longer than 1000 bytes|begin with the header"):
         everything(read, b"a" * 10_000, block=100)
@@ -123,7 +116,6 @@ def test_an_open_quote_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_any_bytes_are_rows_or_rejected(
     read: Reader, encode: Callable[..., bytes], header: bytes, junk: bytes, block: int
 ) -> None:
-    """Nothing else is raised, whatever the blocks; and of all bytes some row or error tells."""
     payload = header + encode(MESSAGES[:1]) + junk
     found, rejected = everything(read, payload, block)
     assert found[:1] == MESSAGES[:1]

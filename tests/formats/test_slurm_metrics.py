@@ -5,7 +5,6 @@ from ccpipe.formats.slurm_profile.series import SERIES
 
 
 def test_every_field_of_slurm_has_a_metric_of_its_own() -> None:
-    """No two fields share one."""
     for name, series in SERIES.items():
         assert set(METRICS[name]) == {field.name for field in series.fields}
     names = [name for fields in METRICS.values() for name, _ in fields.values()]
@@ -13,7 +12,6 @@ def test_every_field_of_slurm_has_a_metric_of_its_own() -> None:
 
 
 def test_a_task_is_a_series_of_its_own_in_bytes() -> None:
-    """Tags keep the specification's rules; a value that is missing is left out."""
     values = {"RSS": 3, "ReadMB": 0.5, "CPUFrequency": None}
     found = list(
         to_metrics("Tasks", values, 10**18, cluster="fox", node="n1", job="17", step="0", task="3")
@@ -28,7 +26,6 @@ def test_a_task_is_a_series_of_its_own_in_bytes() -> None:
 
 
 def test_fields_of_sensors_keep_their_names() -> None:
-    """A node's series has no stype; a job that is not known is no tag."""
     [one] = to_metrics(
         "Energy", {"GPU0Power": 5}, 1, cluster="fox", node="n1", job=None, step="batch"
     )

@@ -53,14 +53,12 @@ def test_units_are_read_as_the_field_writes_them(text: str, measure: str, scale:
     "text", ["", "foobar", "Gb", "b", "bytes/", "/s", "k", "bytes/s/s", "0 bytes", "bytes/foo"]
 )
 def test_what_is_no_unit_is_refused_by_name(text: str) -> None:
-    """An ambiguous unit is rejected too."""
     with pytest.raises(DataError, match="not a") as refused:
         parse_unit(text)
     assert repr(text) in str(refused.value)
 
 
 def test_all_units_of_our_own_collectors_are_known() -> None:
-    """Every metric of a node can be converted."""
     for name, unit in metrics.units().items():
         assert parse_unit(unit).scale > 0, name
 
@@ -82,7 +80,6 @@ def test_all_units_of_our_own_collectors_are_known() -> None:
     ],
 )
 def test_values_are_converted(value: float, unit: str, to: str, expected: float | None) -> None:
-    """Examples, with their types."""
     if expected is None:
         with pytest.raises(DataError):
             conversion(unit, to)
@@ -93,7 +90,6 @@ def test_values_are_converted(value: float, unit: str, to: str, expected: float 
 
 
 def test_what_measures_something_else_is_refused() -> None:
-    """Watts are not bytes."""
     with pytest.raises(DataError, match=r"'W' is of watt, 'MB' is of byte"):
         conversion("W", "MB")
 
@@ -106,7 +102,6 @@ INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 2**64 - 1).map(Uint
 
 @given(INTEGERS, PAIRS)
 def test_integers_are_exact_where_the_factor_allows(value: int, pair: tuple[str, str]) -> None:
-    """Against exact fractions: an integer of the same type, a rounded float, or None."""
     old, new = (parse_unit(unit) for unit in pair)
     true = (value * old.scale + old.zero - new.zero) / new.scale
     converted = conversion(*pair)(value)
@@ -122,7 +117,6 @@ def test_integers_are_exact_where_the_factor_allows(value: int, pair: tuple[str,
 
 @given(st.floats(), PAIRS)
 def test_floats_stay_floats_that_can_be_written(value: float, pair: tuple[str, str]) -> None:
-    """Never NaN or infinity; back again it is the same but for rounding."""
     converted = conversion(*pair)(value)
     if converted is None:
         # Beyond what a double holds, if only on the way: the factors are below 2**70.

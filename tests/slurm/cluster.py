@@ -72,36 +72,30 @@ class Cluster:
         self.log = (folder / "bridge.log").open("ab")
 
     def control(self, *words: str) -> None:
-        """Run the script."""
         what, *rest = words
         subprocess.run(
             [sys.executable, str(SCRIPT), what, str(self.slurm), *rest], check=True, timeout=200
         )
 
     def run(self, *words: str) -> str:
-        """Run one of Slurm's commands."""
         return subprocess.run(
             words, env=self.environment, check=True, capture_output=True, text=True, timeout=60,
             cwd="/",
         ).stdout  # fmt: skip
 
     def submit(self, *words: str, wrap: str = "sleep 3") -> int:
-        """Submit a job and return its number."""
         options = ("--parsable", "--output", "/dev/null", *words, "--wrap", wrap)
         return int(self.run("sbatch", *options).partition(";")[0])
 
     def state(self, job: int) -> str:
-        """Return a job's state."""
         return self.run("squeue", "-h", "-t", "all", "-j", str(job), "-o", "%T").strip()
 
     def sacct(self, step: str, *columns: str) -> dict[str, str]:
-        """Return columns of a step, sizes in bytes where sacct has them; nothing without it."""
         options = ("-nP", "--noconvert", "-j", step, "-o", ",".join(columns))
         (row,) = self.run("sacct", *options).splitlines() or [""]
         return dict(zip(columns, row.split("|"), strict=True)) if row else {}
 
     def start_bridges(self) -> None:
-        """Start the bridges."""
         for name in RECIPES:
             bridge = subprocess.Popen(
                 [sys.executable, "-m", "ccpipe", "bridge", str(self.folder / f"{name}.toml")],
@@ -110,24 +104,20 @@ class Cluster:
             self.bridges.append(bridge)
 
     def end_bridges(self, with_signal: signal.Signals) -> None:
-        """End the bridges, softly or not."""
         while self.bridges:
             bridge = self.bridges.pop()
             bridge.send_signal(with_signal)
             bridge.wait(30)
 
     def close(self) -> None:
-        """End the bridges if a test left them."""
         self.end_bridges(signal.SIGKILL)
         self.log.close()
 
     def messages(self, name: str = "events") -> list[Message]:
-        """Return what a bridge has written."""
         path = self.folder / f"{name}.line"
         return list(decode(path.read_bytes())) if path.exists() else []
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Return the payloads of the events of a class, each with its function."""
         return [
             {**json.loads(str(message.value)), "function": message.tags["function"]}
             for message in self.messages()
@@ -135,7 +125,6 @@ class Cluster:
         ]
 
     def wait(self, condition: Callable[[], bool], seconds: float = 90) -> None:
-        """Wait until a condition holds."""
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, (self.folder / "bridge.log").read_text()[-3000:]

@@ -36,7 +36,6 @@ time.sleep(4)
 
 @pytest.mark.parametrize("cluster", [CGROUP], indirect=True)
 def test_a_job_in_its_control_groups(cluster: Cluster, tmp_path: Path) -> None:
-    """Memory and CPU time of a job are those that Slurm itself accounts for."""
     (tmp_path / "work.py").write_text(WORK)
     begin, samples = tmp_path / "begin", tmp_path / "samples"
     command = f"srun {sys.executable} {tmp_path}/work.py {begin}"
@@ -79,7 +78,6 @@ def test_a_job_in_its_control_groups(cluster: Cluster, tmp_path: Path) -> None:
 
 @pytest.fixture
 def scope() -> Iterator[Path]:
-    """Make a directory for the jobs of one slurmstepd in the real version 2."""
     mounts = [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")]
     top = next((one for one in mounts if (one / "cgroup.subtree_control").exists()), None)
     if top is None or not os.access(top, os.W_OK):
@@ -129,7 +127,6 @@ def test_job_named_by_sluid_in_real_control_groups(scope: Path) -> None:
 
 
 def step(cluster: Cluster, job: int) -> tuple[int, float]:
-    """Return MaxRSS of the step, in bytes, and TotalCPU, in seconds."""
     options = ("-nP", "--noconvert", "-j", f"{job}.0", "-o", "MaxRSS,TotalCPU")
     max_rss, _, total = cluster.run("sacct", *options).strip().partition("|")
     minutes, _, seconds = total.rpartition(":")

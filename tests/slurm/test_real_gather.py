@@ -94,7 +94,6 @@ class Daemon:
 
     @contextmanager
     def running(self, *options: str) -> Iterator[None]:
-        """Run it as a user without rights of its own, until SIGTERM."""
         for path in (self.profiles, self.folder / "state"):
             path.mkdir(exist_ok=True)
             path.chmod(0o777)
@@ -126,8 +125,6 @@ class Daemon:
             self._socket.close()
 
     def wait_for_status(self, text: str) -> None:
-        """Wait until it notifies systemd of a status that ends so."""
-
         def is_there() -> bool:
             try:
                 lines = self._socket.recv(4096).decode().splitlines()
@@ -150,7 +147,6 @@ class Daemon:
             return {}
 
     def wait_for_samples(self, job: int) -> None:
-        """Wait until each task was polled from now on, by both."""
         now = time.time() + 1
         tasks = {"c1": {"0", "1", "2"}, "c2": {"3"}}
         self.cluster.wait(
@@ -162,7 +158,6 @@ class Daemon:
         self.cluster.run("sstat", "-nPj", f"{job}.0", "-o", "MaxRSS")  # it polls
 
     def step_rows(self, job: int) -> list[dict[str, Any]]:
-        """Return the reports of the step 0, one of each node."""
         rows: list[dict[str, Any]] = list(map(json.loads, self.report.read_text().splitlines()))
         return [row for row in rows if row["JobID"] == f"{job}.0"]
 
@@ -175,13 +170,11 @@ class Daemon:
 
     @asynccontextmanager
     async def broker(self) -> AsyncIterator[None]:
-        """Let the broker come back."""
         async with self.server:
             yield
 
 
 def run_job(daemon: Daemon, *options: str) -> int:
-    """Run the tasks as a step on two nodes; return the job's number."""
     cluster, folder = daemon.cluster, daemon.folder
     (folder / "work.py").write_text(WORK)
     where = ("-N2", "-n4", "-w", ",".join(NODES), "--mem-per-cpu=400M", *options)
@@ -198,12 +191,10 @@ def run_job(daemon: Daemon, *options: str) -> int:
 
 
 def wait_for_files(cluster: Cluster, paths: list[Path]) -> None:
-    """Wait until all are there."""
     cluster.wait(lambda: all(path.exists() for path in paths))
 
 
 def seconds(text: str) -> float:
-    """Read ``HH:MM:SS`` or ``MM:SS.mmm``."""
     total = 0.0
     for part in text.split(":"):
         total = total * 60 + float(part)
@@ -252,7 +243,6 @@ async def test_figures_are_those_of_jobacct_gather_linux(cluster: Cluster, tmp_p
 
 
 async def check_messages(daemon: Daemon, job: int) -> None:
-    """Every sample and every end that was reported is on the bus."""
     nodes: dict[str, int] = {}
     samples: set[tuple[str, str]] = set()
     deadline = time.monotonic() + 60
@@ -371,7 +361,6 @@ def test_a_suspended_step_is_not_sampled(cluster: Cluster, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("cluster", [LINUX], indirect=True)
 def test_within_a_job_ids_come_from_slurm(cluster: Cluster, tmp_path: Path) -> None:
-    """Job, step, task and node, in the report and in the name of the profile."""
     command = (
         f"{sys.executable} -m ccpipe step -o json --report {tmp_path}/$SLURM_PROCID.json "
         f"--profile $([ $SLURM_PROCID = 1 ] && echo {tmp_path} || echo {tmp_path}/other.h5) "

@@ -36,20 +36,17 @@ while time.monotonic() < end: sum(range(10000))
 
 
 def listens(port: int) -> bool:
-    """Return whether somebody takes connections at a port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def written(folder: Path) -> list[Message]:
-    """Return the metrics that the bridge has written."""
     path = folder / "profile.line"
     return list(decode(path.read_bytes())) if path.exists() else []
 
 
 @pytest.mark.parametrize("cluster", [LINUX], indirect=True)
 def test_samples_of_the_influxdb_plugin(cluster: Cluster, tmp_path: Path) -> None:
-    """An unmodified slurmd's samples arrive as metrics, with what sacct says of the same step."""
     ports = dict(line.split() for line in (cluster.slurm / "ports").read_text().splitlines())
     recipe = tmp_path / "profile.toml"
     recipe.write_text(RECIPE.format(port=ports["profile"], folder=tmp_path))

@@ -59,22 +59,18 @@ def test_requeued_jobs_start_once_and_stop_at_their_real_end(cluster: Cluster) -
 
 
 def has_started(cluster: Cluster, job: int) -> bool:
-    """Return whether the start of a job was written."""
     return job in {event["jobId"] for event in cluster.events("job")}
 
 
 def waits(cluster: Cluster, job: int) -> bool:
-    """Return whether a job is pending; its epilog is over then."""
     return cluster.state(job) == "PENDING"
 
 
 def stops(cluster: Cluster) -> list[dict[str, Any]]:
-    """Return all stops."""
     return [event for event in cluster.events("job") if event["function"] == "stop_job"]
 
 
 def runs_of(cluster: Cluster, job: int) -> list[dict[str, str]]:
-    """Return sacct's rows of the runs of a job, the first one first."""
     columns = ("Submit", "Start", "End", "State")
     output = cluster.run(
         "env", "SLURM_TIME_FORMAT=%s", "sacct", "-XDnP", "-j", str(job), "-o", ",".join(columns)

@@ -39,7 +39,6 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
 
 def test_every_kind_of_job(cluster: Cluster) -> None:
-    """Each job starts and stops once, in order, as sacct has it."""
     cluster.start_bridges()
     cluster.wait(lambda: bool(cluster.events("nodestate")))
     jobs = first_jobs(cluster)
@@ -76,7 +75,6 @@ def test_every_kind_of_job(cluster: Cluster) -> None:
 
 
 def test_starts_have_script_and_description(cluster: Cluster) -> None:
-    """Tasks and components of a job share its script, which no envelope has."""
     script = b'#!/bin/sh\n#SBATCH --ntasks=1\n# caf\xc3\xa9 caf\xe9 "a\tb"\nexec sleep 4\n'
     path = cluster.folder / "job.sh"
     path.write_bytes(script)
@@ -109,7 +107,6 @@ def test_starts_have_script_and_description(cluster: Cluster) -> None:
 
 
 def check_sums(cluster: Cluster) -> None:
-    """`ccpipe acct sacct` counts each run that sacct prints, and sums what sacct has summed."""
     path = cluster.folder / "rows.txt"
     path.write_text(cluster.run("sacct", "-aDP", "-S", "now-1days", "-o", "ALL"))
     shown = ccpipe("acct", "sacct", path, "--by", "state", "-o", "json", "--zone", "UTC")
@@ -200,7 +197,6 @@ def check_efficiency(cluster: Cluster, path: Path) -> None:
 
 
 def first_jobs(cluster: Cluster) -> dict[str, int]:
-    """Submit jobs of each kind."""
     submit = cluster.submit
     until_seen = f"until [ -e {cluster.folder}/seen ]; do sleep 0.2; done"
     jobs = {
@@ -221,7 +217,6 @@ def first_jobs(cluster: Cluster) -> dict[str, int]:
 
 
 def disturb(cluster: Cluster, jobs: dict[str, int]) -> None:
-    """Suspend, cancel, requeue and preempt jobs, and let one lose its node."""
     submit = cluster.submit
 
     def wait_until_running(*names: str) -> None:
@@ -250,7 +245,6 @@ def disturb(cluster: Cluster, jobs: dict[str, int]) -> None:
 
 
 def is_running(cluster: Cluster, job: int) -> bool:
-    """Return whether a job runs."""
     return cluster.state(job) == "RUNNING"
 
 
@@ -277,12 +271,10 @@ def rows(cluster: Cluster, *options: str) -> list[dict[str, str]]:
 
 
 def starts(cluster: Cluster) -> list[dict[str, Any]]:
-    """Return all starts."""
     return [event for event in cluster.events("job") if event["function"] == "start_job"]
 
 
 def stops(cluster: Cluster) -> list[dict[str, Any]]:
-    """Return all stops."""
     return [event for event in cluster.events("job") if event["function"] == "stop_job"]
 
 
@@ -307,12 +299,10 @@ def records(cluster: Cluster) -> list[SlurmJob]:
 
 
 def final_jobs(cluster: Cluster) -> set[int]:
-    """Return the jobs whose end sacct reported."""
     return {job.job_id for job in records(cluster) if job.sacct and job.end_time}
 
 
 def check_events(cluster: Cluster, ended: list[dict[str, str]]) -> None:
-    """Compare starts and stops with sacct's rows of jobs that ran; a requeued one has several."""
     first: dict[str, dict[str, str]] = {}
     last: dict[str, dict[str, str]] = {}
     for row in sorted(ended, key=lambda row: int(row["Start"])):
@@ -339,17 +329,14 @@ def check_events(cluster: Cluster, ended: list[dict[str, str]]) -> None:
 
 
 def run_of(stop: dict[str, Any]) -> tuple[int, int, int, str]:
-    """Return what identifies a run, and how it ended."""
     return stop["jobId"], stop["startTime"], stop["stopTime"], stop["jobState"]
 
 
 def state_of(row: dict[str, str]) -> str:
-    """Return ClusterCockpit's word for how a run ended."""
     return row["State"].partition(" ")[0].lower()
 
 
 def check_resources(cluster: Cluster, jobs: dict[str, int]) -> None:
-    """Starts say which threads and GPUs of which nodes a job has, and whether it shares them."""
     by_job = {event["jobId"]: event for event in starts(cluster)}
     gpu = by_job[jobs["gpu"]]
     assert gpu["resources"] == [
@@ -366,7 +353,6 @@ def check_resources(cluster: Cluster, jobs: dict[str, int]) -> None:
 
 
 def check_envelopes(cluster: Cluster) -> None:
-    """The last record of each run and step holds sacct's own values."""
     latest = {
         (job.job_id, job.job_step, job.start_time, job.end_time): job
         for job in records(cluster)
@@ -440,36 +426,30 @@ def expected_job(row: dict[str, str]) -> dict[str, Any]:
 
 
 def time_of(text: str) -> str:
-    """Write seconds since the epoch."""
     if not text.isdigit():
         return ""
     return datetime.fromtimestamp(int(text), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def amount(text: str, unit: int = 1) -> int:
-    """Read bytes with or without a letter."""
     power = " KMG".find(text[-1:]) if text[-1:].isalpha() else 0
     return round(float(text.rstrip("KMG") or 0) * (1024**power if power else unit))
 
 
 def disk(usage: str, rounded: str) -> int:
-    """Return the exact number of bytes where Slurm has it."""
     exact = re.search(r"fs/disk=(\d+)", usage)
     return int(exact[1]) if exact else amount(rounded)
 
 
 def kib(number: int) -> int:
-    """Round bytes up to KiB."""
     return -(-number // 1024)
 
 
 def seconds(text: str) -> str:
-    """Return a time as sacct prints it."""
     return "" if not text else str(int(datetime.fromisoformat(text).timestamp()))
 
 
 def cpu_seconds(text: str) -> float:
-    """Read ``MM:SS.mmm`` or ``HH:MM:SS``."""
     total = 0.0
     for part in re.split("[-:]", text or "0"):
         total = total * 60 + float(part)
@@ -477,7 +457,6 @@ def cpu_seconds(text: str) -> float:
 
 
 def check_nodes(cluster: Cluster) -> None:
-    """States of all nodes came as events, with what jobs had of them."""
     gpu_node = [
         {key: value for key, value in node.items() if key not in {"hostname", "states"}}
         for event in cluster.events("nodestate")

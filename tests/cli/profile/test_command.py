@@ -18,14 +18,12 @@ JOB = DATA / "merged" / "job_17.h5"
 @pytest.mark.parametrize("series", ["Energy", "Filesystem", "Network", "Tasks"])
 @pytest.mark.parametrize(("level", "name"), [("TimeSeries", "timeseries"), ("Totals", "totals")])
 def test_extracted_csv_is_sh5utils(series: str, level: str, name: str) -> None:
-    """To the byte; the series' name may be in lower case."""
     done = ccpipe("profile", "extract", "-i", JOB, "-s", series.lower(), "-l", f"node:{level}")
     assert done.code == 0
     assert done.out == (DATA / "csv" / f"job_17.E.{series}.{name}.csv").read_text()
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
-    """With --output; a level that is none leaves nothing."""
     path = tmp_path / "energy.csv"
     done = ccpipe("profile", "extract", "-i", JOB, "-s", "Energy", "-o", path)
     assert (done.code, done.out) == (0, "")
@@ -35,7 +33,6 @@ def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
 
 
 def test_formats_hold_the_same_rows(tmp_path: Path) -> None:
-    """CSV, JSON, line protocol and Parquet."""
     arguments = ("profile", "extract", "-i", JOB, "-s", "Tasks", "--format")
     lines = ccpipe(*arguments, "csv").out.splitlines()
     objects = [json.loads(line) for line in ccpipe(*arguments, "json").out.splitlines()]
@@ -52,8 +49,6 @@ def test_formats_hold_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_filters_may_be_repeated() -> None:
-    """Nodes and tasks; a job's step comes with its number."""
-
     def steps(*arguments: object) -> set[tuple[str, str]]:
         lines = ccpipe("profile", "extract", "-s", "Tasks", *arguments).out.splitlines()[1:]
         return {(line.split(",")[0], line.split(",")[1]) for line in lines}
@@ -68,7 +63,6 @@ def test_filters_may_be_repeated() -> None:
 
 
 def test_items_are_sh5utils_where_that_is_asked_for() -> None:
-    """And aligned by time otherwise; the peak is on stderr."""
     arguments = ("profile", "items", "-i", JOB, "-s", "Energy", "-d", "power")
     theirs, ours = ccpipe(*arguments, "--sh5util"), ccpipe(*arguments)
     assert theirs.out.startswith("Step,ElaspedTime,MinNode")
@@ -81,7 +75,6 @@ def test_items_are_sh5utils_where_that_is_asked_for() -> None:
 
 
 def test_merging_keeps_the_input_and_may_be_repeated(tmp_path: Path) -> None:
-    """As a user's folder has it; --delete deletes what the output has."""
     folder = tmp_path / "alice"
     folder.mkdir()
     names = list((DATA / "node-step").rglob("3_*.h5"))
@@ -106,7 +99,6 @@ def test_merging_keeps_the_input_and_may_be_repeated(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_costs_itself(tmp_path: Path) -> None:
-    """The others are merged, and the exit code says that one was not."""
     good = next((DATA / "node-step").rglob("3_0_c1.h5"))
     shutil.copy(good, tmp_path / "3_0_c1.h5")
     (tmp_path / "3_0_c2.h5").write_bytes(b"no HDF5")
@@ -120,7 +112,6 @@ def test_a_file_that_cannot_be_read_costs_itself(tmp_path: Path) -> None:
 
 
 def test_listing_names_fields_and_suspects() -> None:
-    """What the sysfs plug-in swapped is recognised, and --fix puts it right."""
     [energy, *others] = json.loads(ccpipe("profile", "list", "-i", JOB, "-o", "json").out)
     assert energy["series"] == "Energy"
     assert energy["fields"] == ["ElapsedTime", "EpochTime", "Power"]
@@ -135,7 +126,6 @@ def test_listing_names_fields_and_suspects() -> None:
 
 
 def test_curves_show_each_field(tmp_path: Path) -> None:
-    """With its range and unit."""
     done = ccpipe("profile", "show", "-i", JOB, "-s", "Tasks", "-d", "RSS", "--width", 40)
     assert done.code == 0
     lines = done.out.splitlines()
@@ -161,7 +151,6 @@ def test_curves_show_each_field(tmp_path: Path) -> None:
     ],
 )
 def test_errors_have_exit_codes(arguments: tuple[object, ...], code: int) -> None:
-    """Those of ``sysexits.h``, with one line on stderr."""
     done = ccpipe("profile", *arguments)
     assert done.code == code, done.err
     assert "Traceback" not in done.err

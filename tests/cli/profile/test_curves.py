@@ -19,5 +19,4 @@ from ccpipe.cli.profile.curves import curve
 def test_a_column_shows_the_largest_value_of_its_time(
     elapsed: list[int], values: list[int], width: int, drawn: str
 ) -> None:
-    """Times without samples are blank; a short series takes a column for each second."""
     assert curve(np.array(elapsed, "<u8"), np.array(values, "<f8"), width) == drawn

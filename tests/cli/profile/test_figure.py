@@ -17,7 +17,6 @@ JOB = DATA / "merged" / "job_17.h5"
     ("name", "begin"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.PDF", b"%PDF")]
 )
 def test_the_name_says_the_format(tmp_path: Path, name: str, begin: bytes) -> None:
-    """The file is whole, and nothing else is left."""
     with open_profile(JOB) as profile:
         tasks = [table for table in profile.tables if table.series == "Tasks"]
         assert draw(tasks, ["RSS"], tmp_path / name) == len(tasks) > 1
@@ -26,7 +25,6 @@ def test_the_name_says_the_format(tmp_path: Path, name: str, begin: bytes) -> No
 
 
 def test_each_field_has_a_panel_and_each_table_a_curve(tmp_path: Path) -> None:
-    """Panels are as many as fields; all points of a series stand in its curve."""
     path = tmp_path / "curves.svg"
     with open_profile(JOB) as profile:
         tables = [table for table in profile.tables if table.series in ("Tasks", "Energy")]
@@ -37,7 +35,6 @@ def test_each_field_has_a_panel_and_each_table_a_curve(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_drawn_is_named(tmp_path: Path) -> None:
-    """A format that is none, a field that no table has, a folder that is not there."""
     with open_profile(JOB) as profile:
         with pytest.raises(UsageError, match=r"a\.gif"):
             draw(profile.tables, [], tmp_path / "a.gif")

@@ -18,14 +18,12 @@ TASK = table_of("Tasks", {"RSS": [1, 2], "CPUUtilization": [0.5, 99.0]})
 
 
 def test_json_lines_name_their_series() -> None:
-    """One object a line; series keep apart, since their fields differ."""
     rows = [json.loads(line) for line in json_lines([POWER, TASK, POWER], Level.NODE_TIME_SERIES)]
     assert [row["Table"] for row in rows] == ["Energy"] * 6 + ["Tasks"] * 2
     assert [row["Power"] for row in rows[:3]] == [100, 2**60, 300]
 
 
 def test_line_protocol_is_metrics_in_seconds() -> None:
-    """A sample is one piece of the output, with the time at which it was taken."""
     pieces = list(line_protocol([POWER], "fox", "17"))
     assert len(pieces) == 3
     lines = decode(b"".join(pieces))
@@ -35,7 +33,6 @@ def test_line_protocol_is_metrics_in_seconds() -> None:
 
 
 def test_parquet_has_the_rows_and_their_types(tmp_path: Path) -> None:
-    """Whole numbers stay whole: a double would lose those above 2**53."""
     path = tmp_path / "out.parquet"
     write_parquet([POWER], Level.NODE_TIME_SERIES, path)
     table = pq.read_table(path)
@@ -46,7 +43,6 @@ def test_parquet_has_the_rows_and_their_types(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    """The error names it."""
     with pytest.raises(UnavailableError, match="missing"):
         write_parquet([POWER], Level.NODE_TIME_SERIES, tmp_path / "missing" / "out.parquet")
     assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,6 @@ from ccpipe.errors import CreateError, UnavailableError
 def test_the_folder_is_the_one_of_slurms_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside $SLURM_CONF, in any case of letters, without comments."""
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
     assert configured_folder() is None
     conf = tmp_path / "acct_gather.conf"
@@ -23,7 +22,6 @@ def test_the_folder_is_the_one_of_slurms_configuration(
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    """The error names it."""
     with pytest.raises(CreateError, match="nothing/x"):
         write_output(iter([b"a"]), tmp_path / "nothing" / "x")
 

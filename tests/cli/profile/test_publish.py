@@ -14,7 +14,6 @@ JOB = Path(__file__).parents[2] / "data" / "slurm_profile" / "merged" / "job_17.
 
 
 async def test_what_is_published_is_what_is_extracted(nats_server: NatsServer) -> None:
-    """Every sample of the file, as line protocol of `extract` has it; again, nothing new."""
     arguments = ("-i", JOB, "--cluster", "fox", "-s", "Tasks")
     extracted = decode(ccpipe("profile", "extract", *arguments, "--format", "line").out.encode())
     for _ in range(2):
@@ -34,7 +33,6 @@ async def test_what_is_published_is_what_is_extracted(nats_server: NatsServer) -
 
 
 def test_without_a_broker() -> None:
-    """The exit code says that it cannot be reached."""
     done = ccpipe("profile", "publish", "-i", JOB, "--server", f"nats://127.0.0.1:{free_port()}")
     assert done.code == 69
     assert "Traceback" not in done.err

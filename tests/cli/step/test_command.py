@@ -21,13 +21,11 @@ BURN = "import time\nend = time.process_time() + {}\nwhile time.process_time() <
 
 
 def report(*arguments: object, **environ: str) -> tuple[int, dict[str, Any]]:
-    """Run a step; return its exit code and its report."""
     done = ccpipe("step", "-o", "json", *arguments, stdin=b"", **environ)
     return done.code, json.loads(done.err)
 
 
 def test_output_and_exit_code_are_the_commands() -> None:
-    """The table is on stderr."""
     done = ccpipe("step", "--job", 17, "--", "sh", "-c", "echo out; echo err >&2; exit 3")
     assert (done.code, done.out) == (3, "out\n")
     assert done.err.startswith("err\n")
@@ -37,7 +35,6 @@ def test_output_and_exit_code_are_the_commands() -> None:
 
 
 def test_input_reaches_the_command() -> None:
-    """It stays the step's stdin."""
     assert ccpipe("step", "--", "cat", stdin=b"in").out == "in"
 
 
@@ -50,12 +47,10 @@ def test_input_reaches_the_command() -> None:
     ],
 )
 def test_exit_codes_are_those_of_shells(arguments: tuple[str, ...], code: int) -> None:
-    """Where the command cannot be started, and where a signal ends it."""
     assert ccpipe("step", "--", *arguments).code == code
 
 
 def test_figures_are_those_of_gnu_time(tmp_path: Path) -> None:
-    """Processor time and peak memory of a command with a child, to a tenth."""
     code = f"x = bytearray(60_000_000)\n{BURN.format(0.6)}"
     child = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {code!r}])"
     measured = tmp_path / "time"
@@ -72,7 +67,6 @@ def test_figures_are_those_of_gnu_time(tmp_path: Path) -> None:
 
 
 def test_ids_come_from_slurms_environment() -> None:
-    """Flags come before it; special steps have their names."""
     slurm = {
         "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "4294967291", "SLURM_PROCID": "5",
         "SLURM_NODEID": "2", "SLURMD_NODENAME": "c3",
@@ -87,7 +81,6 @@ def test_ids_come_from_slurms_environment() -> None:
 
 
 def test_signals_are_passed_on() -> None:
-    """The command ends as it wants to, and the report is still there."""
     code = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
@@ -106,7 +99,6 @@ def test_signals_are_passed_on() -> None:
 
 
 def test_a_stopped_command_is_not_sampled(tmp_path: Path) -> None:
-    """Its time does not count; it goes on when it is continued."""
     code = "import os\nprint(os.getpid(), flush=True)\n" + BURN.format(0.8)
     path = tmp_path / "17_0_n.h5"
     arguments = ("--freq", "0.1", "--series", "task", "--profile", path)
@@ -129,7 +121,6 @@ def test_a_stopped_command_is_not_sampled(tmp_path: Path) -> None:
 
 
 def test_a_profile_has_the_tasks_series(tmp_path: Path) -> None:
-    """In a folder it has Slurm's name; processor time adds up to that of the report."""
     arguments = ("--job", 17, "--profile", tmp_path, "--series", "task", "--freq", "0.1")
     _, found = report(*arguments, "--", sys.executable, "-c", BURN.format(0.7))
     [path] = tmp_path.iterdir()
@@ -154,12 +145,10 @@ def test_a_profile_has_the_tasks_series(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_flags_are_usage_errors(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    """The command is not run."""
     assert ccpipe("step", *arguments).code == 64
 
 
 def test_a_report_can_go_to_a_file(tmp_path: Path) -> None:
-    """Then stderr is the command's alone."""
     path = tmp_path / "used.json"
     done = ccpipe("step", "-o", "json", "--report", path, "--", "sh", "-c", "echo e >&2")
     assert done.err == "e\n"

@@ -25,7 +25,6 @@ SECONDS = 0.1
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
@@ -33,7 +32,6 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def series(path: Path) -> set[tuple[str, str | None]]:
-    """Return series and task of the tables that a profile has, also while it is written."""
     try:
         with open_profile(path) as profile:
             return {(table.series, table.task) for table in profile.tables}
@@ -42,7 +40,6 @@ def series(path: Path) -> set[tuple[str, str | None]]:
 
 
 def test_a_step_has_a_report_and_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of real processes in control groups that lie in a folder."""
     monkeypatch.setattr("ccpipe.cli.step.daemon.SCAN_SECONDS", SECONDS)
     (tmp_path / "proc").symlink_to("/proc")
     report, profiles = tmp_path / "report.json", tmp_path / "profiles"
@@ -75,7 +72,6 @@ def test_a_step_has_a_report_and_a_profile(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_it_runs_until_it_is_told_to_end() -> None:
-    """Also on a node that has no Slurm."""
     process = subprocess.Popen(
         command("step", "--daemon"), env=environment(), stderr=subprocess.PIPE, text=True
     )
@@ -88,7 +84,6 @@ def test_it_runs_until_it_is_told_to_end() -> None:
 
 @pytest.mark.parametrize("more", [("--", "true"), ("--job", 1), ("--task", 0)])
 def test_it_takes_no_command_and_no_ids(more: tuple[object, ...]) -> None:
-    """They are those of the steps."""
     done = ccpipe("step", "--daemon", *more)
     assert done.code == 64
     assert "--daemon takes no command" in done.err

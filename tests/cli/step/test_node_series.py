@@ -12,7 +12,6 @@ LUSTRE = (
 
 
 def write(root: Path, step: int) -> None:
-    """Write counters of a machine with RAPL, Lustre and InfiniBand."""
     port = "sys/class/infiniband/mlx5_0/ports/1/counters"
     files = {
         "sys/class/powercap/intel-rapl:0/name": "package-0",
@@ -31,7 +30,6 @@ def write(root: Path, step: int) -> None:
 
 
 def test_samples_hold_what_changed(tmp_path: Path) -> None:
-    """With the fields of Slurm's series, in MiB."""
     series = NodeSeries(root=str(tmp_path))
     write(tmp_path, 0)
     begun = time.monotonic()
@@ -54,7 +52,6 @@ def test_samples_hold_what_changed(tmp_path: Path) -> None:
 
 
 def test_what_a_machine_does_not_have_is_left_out(tmp_path: Path) -> None:
-    """Nothing is raised."""
     series = NodeSeries(root=str(tmp_path))
     assert series.power() is None
     assert series.energy_used() is None

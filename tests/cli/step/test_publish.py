@@ -24,7 +24,6 @@ pytestmark = pytest.mark.timeout(600)
 
 
 async def test_samples_and_the_end_are_published(nats_server: NatsServer, tmp_path: Path) -> None:
-    """Each sample with the ids of its task, and an event with sacct's columns."""
     until = tmp_path / "published"
     wait = "import sys, time, os\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.05)"
     client = await nats.connect(nats_server.url)
@@ -88,7 +87,6 @@ async def test_samples_that_a_slow_server_confirms_late_count_as_published(
 
 
 async def test_without_a_server_the_command_is_not_affected() -> None:
-    """Its exit code is the same, and what was lost is counted."""
     process = await asyncio.create_subprocess_exec(
         *command(
             "step", "--publish", "--server", "nats://127.0.0.1:1", "--", "sh", "-c", "exit 4"
@@ -124,7 +122,6 @@ async def test_what_a_server_misses_waits_in_the_spool(
 
 
 def publish_ends(site: Site, spool: Path, jobs: range) -> None:
-    """Publish the ends of steps."""
     publisher = SamplePublisher(site, spool=spool)
     for job in jobs:
         publisher.publish_end(Step(job=job, step="0", node="n1"), create())

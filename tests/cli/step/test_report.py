@@ -13,7 +13,6 @@ STEP = Step(job=17, step="batch", node="c3", node_index=2)
 
 
 def test_the_table_has_sacct_columns_under_their_names() -> None:
-    """In blocks that fit 80 columns."""
     info = create(TaskId(0, 2))
     info.update("mem", 139096 * 1024)
     row = describe(info, STEP, 0, 1.23456)
@@ -25,6 +24,5 @@ def test_the_table_has_sacct_columns_under_their_names() -> None:
 
 
 def test_a_report_that_cannot_be_written_is_a_named_error(tmp_path: Path) -> None:
-    """It names the file."""
     with pytest.raises(CreateError, match="nothing/report"):
         write_report(create(), STEP, 1, 1.0, "json", tmp_path / "nothing" / "report")

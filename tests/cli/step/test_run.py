@@ -21,7 +21,6 @@ STEP = Step(job=17, step="0", node="n1", profile=SeriesSelection.TASK)
 
 
 def run(*command: str, profile: Path | None = None, **frequencies: float) -> tuple[int, StepRun]:
-    """Run a command; return its exit code and the run."""
     one = StepRun(STEP, 0, NEVER | frequencies)
     return one.run(command, profile), one
 
@@ -39,7 +38,6 @@ def run(*command: str, profile: Path | None = None, **frequencies: float) -> tup
 def test_exit_codes_are_as_shells_have_them(
     command: tuple[str, ...], code: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A command that cannot be started is named on stderr."""
     assert run(*command)[0] == code
     assert ("ccpipe: /" in capfd.readouterr().err) == (code in (NOT_FOUND, NOT_EXECUTABLE))
 
@@ -65,14 +63,12 @@ def test_peak_of_memory_is_the_commands_own() -> None:
 
 
 def test_handlers_of_signals_are_put_back() -> None:
-    """They are the command's while it runs, and ours again after it."""
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)]
     run("true")
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)] == before
 
 
 def test_a_signal_is_passed_on_to_the_command() -> None:
-    """The command decides what it means, and its exit code is the step's."""
     script = f"trap 'exit 9' USR1; kill -USR1 {os.getpid()}; while :; do sleep 0.05; done"
     assert run("sh", "-c", script)[0] == 9
 
@@ -81,7 +77,6 @@ class Ends(SamplePublisher):
     """Notes which threads run when the end of a step is published."""
 
     def publish_end(self, step: Step, info: JobacctInfo) -> None:
-        """Note the threads."""
         self.threads = {thread.name for thread in threading.enumerate()}
 
 
@@ -96,7 +91,6 @@ def test_nothing_is_sampled_behind_the_end_of_a_step() -> None:
 
 
 def test_a_profile_is_of_the_step(tmp_path: Path) -> None:
-    """Under Slurm's name, with the samples of its task."""
     path = tmp_path / file_name(STEP)
     assert path.name == "17_0_n1.h5"
     assert run("sleep", "0.4", profile=path, task=0.1)[0] == 0

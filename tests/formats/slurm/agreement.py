@@ -11,7 +11,6 @@ Thing = TypeVar("Thing", bound=msgspec.Struct)
 def differences(
     one: Iterable[Thing], other: Iterable[Thing], key: Callable[[Thing], Hashable]
 ) -> dict[str, list[tuple[Hashable, object, object]]]:
-    """Return by field where two sets of the same things differ; both must hold the same keys."""
     first, second = {key(thing): thing for thing in one}, {key(thing): thing for thing in other}
     assert first.keys() == second.keys()
     found: dict[str, list[tuple[Hashable, object, object]]] = {}

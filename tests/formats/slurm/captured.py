@@ -10,13 +10,11 @@ OSLO = ZoneInfo("Europe/Oslo")
 
 
 def captured(name: str) -> bytes:
-    """Return a captured file, which may be stored compressed."""
     path = DATA / name
     return path.read_bytes() if path.exists() else gzip.decompress(_compressed(path).read_bytes())
 
 
 def names(pattern: str) -> list[str]:
-    """Return the captured files that a pattern names, without the ending of compressed ones."""
     found = {*DATA.glob(pattern), *(p.with_suffix("") for p in DATA.glob(f"{pattern}.gz"))}
     assert found, f"no file {pattern} in {DATA}"
     return sorted(str(path.relative_to(DATA)) for path in found)
@@ -42,7 +40,6 @@ def raw_cells(payload: bytes, column: str, delimiter: str = "|") -> list[str]:
 
 
 def raw_milliseconds(text: str) -> int:
-    """Read a duration of sacct, in another way than the reader."""
     days, _, clock = text.rpartition("-")
     whole, _, fraction = clock.partition(".")
     total = 24 * int(days or 0)

@@ -30,7 +30,6 @@ TABLES = [*names("sinfo/*all_fields.txt"), *names("snapshots/sinfo*"), *COLUMNS]
 
 
 def found(name: str) -> Cluster:
-    """Read a captured table, none of whose rows may be dropped."""
     reading = read_sinfo(captured(name), columns=COLUMNS.get(name))
     assert reading.rejected == []
     return reading
@@ -38,7 +37,6 @@ def found(name: str) -> Cluster:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_captured_table_has_all_nodes_and_partitions(name: str) -> None:
-    """Whether a row is a node, a node in a partition, or a group of nodes."""
     reading = found(name)
     assert sorted(node.name for node in reading.nodes) == sorted(NODES)
     members = {p.name: set(expand(p.node_list or "")) for p in reading.partitions}
@@ -46,7 +44,6 @@ def test_every_captured_table_has_all_nodes_and_partitions(name: str) -> None:
 
 
 def test_states_are_split_and_in_capitals() -> None:
-    """As the specification of Sonar's ``cluster`` wants them."""
     by_name = {node.name: node.states for node in found(next(iter(COLUMNS))).nodes}
     assert by_name["c5"] == ("DOWN", "DRAIN", "NOT_RESPONDING")
     assert by_name["big03-2"] == ("DOWN", "NOT_RESPONDING")
@@ -54,27 +51,23 @@ def test_states_are_split_and_in_capitals() -> None:
 
 
 def test_states_over_time() -> None:
-    """What was planned, mixed and unknown in one snapshot."""
     states = dict(found("snapshots/sinfo_N.1795170885.txt").nodes)
     assert states["gpu-1"] == ("MIXED", "PLANNED")
     assert states["c6"] == ("UNKNOWN", "NOT_RESPONDING")
 
 
 def test_partition_in_several_groups_has_the_nodes_of_all() -> None:
-    """One that is in a single group keeps its list as it is; a partition may have no nodes."""
     rows = b"a*|c[1-2]|idle\na*|c3|down\na*|c3|down\nb|x[01]-1|idle\nempty||n/a\n"
     reading = read_sinfo(rows, columns=["partition", "nodelist", "state"])
     assert dict(reading.partitions) == {"a": "c[1-3]", "b": "x[01]-1", "empty": None}
 
 
 def test_node_in_several_groups_keeps_its_states() -> None:
-    """A group without states leaves those of another."""
     reading = read_sinfo(b"PARTITION|NODELIST|STATE\na|c1|idle\nb|c1|\n")
     assert reading.nodes == [Node("c1", ("IDLE",))]
 
 
 def test_nodes_beyond_the_maximum_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few rows can name very many."""
     monkeypatch.setattr(cluster, "MAX_NODES", 2)
     reading = read_sinfo(b"NODELIST|STATE\na|idle\nb|idle\na|down\nc|idle\n")
     assert reading.nodes == [Node("a", ("DOWN",)), Node("b", ("IDLE",))]
@@ -98,7 +91,6 @@ def test_table_that_does_not_name_nodes_is_refused(name: str) -> None:
     ],
 )
 def test_bad_row_costs_itself_only(row: bytes, reason: str) -> None:
-    """It is named with its line."""
     reading = read_sinfo(b"NODELIST|STATE\nc8|idle\n" + row + b"\nc9|idle\n")
     assert [node.name for node in reading.nodes] == ["c8", "c9"]
     (rejected,) = reading.rejected
@@ -107,7 +99,6 @@ def test_bad_row_costs_itself_only(row: bytes, reason: str) -> None:
 
 
 def test_empty_output_is_an_empty_cluster() -> None:
-    """It holds nothing."""
     assert read_sinfo(b"") == Cluster()
 
 
@@ -117,7 +108,6 @@ NAMES = ["nodelist", "partition", "state", "statecomplete", "reason"]
 
 @given(st.lists(st.sampled_from(NAMES), max_size=6), st.lists(st.lists(CELLS), max_size=6))
 def test_any_cells_are_a_cluster_or_rejected(columns: list[str], table: list[list[str]]) -> None:
-    """Whatever is in whatever columns, each as often as it likes."""
     payload = "".join("|".join(cells) + "\n" for cells in table).encode("utf-8", "surrogatepass")
     reading = read_sinfo(payload, columns=["nodelist", *columns])
     assert all(bad.reason for bad in reading.rejected)
@@ -125,7 +115,6 @@ def test_any_cells_are_a_cluster_or_rejected(columns: list[str], table: list[lis
 
 @given(st.binary(max_size=150), st.sampled_from([b"", b"NODELIST|STATE\n", b"PARTITION\n"]))
 def test_any_bytes_are_a_cluster_or_a_named_error(payload: bytes, header: bytes) -> None:
-    """No bytes end in another error."""
     with suppress(DataError):
         reading = read_sinfo(header + payload)
         assert len(reading.nodes) <= cluster.MAX_NODES

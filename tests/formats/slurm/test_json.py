@@ -22,7 +22,6 @@ from tests.formats.slurm.captured import UTC, captured, names
 
 
 def test_the_objects_of_a_list() -> None:
-    """Each by itself: a bad one is rejected with its position."""
     payload = b'{"jobs": [{"job_id": 1}, 7, {"job_id": 2, "name": {"a": 1}}, {"job_id": 3}]}'
     reading = read_json(payload)
     assert [row.id.job for row in reading.records] == [1, 3]
@@ -33,7 +32,6 @@ def test_the_objects_of_a_list() -> None:
 
 
 def test_what_slurm_reports_is_passed_on() -> None:
-    """As the error where there is nothing else, beside the records where there are some."""
     errors = b'"errors": [{"error_number": 2002, "error": "Access/permission denied"}]'
     with pytest.raises(DataError, match="^Slurm reports: Access/permission denied$"):
         read_json(b"{" + errors + b"}")
@@ -61,20 +59,17 @@ def test_bytes_that_are_not_utf8_cost_nothing_but_themselves() -> None:
     ],
 )
 def test_what_is_no_document(payload: bytes, reason: str) -> None:
-    """It is named, however deep it goes."""
     with pytest.raises(DataError, match=reason):
         read_json(payload)
 
 
 def test_a_document_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is refused before it is decoded."""
     monkeypatch.setattr(sacct_json, "MAX_BYTES", 10)
     with pytest.raises(DataError, match="more than 10 bytes"):
         read_json(b'{"jobs": []}')
 
 
 def of(value: Any) -> JsonObject:
-    """Return an object with one member."""
     return JsonObject({"x": value})
 
 
@@ -98,12 +93,10 @@ def of(value: Any) -> JsonObject:
     ],
 )
 def test_numbers_in_both_dialects(value: Any, number: float | None) -> None:
-    """Plain, with marks for what is not set, or as an object."""
     assert of(value).amount("x") == number
 
 
 def test_numbers_in_units() -> None:
-    """Minutes become seconds; 0 is not a time."""
     assert of(30).minutes("x") == 1800
     assert of({"set": False, "infinite": True, "number": 0}).minutes("x") == math.inf
     assert of(1795170748).time("x") == 1795170748 * SECOND
@@ -134,12 +127,10 @@ def test_numbers_in_units() -> None:
     ],
 )
 def test_exit_codes_in_all_dialects(value: Any, code: tuple[int | None, int | None]) -> None:
-    """A raw status, an object with one signal's number, an object with another's."""
     assert of(value).exit_code("x") == code
 
 
 def test_states_and_lists_of_words() -> None:
-    """One word or several, in capitals; a list, or one text with commas."""
     assert of("down").states("x") == ("DOWN",)
     assert of(["RUNNING", "COMPLETING"]).states("x") == ("RUNNING", "COMPLETING")
     assert of("").states("x") == of(None).states("x") == of([]).states("x") == ()
@@ -147,7 +138,6 @@ def test_states_and_lists_of_words() -> None:
 
 
 def test_members_that_are_missing() -> None:
-    """At any depth, and where something else stands in the way."""
     empty = JsonObject({})
     for found in (
         empty.text("a", "b"),
@@ -163,7 +153,6 @@ def test_members_that_are_missing() -> None:
 
 @pytest.mark.parametrize("value", ["7", [7], {"set": True, "number": "7"}, {"set": True}])
 def test_what_is_no_number_is_named(value: Any) -> None:
-    """With the path of the member; a number that is set and missing is none."""
     if value == {"set": True}:
         assert of(value).amount("x") is None
         return
@@ -172,7 +161,6 @@ def test_what_is_no_number_is_named(value: Any) -> None:
 
 
 def test_other_members_that_are_wrong_are_named() -> None:
-    """With their path."""
     with pytest.raises(DataError, match="x is no whole number"):
         of(0.5).whole("x")
     with pytest.raises(DataError, match="x is no time"):
@@ -192,7 +180,6 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_any_member_is_a_value_or_a_named_error(value: Any) -> None:
-    """No member ends in another error."""
     member = of(value)
     for read in (
         member.text, member.word, member.amount, member.whole, member.number, member.minutes,
@@ -205,7 +192,6 @@ def test_any_member_is_a_value_or_a_named_error(value: Any) -> None:
 
 @given(st.binary(max_size=60) | JSON.map(msgspec.json.encode))
 def test_any_bytes_are_a_document_or_a_named_error(payload: bytes) -> None:
-    """No bytes end in another error."""
     for document in (payload, b'{"jobs": [' + payload + b"]}"):
         with suppress(DataError):
             read_json(document)
@@ -215,7 +201,6 @@ FILES = [*names("sacct/*.json"), "slurmrestd/slurmdb_v0.0.38_jobs.json"]
 
 
 def rows(name: str) -> list[SacctRow]:
-    """Read a captured document, none of whose objects may be dropped."""
     reading = read_json(captured(name))
     assert reading.rejected == []
     return reading.records
@@ -223,14 +208,12 @@ def rows(name: str) -> list[SacctRow]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_captured_job_and_step_is_read(name: str) -> None:
-    """A row for each."""
     jobs = json.loads(captured(name))["jobs"]
     assert len(rows(name)) == len(jobs) + sum(len(job["steps"]) for job in jobs) > 0
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_sums_of_cpu_time_are_those_of_the_raw_document(name: str) -> None:
-    """Of the steps, to the microsecond, and so of the jobs."""
     jobs = json.loads(captured(name))["jobs"]
     for kind, field in (("user", "user_cpu"), ("system", "system_cpu"), ("total", "total_cpu")):
         times = [step["time"][kind] for job in jobs for step in job["steps"]]
@@ -255,7 +238,6 @@ OTHERWISE = {"exit_code", "time_limit", "alloc_cpus", "cpu_time", "consumed_ener
 
 
 def test_text_and_json_of_the_same_moment_agree() -> None:
-    """All fields of all 91 rows, requeued runs too."""
     text = SacctReader(zone=UTC).read(captured("sacct/phase1_linux.all_fields_D.txt")).records
     found = differences(text, rows("sacct/phase1_linux.json"), lambda row: (row.id, row.start))
     assert all(theirs == {} for _, _, theirs in found.pop("other"))
@@ -294,7 +276,6 @@ def test_the_name_of_a_reservation_is_no_address() -> None:
 
 
 def number(value: int | None, *, infinite: bool = False) -> dict[str, Any]:
-    """Write a number as 23.02 and later do."""
     return {"set": value is not None, "infinite": infinite, "number": value or 0}
 
 
@@ -348,14 +329,12 @@ def test_the_dialect_of_later_versions() -> None:
 
 
 def test_another_commands_jobs_are_rejected() -> None:
-    """Each by name."""
     reading = read_json(b'{"jobs": [{"job_id": 1, "job_state": "RUNNING"}]}')
     assert reading.records == []
     assert reading.rejected[0].reason == "jobs[0]: a job of squeue or scontrol, not of sacct"
 
 
 def test_denied_access_is_reported() -> None:
-    """The answer is an error, and no jobs."""
     with pytest.raises(DataError, match="Slurm reports: Access/permission denied"):
         read_json(captured("slurmrestd/slurmdb_v0.0.38_config.json"))
 
@@ -374,7 +353,6 @@ JUNK = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(sorted(MODERN)), JUNK), st.booleans())
 def test_any_members_are_rows_or_rejected(members: dict[str, Any], in_steps: bool) -> None:
-    """Whatever stands in whichever member, of a job or of a step."""
     job = {**MODERN, "steps": [members]} if in_steps else {**MODERN, **members}
     reading = read_json(json.dumps({"jobs": [job]}).encode())
     assert reading.records or reading.rejected

@@ -13,7 +13,6 @@ KINDS = [type(record).__name__ for record in RECORDS]
 
 @pytest.mark.parametrize("record", RECORDS, ids=KINDS)
 def test_what_no_command_printed_is_none_or_empty(record: msgspec.Struct) -> None:
-    """Only what names the record is required; nothing is invented for the rest."""
     first, *others = record.__struct_fields__
     assert first in ("id", "node_list")
     assert all(getattr(record, name) in (None, (), {}) for name in others)
@@ -21,13 +20,11 @@ def test_what_no_command_printed_is_none_or_empty(record: msgspec.Struct) -> Non
 
 @pytest.mark.parametrize(("shown", "is_step"), [("3", False), ("3.batch", True), ("13_1.0", True)])
 def test_a_row_is_of_a_job_or_of_a_step(shown: str, *, is_step: bool) -> None:
-    """The row of a step has a step in its number."""
     assert SacctRow(SlurmId.read(shown)).is_step is is_step
 
 
 @given(st.integers(0, 2**50), st.integers(0, 10_000), st.integers(0, 10_000))
 def test_requested_memory_is_that_of_the_whole_job(memory: int, cpus: int, nodes: int) -> None:
-    """Memory of each CPU or node is multiplied by how many the job asked for."""
     expected = {"job": memory, "cpu": memory * cpus, "node": memory * nodes}
     for of, total in expected.items():
         row = SacctRow(SlurmId(3), req_mem=memory, req_mem_of=of, req_cpus=cpus, req_nodes=nodes)
@@ -35,7 +32,6 @@ def test_requested_memory_is_that_of_the_whole_job(memory: int, cpus: int, nodes
 
 
 def test_requested_memory_needs_all_its_factors() -> None:
-    """It is unknown without the amount, without what it is of, and without their number."""
     for row in (
         SacctRow(SlurmId(3), req_mem_of="job"),
         SacctRow(SlurmId(3), req_mem=2**30, req_cpus=2),

@@ -49,7 +49,6 @@ def test_what_each_number_names(shown: str, raw: str, found: SlurmId) -> None:
     st.integers(0, 2**32),
 )
 def test_numbers_come_back(job: int, step: str, kind: str, index: int) -> None:
-    """What is written as JobID and JobIDRaw is read as the same."""
     number = {
         "plain": SlurmId(job, step),
         "task": SlurmId(job, step, array_job=index + 1, array_task=index),
@@ -64,7 +63,6 @@ def test_numbers_come_back(job: int, step: str, kind: str, index: int) -> None:
     ["", "x", "3.", ".3", "3_", "3_x", "3+", "3 ", "-3", "3_[1", "3_1+2", "٣", "3.a b", "9" * 11],
 )
 def test_what_is_no_number_of_a_job(text: str) -> None:
-    """It is named, with examples."""
     with pytest.raises(DataError, match="not a job's number"):
         SlurmId.read(text)
     with pytest.raises(DataError, match="not a job's number"):
@@ -72,13 +70,11 @@ def test_what_is_no_number_of_a_job(text: str) -> None:
 
 
 def test_steps_are_named_in_ascii() -> None:
-    """As Slurm names them."""
     with pytest.raises(DataError, match="not a job's number"):
         SlurmId.read("3.é")
 
 
 @given(st.text(max_size=30), st.text(max_size=10))
 def test_any_text_is_a_number_or_a_named_error(shown: str, raw: str) -> None:
-    """No text ends in another error."""
     with suppress(DataError):
         SlurmId.read(shown, raw)

@@ -4,7 +4,6 @@ from ccpipe.formats.slurm.records import MAX_EXCERPT, ParsedOutput, RejectedRow
 
 
 def test_an_excerpt_is_short_and_printable() -> None:
-    """However long and broken the original is, which is kept."""
     rejected = RejectedRow(1, "no", b"\xff" + b"x" * 10_000)
     assert rejected.excerpt.startswith("\\xffxxx")
     assert len(rejected.excerpt) == MAX_EXCERPT
@@ -12,7 +11,6 @@ def test_an_excerpt_is_short_and_printable() -> None:
 
 
 def test_readings_add_up() -> None:
-    """In their order."""
     whole = ParsedOutput([1], [RejectedRow(2, "a", b"")])
     whole.extend(ParsedOutput([3], [RejectedRow(4, "b", b"")]))
     assert whole == ParsedOutput([1, 3], [RejectedRow(2, "a", b""), RejectedRow(4, "b", b"")])

@@ -19,12 +19,10 @@ SECONDS = st.integers(946684800, 2145916800)
 
 
 def utc(text: str) -> int:
-    """Return the nanoseconds of a time in UTC."""
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * SECOND
 
 
 def test_local_times_have_the_offset_of_their_own_day() -> None:
-    """Summer and winter differ, whatever it is now."""
     read = TimeReader(OSLO)
     assert read("2026-07-01T12:00:00") == utc("2026-07-01T10:00:00")
     assert read("2026-01-01T12:00:00") == utc("2026-01-01T11:00:00")
@@ -38,14 +36,12 @@ def test_seconds_since_the_epoch_and_offsets_need_no_zone() -> None:
 
 
 def test_local_times_need_a_zone() -> None:
-    """Nobody guesses it."""
     with pytest.raises(DataError, match="no zone to read it in"):
         TimeReader()("2026-11-20T10:32:28")
 
 
 @pytest.mark.parametrize("text", ["", "Unknown", "None", "N/A", "0", "(null)"])
 def test_no_time(text: str) -> None:
-    """However Slurm prints that it has not come."""
     read = TimeReader(OSLO)
     assert read(text) is None
     assert read.column([text, "1795170748"]) == [None, 1795170748 * SECOND]
@@ -61,7 +57,6 @@ def test_an_hour_that_comes_twice() -> None:
 
 
 def test_other_hours_come_once() -> None:
-    """And nothing is then to be chosen."""
     read = TimeReader(OSLO)
     for text in ("2026-10-25T01:59:59", "2026-10-25T03:00:00", "1795170748", "Unknown", ""):
         read(text)
@@ -92,7 +87,6 @@ def test_local_times_come_back(zone: ZoneInfo, seconds: int) -> None:
 
 @given(ZONES, st.lists(SECONDS, max_size=30))
 def test_a_column_is_read_as_its_cells(zone: ZoneInfo, seconds: list[int]) -> None:
-    """Faster, and no different."""
     cells = [datetime.fromtimestamp(s, zone).strftime("%Y-%m-%dT%H:%M:%S") for s in seconds]
     cells.append("Unknown")
     one, all_at_once = TimeReader(zone), TimeReader(zone)
@@ -123,7 +117,6 @@ def test_what_is_no_time(text: str) -> None:
 
 @given(st.text(max_size=30) | st.datetimes().map(str) | st.datetimes().map(datetime.isoformat))
 def test_any_text_is_a_time_or_a_named_error(text: str) -> None:
-    """No text ends in another error, at either end of the calendar, too."""
     for zone in (None, OSLO, ZoneInfo("Pacific/Kiritimati")):
         read = TimeReader(zone)
         with suppress(DataError):

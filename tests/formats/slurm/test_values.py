@@ -48,12 +48,10 @@ NOTHING = ["", "N/A", "(null)", "None", "Unknown", "NOT_SET", "INVALID", "Partit
     ],
 )
 def test_durations_in_all_their_shapes(text: str, seconds: float) -> None:
-    """Of days, hours, minutes, seconds and thousandths whatever is there counts."""
     assert duration(text) == seconds
 
 
 def as_sacct_prints(milliseconds: int) -> str:
-    """Print CPU time in one of sacct's four shapes."""
     seconds, rest = divmod(milliseconds, 1000)
     clock = f"{seconds // 60 % 60:02}:{seconds % 60:02}"
     if seconds >= 86400:
@@ -85,7 +83,6 @@ def test_cpu_times_come_back_as_sacct_prints_them(milliseconds: int) -> None:
     ],
 )
 def test_volumes_with_and_without_suffix(text: str, size: int) -> None:
-    """Each letter is a factor of 1024; without one the number counts bytes."""
     assert volume(text) == size
 
 
@@ -107,7 +104,6 @@ def as_slurm_converts(number: int) -> str:
 
 @given(st.integers(0, 2**52))
 def test_volumes_come_back_as_slurm_prints_them(number: int) -> None:
-    """What was divided evenly is read back to the byte."""
     assert volume(as_slurm_converts(number)) == number
 
 
@@ -143,7 +139,6 @@ def test_requested_memory_says_of_what_it_is(text: str, memory: tuple[int, str] 
 
 
 def test_exit_codes_and_signals() -> None:
-    """The signal stands behind the colon; 125 is out of memory."""
     assert exit_code("3:0") == (3, 0)
     assert exit_code("0:11") == (0, 11)
     assert exit_code("0:125") == (0, 125)
@@ -160,7 +155,6 @@ def test_a_raw_wait_status_is_split(status: int, code: tuple[int, int]) -> None:
 
 
 def test_time_limits_in_minutes() -> None:
-    """TimelimitRaw counts minutes, and knows two words."""
     assert minutes("30") == 1800
     assert minutes("UNLIMITED") == math.inf
     assert minutes("Partition_Limit") is None
@@ -171,7 +165,6 @@ READERS = [duration, volume, decimal, count, whole, minutes, exit_code, megabyte
 
 @pytest.mark.parametrize("reader", READERS)
 def test_nothing_is_none_for_every_reader(reader: Callable[[str], object]) -> None:
-    """However Slurm says that there is no value, it is None."""
     assert [text for text in NOTHING if reader(text) is not None] == []
 
 
@@ -187,7 +180,6 @@ def test_what_no_reader_takes_is_named(reader: Callable[[str], object]) -> None:
 
 @given(st.text(max_size=30))
 def test_any_text_is_a_value_or_a_named_error(text: str) -> None:
-    """No cell ends in another error."""
     for reader in (*READERS, requested_memory):
         with suppress(DataError):
             found = reader(text)
@@ -195,5 +187,4 @@ def test_any_text_is_a_value_or_a_named_error(text: str) -> None:
 
 
 def test_what_is_absent_is_no_number() -> None:
-    """The words for nothing cannot be read as something."""
     assert not any(word[:1].isdigit() for word in values.ABSENT | values.INFINITE)

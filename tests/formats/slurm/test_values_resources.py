@@ -20,7 +20,6 @@ NAMES = st.sampled_from(["cpu", "mem", "node", "billing", "gres/gpu", "gres/gpu:
 
 
 def test_allocated_resources() -> None:
-    """Memory is in bytes, whatever letter it has; a typed resource stands under both names."""
     text = "billing=4,cpu=4,energy=17797,gres/gpu:a100=2,gres/gpu=2,mem=1600M,node=2"
     assert tres(text) == {
         "billing": 4,
@@ -34,7 +33,6 @@ def test_allocated_resources() -> None:
 
 
 def test_used_resources() -> None:
-    """CPU time of usage columns is a duration; the other amounts are numbers or volumes."""
     text = "cpu=00:00:03,energy=1482,fs/disk=19952972,mem=147658K,pages=0,vmem=70M"
     assert tres(text) == {
         "cpu": 3,
@@ -53,7 +51,6 @@ def test_amounts_that_were_never_set_are_left_out() -> None:
 
 @pytest.mark.parametrize("text", [None, "", "(null)", "N/A"])
 def test_no_resources(text: str | None) -> None:
-    """Slurm has several ways to print none."""
     assert tres(text) == {}
     assert gres(text) == []
     assert gpu_count(text) == 0
@@ -61,13 +58,11 @@ def test_no_resources(text: str | None) -> None:
 
 @pytest.mark.parametrize("text", ["cpu", "=4", "cpu=4,,mem=2G", "cpu=four", "cpu=4 mem=2"])
 def test_what_is_no_list_of_resources(text: str) -> None:
-    """The message says what was expected."""
     with pytest.raises(DataError, match="expected"):
         tres(text)
 
 
 def test_gpus_are_counted_once() -> None:
-    """The same GPUs stand with and without their type."""
     assert gpu_count("cpu=1,gres/gpu=2,gres/gpu:a100=2") == 2
     assert gpu_count("cpu=1,gres/gpu:a100=2,gres/gpu:h100=1") == 3
     assert gpu_count("cpu=1,mem=2G") == 0
@@ -75,7 +70,6 @@ def test_gpus_are_counted_once() -> None:
 
 @given(st.dictionaries(NAMES, st.integers(0, 2**40)))
 def test_resources_come_back(amounts: dict[str, int]) -> None:
-    """What is written as name=number is read as such."""
     marks = {2**32 - 2, 2**32 - 1}
     text = ",".join(f"{name}={amount}" for name, amount in amounts.items())
     assert tres(text) == {name: value for name, value in amounts.items() if value not in marks}
@@ -99,19 +93,16 @@ def test_resources_come_back(amounts: dict[str, int]) -> None:
     ],
 )
 def test_generic_resources(text: str, found: list[Gres]) -> None:
-    """Name, type, number and, where Slurm prints them, which devices."""
     assert gres(text) == found
 
 
 @pytest.mark.parametrize("text", [":", "gpu:a:b:2", "gpu:2x", "gpu:1(IDX:x)", ",", "gpu:1,"])
 def test_what_is_no_generic_resource(text: str) -> None:
-    """It is named."""
     with pytest.raises(DataError, match="not a"):
         gres(text)
 
 
 def test_lists_of_indices() -> None:
-    """As CPU_IDs are printed."""
     assert index_list("0-3,8") == (0, 1, 2, 3, 8)
     assert index_list("") == index_list("N/A") == index_list(None) == ()
     assert index_list("0-14:2") == (0, 2, 4, 6, 8, 10, 12, 14)
@@ -119,13 +110,11 @@ def test_lists_of_indices() -> None:
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=20))
 def test_indices_come_back(numbers: list[int]) -> None:
-    """Each number, in its order."""
     assert index_list(",".join(map(str, numbers))) == tuple(numbers)
 
 
 @pytest.mark.parametrize("text", ["3-1", "a", "1-", "-1", "1,,2", "0-9:0", "1 ", "0-9999999999"])
 def test_what_is_no_list_of_indices(text: str) -> None:
-    """It is named."""
     with pytest.raises(DataError, match="not a range"):
         index_list(text)
 
@@ -138,7 +127,6 @@ def test_a_list_that_would_fill_the_memory_is_refused() -> None:
 
 @given(st.text(max_size=40))
 def test_any_text_is_resources_or_a_named_error(text: str) -> None:
-    """No text ends in another error."""
     for reader in (tres, gres, index_list, gpu_count):
         with suppress(DataError):
             reader(text)

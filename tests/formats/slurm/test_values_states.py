@@ -26,20 +26,17 @@ from ccpipe.formats.slurm.values import JOB_CODES, cancelled_by, job_state, node
     ],
 )
 def test_states_of_jobs(text: str, state: str | None, by: int | None) -> None:
-    """One word, and who cancelled it where Slurm says so."""
     assert job_state(text) == state
     assert cancelled_by(text) == by
 
 
 def test_every_code_stands_for_a_word() -> None:
-    """Codes and words cannot be mistaken for each other."""
     assert not set(JOB_CODES) & set(JOB_CODES.values())
     assert all(job_state(word) == word for word in JOB_CODES.values())
 
 
 @pytest.mark.parametrize("text", ["completed", "CANCELLED by", "CANCELLED by x", "A B", "1", "_"])
 def test_what_is_no_state_of_a_job(text: str) -> None:
-    """It is named, with an example."""
     with pytest.raises(DataError, match="not a job's state"):
         job_state(text)
 
@@ -73,20 +70,17 @@ def test_what_is_no_state_of_a_job(text: str) -> None:
     ],
 )
 def test_states_of_nodes(text: str, states: tuple[str, ...]) -> None:
-    """Split, in capitals, with a word for each sign."""
     assert node_states(text) == states
 
 
 @pytest.mark.parametrize("text", ["down++drain", "idle**", "4", "a b", "+", "*"])
 def test_what_is_no_state_of_a_node(text: str) -> None:
-    """A sign without a state is none."""
     with pytest.raises(DataError, match="not a node's state"):
         node_states(text)
 
 
 @given(st.text(max_size=30))
 def test_any_text_is_a_state_or_a_named_error(text: str) -> None:
-    """No text ends in another error."""
     for reader in (job_state, cancelled_by, node_states):
         with suppress(DataError):
             reader(text)

@@ -23,7 +23,6 @@ START = 1_795_170_814
 
 
 def named(paths: list[Path]) -> list[str]:
-    """Return short names of files, as ids of tests."""
     return [str(path.relative_to(DATA)) for path in paths]
 
 
@@ -31,18 +30,15 @@ Row = tuple[int | float, ...]
 
 
 def rows(table: Table, fields: Sequence[str] = ()) -> list[Row]:
-    """Return all rows of a table, or some fields of them."""
     return as_rows(table.read()[list(fields or table.fields)])
 
 
 def as_rows(records: Records) -> list[Row]:
-    """Return records as plain tuples."""
     found: Any = records.tolist()
     return list(found)
 
 
 def contents(profile: Profile) -> dict[str, tuple[tuple[str, ...], bytes]]:
-    """Return the fields and the bytes of all tables by path and run."""
     return {
         f"{table.node_step.run} {table.path}": (table.fields, table.read().tobytes())
         for table in profile.tables
@@ -50,7 +46,6 @@ def contents(profile: Profile) -> dict[str, tuple[tuple[str, ...], bytes]]:
 
 
 def read_contents(path: Path) -> dict[str, tuple[tuple[str, ...], bytes]]:
-    """Return the contents of a file that must be sound."""
     with open_profile(path) as profile:
         assert profile.damage == []
         return contents(profile)
@@ -77,7 +72,6 @@ def table_of(
 def write_node_step(
     path: Path, *, rows: int = 30, tasks: int = 2, start: int = START, **attributes: Any
 ) -> Path:
-    """Write a node-step file with ccpipe's writer: energy, and tasks with all fields."""
     path.parent.mkdir(parents=True, exist_ok=True)
     node = path.name.removesuffix(".h5").split("_", 2)[2]
     node_step = NodeStep(
@@ -96,7 +90,6 @@ def write_node_step(
 
 
 def dump(group: Any) -> dict[str, Any]:
-    """Return what h5py reads of a group: attributes, groups and the rows of tables."""
     found: dict[str, Any] = {}
     for name, value in group.attrs.items():
         plain = value[0] if isinstance(value, np.ndarray) else value
@@ -107,8 +100,6 @@ def dump(group: Any) -> dict[str, Any]:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Return what the reader under test reads of a whole file, as ``dump`` does with h5py."""
-
     def read(group: Group) -> dict[str, Any]:
         found: dict[str, Any] = {f"@{name}": value for name, value in group.attributes.items()}
         for name in group:
@@ -124,7 +115,6 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def read_bytes(data: bytes) -> dict[str, Any]:
-    """Return what is read of a whole file that has these bytes."""
     with tempfile.NamedTemporaryFile(suffix=".h5") as file:
         file.write(data)
         file.flush()

@@ -12,7 +12,6 @@ from tests.formats.slurm_profile.samples import MERGED, table_of
 
 
 def real(series: str) -> list[Table]:
-    """Return the real tables of a series that are long enough to judge."""
     tables: list[Table] = []
     for path in MERGED:
         profile = open_profile(path)
@@ -87,7 +86,6 @@ def test_shapes_are_told_apart() -> None:
 
 
 def test_frequencies_in_megahertz_become_kilohertz() -> None:
-    """The unit depends on where Slurm found the frequency."""
     table = table_of("Tasks", {"CPUFrequency": [0, 2596]})
     assert recognize(table) == ["frequency_megahertz"]
     found = table.with_rules(CORRECTIONS["frequency_megahertz"].apply)
@@ -96,7 +94,6 @@ def test_frequencies_in_megahertz_become_kilohertz() -> None:
 
 
 def test_tables_without_the_fields_stay_as_they_are() -> None:
-    """A file may have any fields; a rule that has nothing to correct does nothing."""
     for name, rule in CORRECTIONS.items():
         table = table_of(rule.series, {"Other": [1, 2, 3, 4, 5]})
         assert name not in recognize(table)
@@ -104,7 +101,6 @@ def test_tables_without_the_fields_stay_as_they_are() -> None:
 
 
 def test_nothing_is_corrected_unasked() -> None:
-    """What a file holds is what is read."""
     for table in real("Network"):
         assert table.rules == ()
 
@@ -118,7 +114,6 @@ values = st.lists(st.integers(0, 2**50), min_size=1, max_size=30)
     st.sampled_from(["filesystem_node_counters", "filesystem_step_counters"]),
 )
 def test_blocks_of_any_size_are_corrected_alike(numbers: list[int], size: int, name: str) -> None:
-    """A rule remembers what it needs of the block before."""
     floats = [number / 8 for number in numbers]
     columns: dict[str, list[int] | list[float]] = {"Reads": numbers, "Writes": numbers}
     columns |= {"ReadMB": floats, "WriteMB": floats}

@@ -39,13 +39,11 @@ def of_series(profile: Profile, series: str, choice: str = "") -> list[Table]:
 
 
 def text(tables: list[Table], level: Level = Level.NODE_TIME_SERIES, **options: bool) -> str:
-    """Extract tables as CSV."""
     return b"".join(extract_csv(tables, level, **options)).decode()
 
 
 @pytest.mark.parametrize("path", CSV, ids=named(CSV))
 def test_csv_is_that_of_sh5util_to_the_byte(path: Path) -> None:
-    """Time series and totals of every real job file that sh5util could extract."""
     job, _, series, what = path.name.removesuffix(".csv").split(".")
     level = Level.NODE_TOTALS if what == "totals" else Level.NODE_TIME_SERIES
     with open_profile(DATA / "merged" / f"{job}.h5") as profile:
@@ -74,7 +72,6 @@ def test_fields_are_found_by_name_whatever_their_order() -> None:
 
 
 def test_missing_values_are_empty_and_do_not_count() -> None:
-    """Unless sentinels are asked for as sh5util prints them."""
     table = table_of(
         "Tasks", {"RSS": [4, 2**64 - 1, 8], "CPUTime": [1.0, 1.8446744073709552e19, 3.0]}
     )
@@ -99,7 +96,6 @@ def test_totals_are_right_where_those_of_sh5util_are_not() -> None:
 
 
 def test_steps_have_totals_too() -> None:
-    """Of all their tables together, one row for each step."""
     with open_profile(DATA / "merged" / "job_3.h5") as profile:
         tables = of_series(profile, "Energy")
         rows = list(csv.DictReader(io.StringIO(text(tables, Level.STEP_TOTALS))))
@@ -110,7 +106,6 @@ def test_steps_have_totals_too() -> None:
 
 
 def test_an_empty_table_has_a_row_of_totals_without_values() -> None:
-    """It was there, with nothing in it."""
     empty = table_of("Energy", {"Power": []})
     assert text([empty], Level.NODE_TOTALS).splitlines()[1] == "0,c1,,,,,,,,,"
     assert next(extract_records([empty], Level.NODE_TOTALS))["Avg_Power"] is None
@@ -118,14 +113,12 @@ def test_an_empty_table_has_a_row_of_totals_without_values() -> None:
 
 
 def test_names_that_would_break_a_line_are_quoted() -> None:
-    """A file's author chooses the names in it."""
     table = table_of("Energy", {"Power": [5]}, node='c1,"x"\n%d')
     rows = list(csv.reader(io.StringIO(text([table]), newline="")))
     assert rows[1][:2] == ["0", 'c1,"x"\n%d']
 
 
 def test_one_series_is_extracted_at_a_time() -> None:
-    """Their fields are different."""
     tables = [table_of("Energy", {"Power": [1]}), table_of("Network", {"InMB": [1.0]})]
     with pytest.raises(DataError, match="one series at a time: Energy, Network"):
         text(tables)
@@ -145,7 +138,6 @@ real = st.floats(0, 1e12)
 
 @given(st.lists(st.tuples(whole, real), min_size=1, max_size=40), st.sampled_from(Level))
 def test_records_say_what_csv_says(values: list[tuple[int, float]], level: Level) -> None:
-    """The same rows with the same columns."""
     table = table_of("Tasks", {"RSS": [v[0] for v in values], "CPUTime": [v[1] for v in values]})
     rows = list(csv.DictReader(io.StringIO(text([table], level))))
     records = list(extract_records([table], level))
@@ -162,7 +154,6 @@ def test_records_say_what_csv_says(values: list[tuple[int, float]], level: Level
 
 
 def test_a_sample_is_its_fields_with_the_ids_of_its_step() -> None:
-    """One list for each row, in its time; units are those of metrics, not of the file."""
     [first, second] = samples([table_of("Tasks", {"RSS": [1, 2]}, step="3")], "fox", "17")
     assert [message.name for message in first] == ["task_mem_rss"]
     assert [first[0].value, second[0].value] == [1024, 2048]
@@ -173,7 +164,6 @@ def test_a_sample_is_its_fields_with_the_ids_of_its_step() -> None:
 
 
 def test_the_job_of_the_file_comes_before_the_one_that_is_given() -> None:
-    """Who names a job says what a file without one is about."""
     path = next(path for path in NODE_STEPS if path.name.endswith("_c1.h5"))
     with open_profile(path) as profile:
         job = profile.tables[0].node_step.job
@@ -184,7 +174,6 @@ def test_the_job_of_the_file_comes_before_the_one_that_is_given() -> None:
 
 @pytest.mark.parametrize("path", NODE_STEPS, ids=lambda path: path.name)
 def test_every_sample_of_real_files_is_valid(path: object) -> None:
-    """Names are those of the table; each metric keeps the line protocol's rules."""
     names = {name for fields in METRICS.values() for name, _ in fields.values()}
     with open_profile(path) as profile:  # type: ignore[arg-type]
         found = [m for one in samples(profile.tables, "fox", "1") for m in one]

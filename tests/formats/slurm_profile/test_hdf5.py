@@ -36,7 +36,6 @@ ENERGY: Any = [*TIMES, ("Power", "<u8")]
 
 
 def rewrite(path: Path, libver: object) -> Path:
-    """Copy a real file into another format."""
     with h5py.File(MERGED) as old, h5py.File(path, "w", libver=libver) as new:
         for name in old:
             old.copy(name, new)
@@ -44,14 +43,12 @@ def rewrite(path: Path, libver: object) -> Path:
 
 
 def table_in(path: Path, name: str) -> Dataset:
-    """Return a table of a file."""
     found = Hdf5File(path).open(name)
     assert isinstance(found, Dataset)
     return found
 
 
 def child() -> subprocess.Popen[bytes]:
-    """Return the process that reads."""
     read_file(SAMPLE)
     assert hdf5._process._running is not None
     return hdf5._process._running
@@ -59,7 +56,6 @@ def child() -> subprocess.Popen[bytes]:
 
 @pytest.mark.parametrize("libver", ["earliest", "v108", "v110", "latest"])
 def test_files_of_every_format_read_alike(tmp_path: Path, libver: str) -> None:
-    """Those that libhdf5 2.0 writes by default among them."""
     bounds = (libver, "v110") if libver == "earliest" else (libver, libver)
     path = rewrite(tmp_path / "job_17.h5", libver if libver == "latest" else bounds)
     assert read_contents(path) == read_contents(MERGED)
@@ -79,7 +75,6 @@ kinds = st.sampled_from(["<u8", "<f8", ">u4", "<i2", ">f8", "<f4", "u1", "S5"])
 def test_what_h5py_writes_is_read(
     kinds: list[str], rows: int, chunk: int, level: int | None, seed: int
 ) -> None:
-    """Records of any types of numbers, in chunks of any size, compressed or not."""
     dtype = np.dtype([(f"field {number}", kind) for number, kind in enumerate(kinds)])
     size = rows * dtype.itemsize
     data = np.frombuffer(np.random.default_rng(seed).bytes(size), dtype)
@@ -98,7 +93,6 @@ def test_what_h5py_writes_is_read(
 
 
 def test_attributes_of_one_value_are_read(tmp_path: Path) -> None:
-    """Numbers and texts are read, as scalars or arrays of one; other values are left out."""
     with h5py.File(tmp_path / "made.h5", "w", libver=FORMAT) as file:
         attributes = file.attrs
         attributes["scalar"] = np.int32(-7)
@@ -120,7 +114,6 @@ def test_attributes_of_one_value_are_read(tmp_path: Path) -> None:
 
 
 def test_a_group_knows_its_names() -> None:
-    """It can be asked for a name, and for a group of that name; a table is no group."""
     root = Hdf5File(SAMPLE).root()
     assert list(root) == ["c1"]
     node = root.group("c1")
@@ -142,7 +135,6 @@ def test_a_file_of_which_only_the_superblock_is_there_is_live() -> None:
 
 
 def test_other_files_are_foreign(tmp_path: Path) -> None:
-    """Text, folders and pipes are no profiles, and a pipe does not block."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ForeignProfileError, match="not an HDF5 file"):
         read_bytes(b"Step,Node\n" * 20)
@@ -226,7 +218,6 @@ def test_tables_may_not_claim_far_more_than_the_file_has(tmp_path: Path) -> None
 
 
 def test_rows_that_were_never_stored_cost_nothing(tmp_path: Path) -> None:
-    """A table that claims more rows than it has chunks for has those that it has."""
     with h5py.File(tmp_path / "made.h5", "w", libver=FORMAT) as file:
         table = file.create_dataset(
             "t", data=np.ones(20, [("x", "<u8")]), chunks=(10,), maxshape=(None,)
@@ -249,7 +240,6 @@ def test_a_changed_record_is_found_by_its_checksum() -> None:
 
 
 def test_what_libhdf5_refuses_is_an_error_with_its_words(tmp_path: Path) -> None:
-    """A damaged file of a newer format."""
     data = bytearray(rewrite(tmp_path / "job_17.h5", "latest").read_bytes())
     data[60:400] = bytes(340)
     (tmp_path / "job_17.h5").write_bytes(data)
@@ -271,7 +261,6 @@ def test_a_file_that_is_replaced_while_it_is_read_is_damaged(tmp_path: Path) -> 
 
 
 def test_a_crash_costs_the_object_that_was_read(tmp_path: Path) -> None:
-    """The error names it, and other objects of the same file are read by another process."""
     with open_profile(SAMPLE) as profile:
         first, second = profile.tables[:2]
         stopped = child()
@@ -288,7 +277,6 @@ def test_a_crash_costs_the_object_that_was_read(tmp_path: Path) -> None:
 
 
 def test_a_process_that_was_killed_between_two_files_is_no_damage() -> None:
-    """The next request starts another one."""
     table = table_in(SAMPLE, "/c1/Energy")
     ended = child()
     ended.kill()
@@ -320,7 +308,6 @@ def test_a_file_that_crashes_libhdf5_again_and_again_is_given_up(
 
 
 def test_a_missing_library_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a process is started that would miss it."""
     hdf5._process.end()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'ccpipe\[profile\]'"):
@@ -328,7 +315,6 @@ def test_a_missing_library_says_what_to_type(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_process_ends_with_the_one_that_reads() -> None:
-    """However that ends."""
     program = f"""
 import os, signal
 from ccpipe.formats.slurm_profile import hdf5

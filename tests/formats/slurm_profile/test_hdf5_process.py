@@ -26,14 +26,12 @@ PATHS = [DATA / "node-step" / "alice" / f"3_{step}_c1.h5" for step in (0, 1, 2, 
 
 
 def request(number: int, name: str, stop: int | None = None) -> ObjectRequest:
-    """Ask for an object, or for its first rows."""
     path = PATHS[number]
     status = path.stat()
     return ObjectRequest(number, os.fsencode(path), (status.st_dev, status.st_ino), name, 0, stop)
 
 
 def test_objects_are_described_and_rows_are_read() -> None:
-    """Groups by their names, tables by their fields, rows as bytes; and what is not there."""
     reader = Reader()
     group = reader.answer(request(0, "/c1"))
     assert isinstance(group, GroupReply)
@@ -65,7 +63,6 @@ def test_few_files_are_open_at_a_time(monkeypatch: pytest.MonkeyPatch, limit: st
 
 
 def test_large_files_are_read_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are not held in memory, and give the same rows."""
     whole = Reader().answer(request(0, ENERGY, 20))
     monkeypatch.setattr(hdf5_process, "READ_WHOLE", 0)
     reader = Reader()
@@ -74,7 +71,6 @@ def test_large_files_are_read_piece_by_piece(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def run_instead(answer: str) -> subprocess.CompletedProcess[bytes]:
-    """Run the process with other code for its answer to one request."""
     program = f"""
 from ccpipe.formats.slurm_profile import hdf5_process as process
 process.SECONDS, process.MEMORY = 1, 2**29
@@ -91,11 +87,9 @@ process.main()
 
 
 def test_the_processor_time_of_a_request_is_limited() -> None:
-    """A file that keeps libhdf5 busy for ever ends the process, not the one that asks."""
     assert run_instead("while True: pass").returncode == -signal.SIGXCPU
 
 
 def test_the_memory_of_the_process_is_limited() -> None:
-    """Whatever a file makes libhdf5 ask for."""
     done = run_instead("return process.RowsReply(bytes(2**30))")
     assert b"MemoryError" in done.stderr

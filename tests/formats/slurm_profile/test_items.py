@@ -23,14 +23,12 @@ from tests.formats.slurm_profile.samples import DATA, START, table_of
 
 
 def power(node: str, values: dict[int, int], step: str = "0") -> Table:
-    """Make a table of a node's power at some seconds."""
     times = [START + second for second in values]
     columns = {"Power": list(values.values()), "EpochTime": times, "ElapsedTime": list(values)}
     return table_of("Energy", columns, node=node, step=step)
 
 
 def summary(row: ItemRow) -> tuple[object, ...]:
-    """Return what a row says, without its values."""
     return (
         row.elapsed,
         row.min_table,
@@ -44,7 +42,6 @@ def summary(row: ItemRow) -> tuple[object, ...]:
 
 
 def test_rows_are_aligned_by_time() -> None:
-    """A node that began later or missed a sample is not compared with other times."""
     tables = [power("c1", {0: 10, 1: 20, 2: 30}), power("c2", {1: 5, 3: 7})]
     assert [summary(row) for row in align_item(tables, "power")] == [
         (0, "c1", 10, "c1", 10, 10, 10.0, 1),
@@ -55,7 +52,6 @@ def test_rows_are_aligned_by_time() -> None:
 
 
 def test_an_interval_gathers_samples_of_nodes_that_are_not_in_phase() -> None:
-    """Every node samples each 30 seconds, but not in the same second."""
     begin = -START % 30
     tables = [power("c1", {begin: 1, begin + 30: 2}), power("c2", {begin + 7: 3, begin + 37: 4})]
     rows = list(align_item(tables, "Power", interval=30))
@@ -72,7 +68,6 @@ def test_the_last_of_several_samples_counts_and_no_missing_one() -> None:
 
 
 def test_csv_has_a_column_for_each_table_of_any_step() -> None:
-    """A table that a step does not have, or that has no sample then, is empty."""
     tables = [power("c1", {0: 10, 1: 20}), power("c2", {1: 5}), power("c9", {0: 1}, step="batch")]
     lines = b"".join(item_csv(align_item(tables, "Power"), list_names(tables))).decode()
     assert lines.splitlines() == [
@@ -95,7 +90,6 @@ def test_rows_can_be_zipped_as_sh5util_does() -> None:
 
 
 def test_tasks_are_named_with_their_node() -> None:
-    """Of a real job: four tasks on two nodes; floating point numbers are numbers."""
     with open_profile(DATA / "merged" / "job_3.h5") as profile:
         tables = [t for t in profile.tables if t.task and t.node_step.step == "0"]
         assert list_names(tables) == ["0 c1", "1 c1", "2 c2", "3 c2"]
@@ -118,7 +112,6 @@ def test_tasks_are_named_with_their_node() -> None:
 
 
 def test_the_peak_of_each_step_reads_as_sh5util_prints_it() -> None:
-    """The time at which the sum over all tables was largest."""
     tables = [power("c1", {0: 10, 1: 20, 2: 15}), power("c1", {0: 0}, step="1")]
     assert [peak.text("Power") for peak in find_peaks(zip_item(tables, "Power"))] == [
         "    Step 0 Maximum accumulated Power Value (20) occurred at Time=1, Ave Node 20.000000",
@@ -127,7 +120,6 @@ def test_the_peak_of_each_step_reads_as_sh5util_prints_it() -> None:
 
 
 def test_fields_that_are_not_there_are_named() -> None:
-    """And those that are not the same in all tables."""
     with pytest.raises(DataError, match="no table has the field 'Nonexist'"):
         list(align_item([power("c1", {0: 1})], "Nonexist"))
     other = table_of("Energy", {"Power": [1.5]}, node="c2")
@@ -142,7 +134,6 @@ samples = st.dictionaries(st.integers(0, 400), values, max_size=40)
 
 @given(st.lists(samples, min_size=1, max_size=4), st.integers(1, 50))
 def test_small_blocks_make_the_same_rows(nodes: list[dict[int, int]], interval: int) -> None:
-    """No sample is lost or told twice, however little is in memory at a time."""
     tables = [power(f"c{n}", dict(sorted(node.items()))) for n, node in enumerate(nodes)]
     expected: dict[int, dict[str, int]] = {}
     for number, node in enumerate(nodes):

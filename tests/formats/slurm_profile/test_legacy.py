@@ -47,12 +47,10 @@ TASK: Any = [
 
 
 def create(path: Path) -> Any:
-    """Create a file as HDF5 1.8 did."""
     return h5py.File(path, "w", libver=("earliest", "v110"))
 
 
 def node_step(path: Path) -> Path:
-    """Write a node-step file: one group for each sample, numbered over all series."""
     samples = [
         ("Energy", ENERGY, ("", START, 200, 2600)),
         ("Lustre", LUSTRE, ("", START, 100, 10.0, 50, 5.0)),
@@ -127,7 +125,6 @@ def test_samples_of_a_node_step_become_tables(tmp_path: Path) -> None:
 
 
 def job(path: Path, date: bytes) -> Path:
-    """Write a job file: one dataset for each series, times from its first sample on."""
     with create(path) as file:
         node = file.create_group("Step_3/Nodes/c1")
         node.attrs["Start Time"] = np.bytes_(time.ctime(START))
@@ -142,7 +139,6 @@ def job(path: Path, date: bytes) -> Path:
 def test_job_files_have_their_times_from_the_date_of_the_first_sample(
     tmp_path: Path, date: bytes
 ) -> None:
-    """In local time; where it is missing, from the start of the step."""
     with open_profile(job(tmp_path / "job_7.h5", date)) as profile:
         (table,) = profile.tables
         assert table.path == "/Steps/3/Nodes/c1/Energy"
@@ -150,7 +146,6 @@ def test_job_files_have_their_times_from_the_date_of_the_first_sample(
 
 
 def test_what_is_not_a_series_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
-    """Unknown groups and samples without a time cost themselves."""
     path = node_step(tmp_path / "7_0_c1.h5")
     with h5py.File(path, "r+") as file:
         other = file.create_group("Node_c1/Time Series/Disco")
@@ -165,7 +160,6 @@ def test_what_is_not_a_series_is_named_and_the_rest_is_read(tmp_path: Path) -> N
 
 
 def test_legacy_node_steps_are_merged_into_todays_layout(tmp_path: Path) -> None:
-    """Nothing needs the old sh5util any more."""
     path = node_step(tmp_path / "7_0_c1.h5")
     with open_profile(path) as profile:
         before = {table.path: rows(table) for table in profile.tables}
@@ -176,7 +170,6 @@ def test_legacy_node_steps_are_merged_into_todays_layout(tmp_path: Path) -> None
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Make a node-step file and a job file."""
     folder = tmp_path_factory.mktemp("legacy")
     paths = node_step(folder / "7_0_c1.h5"), job(folder / "job_7.h5", b"2014-01-02 03:04:05")
     return {path.name: path.read_bytes() for path in paths}
@@ -189,7 +182,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def test_damaged_files_give_tables_or_named_errors(
     sound: dict[str, bytes], name: str, changes: list[tuple[int, int]]
 ) -> None:
-    """Whatever was changed in them."""
     data = bytearray(sound[name])
     for place, value in changes:
         data[place % len(data)] = value

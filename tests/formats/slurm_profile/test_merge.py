@@ -44,14 +44,12 @@ BOB = DATA / "node-step" / "bob"
 
 
 def copy(folder: Path, paths: list[Path]) -> list[Path]:
-    """Copy files, to change or delete them."""
     folder.mkdir(exist_ok=True)
     return [Path(shutil.copy(path, folder / path.name)) for path in paths]
 
 
 @pytest.mark.parametrize("job", [3, 13, 17])
 def test_a_merge_has_every_node_step_unchanged(tmp_path: Path, job: int) -> None:
-    """The same tables, rows and attributes as in sh5util's own merge of the same files."""
     report = merge(find_node_steps(ALICE, job), tmp_path / f"job_{job}.h5")
     with (
         open_profile(tmp_path / f"job_{job}.h5") as ours,
@@ -66,7 +64,6 @@ def test_a_merge_has_every_node_step_unchanged(tmp_path: Path, job: int) -> None
 def test_files_that_are_not_held_are_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job of any number of nodes is merged in the same memory, to the same bytes."""
     merge(find_node_steps(ALICE, 3), tmp_path / "held.h5")
     monkeypatch.setattr(merge_module, "MAX_FILES", 1)
     merge(find_node_steps(ALICE, 3), tmp_path / "again.h5")
@@ -87,7 +84,6 @@ def test_the_numbers_of_steps_and_nodes_are_all_there(tmp_path: Path) -> None:
 
 
 def test_merging_again_changes_nothing(tmp_path: Path) -> None:
-    """Not one byte, nor the time of the file."""
     output = tmp_path / "job_3.h5"
     merge(find_node_steps(ALICE, 3), output)
     before = output.read_bytes(), output.stat().st_mtime_ns, output.stat().st_ino
@@ -99,7 +95,6 @@ def test_merging_again_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_later_steps_are_added_to_what_is_there(tmp_path: Path) -> None:
-    """In any order, one by one: the same file comes out as from all at once."""
     all_at_once, output = tmp_path / "all.h5", tmp_path / "job_3.h5"
     paths = find_node_steps(ALICE, 3)
     merge(paths, all_at_once)
@@ -117,7 +112,6 @@ def test_steps_can_be_chosen(tmp_path: Path) -> None:
 
 
 def test_a_file_that_has_grown_replaces_what_it_was(tmp_path: Path) -> None:
-    """A step that was merged while it ran is merged again."""
     path = write_node_step(tmp_path / "5_0_c1.h5", rows=10)
     merge([path], tmp_path / "job_5.h5")
     path.unlink()
@@ -143,7 +137,6 @@ def test_runs_of_a_requeued_job_are_kept_apart(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_merged_before_moves_aside(tmp_path: Path) -> None:
-    """Whatever of a job is merged first, the same file comes out."""
     output = tmp_path / "job_22.h5"
     merge([BOB / "22_0_c3.h5", BOB / "22_batch_c3.h5"], output)
     assert {step.run for step in merge([], output).node_steps} == {0}
@@ -164,7 +157,6 @@ def test_an_earlier_run_on_the_same_node_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_costs_itself(tmp_path: Path) -> None:
-    """The others are merged, and the report says why."""
     paths = copy(tmp_path / "in", find_node_steps(ALICE, 3))
     shutil.copy(DATA / "live" / "35_0_c1.h5", paths[0])
     paths[1].write_bytes(b"garbage")
@@ -177,7 +169,6 @@ def test_a_file_that_cannot_be_read_costs_itself(tmp_path: Path) -> None:
 
 
 def test_what_is_sound_in_a_damaged_file_is_merged(tmp_path: Path) -> None:
-    """Rows around a bad chunk too."""
     path = write_node_step(tmp_path / "5_0_c1.h5", rows=50, tasks=1)
     whole = read_contents(path)
     with h5py.File(path) as file:
@@ -209,7 +200,6 @@ def test_files_of_two_jobs_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_damaged_output_is_left_alone(tmp_path: Path) -> None:
-    """It may hold what exists nowhere else."""
     output = tmp_path / "job_3.h5"
     merge(find_node_steps(ALICE, 3), output)
     data = output.read_bytes()[:-70_000]
@@ -221,7 +211,6 @@ def test_a_damaged_output_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_node_step_without_a_name_of_slurms_is_named(tmp_path: Path) -> None:
-    """Nothing says of which step it is."""
     shutil.copy(ALICE / "3_0_c1.h5", tmp_path / "copy.h5")
     report = merge([tmp_path / "copy.h5"], tmp_path / "job_3.h5")
     assert "of which step" in str(report.failures[0])
@@ -261,7 +250,6 @@ def test_a_merge_that_is_killed_leaves_the_output_as_it_was(tmp_path: Path, dela
 
 
 def test_inputs_are_deleted_only_where_that_is_asked_for(tmp_path: Path) -> None:
-    """And all of them are then in the output."""
     paths = copy(tmp_path / "in", find_node_steps(ALICE, 3))
     merge(paths, tmp_path / "job_3.h5")
     assert all(path.exists() for path in paths)
@@ -282,7 +270,6 @@ def test_a_merge_after_a_deletion_keeps_everything(tmp_path: Path) -> None:
 
 
 def test_umask_decides_who_may_read_the_output(tmp_path: Path) -> None:
-    """As for any file that a user makes."""
     old = os.umask(0o027)
     try:
         merge(find_node_steps(ALICE, 17), tmp_path / "job_17.h5")
@@ -292,7 +279,6 @@ def test_umask_decides_who_may_read_the_output(tmp_path: Path) -> None:
 
 
 def test_large_tables_are_merged_in_parts(tmp_path: Path) -> None:
-    """Neither one block nor one chunk holds them, and input files are opened again."""
     path = write_node_step(tmp_path / "5_0_c1.h5", rows=70_000, tasks=1)
     merge([path], tmp_path / "job_5.h5")
     assert read_contents(tmp_path / "job_5.h5") == read_contents(path)
@@ -301,7 +287,6 @@ def test_large_tables_are_merged_in_parts(tmp_path: Path) -> None:
 
 
 def span(step: str, node: str, start: float, end: float, index: int | None = 0) -> NodeStepSpan:
-    """Make a node-step."""
     return NodeStepSpan(NodeStep(step=step, node=node, node_index=index), start, end)
 
 
@@ -340,7 +325,6 @@ def test_without_a_batch_step_the_same_index_begins_a_run() -> None:
 
 
 def test_without_indices_a_late_start_begins_a_run() -> None:
-    """Long after the other node had ended."""
     spans = [span("0", "c1", 100, 150, None), span("0", "c2", 300, 400, None)]
     assert count_runs(spans) == [0, 1]
 
@@ -349,7 +333,6 @@ def test_without_indices_a_late_start_begins_a_run() -> None:
 def test_any_order_of_files_is_the_same(
     runs: int, nodes: int, steps: int, dice: random.Random
 ) -> None:
-    """What comes out does not depend on how the files are listed."""
     expected: dict[NodeStepSpan, int] = {}
     for run in range(runs):
         begin = run * 10_000.0
@@ -365,14 +348,12 @@ def test_any_order_of_files_is_the_same(
 
 @pytest.fixture
 def merged(tmp_path: Path) -> tuple[Path, Path]:
-    """Make a node-step file and its merge."""
     path = write_node_step(tmp_path / "5_0_c1.h5")
     merge([path], tmp_path / "job_5.h5")
     return path, tmp_path / "job_5.h5"
 
 
 def why_kept(path: Path, output: Path, *, touched: bool = False) -> str:
-    """Ask for a deletion; return why it was not done."""
     with open_profile(path) as profile, open_profile(output) as job:
         identity = profile.identity
         if touched:
@@ -381,13 +362,11 @@ def why_kept(path: Path, output: Path, *, touched: bool = False) -> str:
 
 
 def test_what_is_in_the_output_to_the_last_bit_goes(merged: tuple[Path, Path]) -> None:
-    """Every table was read back and compared."""
     assert why_kept(*merged) == ""
     assert not merged[0].exists()
 
 
 def test_a_file_that_is_being_written_stays(tmp_path: Path) -> None:
-    """By ccpipe's writer, which marks it when it is complete."""
     path = tmp_path / "5_0_c1.h5"
     with NodeStepWriter(path, NodeStep(step="0", node="c1"), start=START) as writer:
         writer.append("Energy", {"Power": 1}, START)
@@ -406,14 +385,12 @@ def test_a_locked_file_stays(merged: tuple[Path, Path]) -> None:
 
 
 def test_a_file_that_changed_since_it_was_merged_stays(merged: tuple[Path, Path]) -> None:
-    """Even where all its rows are there."""
     assert why_kept(*merged, touched=True) == "it was written to meanwhile"
     assert merged[0].exists()
 
 
 @pytest.mark.parametrize("rows", [29, 31])
 def test_other_rows_than_those_of_the_output_stay(merged: tuple[Path, Path], rows: int) -> None:
-    """More of them, or less, of the same step."""
     merged[0].unlink()
     write_node_step(merged[0], rows=rows)
     assert "other rows in /Steps/0/Nodes/c1/Energy" in why_kept(*merged)
@@ -421,7 +398,6 @@ def test_other_rows_than_those_of_the_output_stay(merged: tuple[Path, Path], row
 
 
 def test_a_step_that_the_output_does_not_have_stays(merged: tuple[Path, Path]) -> None:
-    """Another node, or the same at another time."""
     other = write_node_step(merged[0].with_name("5_0_c2.h5"))
     assert why_kept(other, merged[1]) == "the output does not have step 0 of c2"
     later = write_node_step(merged[0], start=START + 500)
@@ -431,7 +407,6 @@ def test_a_step_that_the_output_does_not_have_stays(merged: tuple[Path, Path]) -
 
 
 def test_steps_that_were_not_chosen_stay(tmp_path: Path) -> None:
-    """They are in no output."""
     paths = [write_node_step(tmp_path / f"5_{step}_c1.h5") for step in range(2)]
     report = merge(paths, tmp_path / "job_5.h5", steps=["1"], delete_inputs=True)
     assert report.deleted == [paths[1]]
@@ -439,7 +414,6 @@ def test_steps_that_were_not_chosen_stay(tmp_path: Path) -> None:
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
-    """And nothing else is left."""
     with exclusive_draft(tmp_path / "job") as draft:
         draft.write_text("all of it")
         assert not (tmp_path / "job").exists()
@@ -449,7 +423,6 @@ def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
 
 
 def test_a_draft_that_is_given_up_leaves_what_was_there(tmp_path: Path) -> None:
-    """Whatever stopped it."""
     (tmp_path / "job").write_text("before")
     with exclusive_draft(tmp_path / "job") as draft:
         draft.write_text("half of it")
@@ -471,7 +444,6 @@ def test_one_process_at_a_time_writes(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_no_obstacle(tmp_path: Path) -> None:
-    """Its lock went with it."""
     (tmp_path / ".job.merging").write_text("half")
     with exclusive_draft(tmp_path / "job") as draft:
         draft.write_text("whole")

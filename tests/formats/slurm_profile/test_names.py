@@ -19,7 +19,6 @@ nodes = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)
 
 @given(st.integers(0, 2**32 - 1), steps, nodes, st.integers(0, 99))
 def test_what_is_named_is_read_back(job: int, step: str, node: str, number: int) -> None:
-    """For names of Slurm's and for those of earlier runs, whatever the node is called."""
     name = NodeStepName(job, step, node)
     assert parse_file_name(name.file_name) == name
     assert parse_file_name(name.kept_name(number)) == name
@@ -27,7 +26,6 @@ def test_what_is_named_is_read_back(job: int, step: str, node: str, number: int)
 
 
 def test_real_names_are_read() -> None:
-    """Every real file names its job, step and node."""
     for path in NODE_STEPS:
         job, step, node = path.stem.split("_")
         assert parse_file_name(path.name) == NodeStepName(int(job), step, node)
@@ -49,12 +47,10 @@ def test_unusual_names_are_read(name: str, step: str, node: str) -> None:
 
 @pytest.mark.parametrize("name", ["job_3.h5", "3_0.h5", "3_x_c1.h5", "a_0_c1.h5", "3_0_c1.hdf5"])
 def test_other_files_are_not_taken_for_profiles(name: str) -> None:
-    """They are left alone."""
     assert parse_file_name(name) is None
 
 
 def test_jobs_are_named_as_users_name_them() -> None:
-    """Lists, steps, tasks of arrays and components of het jobs."""
     assert parse_jobs("13,13.0, 13_1.batch,17+1,5.extern,5.4294967292") == [
         JobSelection(13),
         JobSelection(13, step="0"),

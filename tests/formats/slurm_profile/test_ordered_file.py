@@ -33,17 +33,14 @@ class Recorder:
         return getattr(os, name)
 
     def pwrite(self, fd: int, data: bytes, address: int) -> int:
-        """Write, and remember it."""
         self.writes.append((address, bytes(data)))
         return os.pwrite(fd, data, address)
 
     def ftruncate(self, fd: int, size: int) -> None:
-        """Make the file longer, and remember it."""
         self.writes.append((size, b""))
         os.ftruncate(fd, size)
 
     def images(self, step: int) -> Iterator[tuple[int, bytes]]:
-        """Return what is on disk after each of the writes."""
         image = bytearray()
         for number, (address, data) in enumerate(self.writes, 1):
             image.extend(bytes(max(0, address + len(data) - len(image))))
@@ -53,7 +50,6 @@ class Recorder:
 
 
 def check(found: dict[str, list[Row]], least: Counts, most: Counts) -> None:
-    """Hold that all flushed rows are there and nothing but rows that were written."""
     for name, written in found.items():
         first = 0 if name == "Energy" else 3 * int(name)
         seconds = range(first, first + len(written))
@@ -63,7 +59,6 @@ def check(found: dict[str, list[Row]], least: Counts, most: Counts) -> None:
 
 
 def read_with_h5py(path: Path) -> dict[str, list[Row]]:
-    """Read as any program does that uses libhdf5, sh5util among them."""
     with h5py.File(path) as file:
         tables = {"Energy": file["c1"].get("Energy"), **dict(file["c1"].get("Tasks", {}))}
         return {
@@ -74,7 +69,6 @@ def read_with_h5py(path: Path) -> dict[str, list[Row]]:
 
 
 def read_with_ccpipe(path: Path) -> dict[str, list[Row]]:
-    """Read as ccpipe does; there is no damage at all."""
     with open_profile(path) as profile:
         assert profile.damage == []
         return {
@@ -136,7 +130,6 @@ operations = st.lists(
 
 @given(operations)
 def test_it_is_a_file_like_any_other(steps: list[tuple[str, int, bytes]]) -> None:
-    """What was written is read back at any time, and is on disk after a flush."""
     model = bytearray()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file"

@@ -26,7 +26,6 @@ SAMPLE = DATA / "node-step" / "alice" / "3_0_c1.h5"
 
 
 def flatten(group: dict[str, Any], path: str = "") -> dict[str, list[list[float]]]:
-    """Return the rows of each dataset of a dump."""
     found = {f"{path}/{name}": item["rows"] for name, item in group["datasets"].items()}
     for name, inner in group["groups"].items():
         found |= flatten(inner, f"{path}/{name}")
@@ -34,7 +33,6 @@ def flatten(group: dict[str, Any], path: str = "") -> dict[str, list[list[float]
 
 
 def test_a_node_step_file_is_what_its_name_and_attributes_say() -> None:
-    """The step is in the file's name only."""
     with open_profile(SAMPLE) as profile:
         assert profile.node_steps == [
             NodeStep(
@@ -63,7 +61,6 @@ def test_a_node_step_file_is_what_its_name_and_attributes_say() -> None:
     [(SAMPLE, "3_0_c1.json", "/Steps/0/Nodes"), (DATA / "merged" / "job_17.h5", "job_17.json", "")],
 )
 def test_every_row_is_that_of_the_dump(path: Path, oracle: str, cut: str) -> None:
-    """Of a node-step file and of a job file, against what h5py read when they were recorded."""
     expected = flatten(json.loads((DATA / "json" / oracle).read_text()))
     with open_profile(path) as profile:
         found = {
@@ -95,7 +92,6 @@ def test_a_job_file_has_its_steps_in_the_order_of_names() -> None:
 
 
 def test_a_node_step_without_samples_is_one() -> None:
-    """A job that was requeued a second ago has its attributes and nothing else."""
     with open_profile(DATA / "requeue-before" / "22_0_c1.h5") as profile:
         assert [step.start_time for step in profile.node_steps] == ["Fri Nov 20 10:37:11 2026"]
         assert profile.tables == []
@@ -108,7 +104,6 @@ def test_a_live_file_says_why_it_cannot_be_read() -> None:
 
 
 def test_other_hdf5_files_are_foreign(tmp_path: Path) -> None:
-    """Without groups of nodes there is no profile; other datasets in one are named."""
     with h5py.File(tmp_path / "other.h5", "w", libver=("earliest", "v110")) as file:
         file.create_group("results")["x"] = np.arange(5)
     with pytest.raises(ForeignProfileError, match="/results/x: not a time series"):
@@ -120,7 +115,6 @@ def test_other_hdf5_files_are_foreign(tmp_path: Path) -> None:
 
 
 def test_what_is_beside_the_damage_is_read(tmp_path: Path) -> None:
-    """One table that cannot be opened costs itself, and is named."""
     with h5py.File(SAMPLE) as file:
         energy = h5py.h5o.get_info(file["c1/Energy"].id).addr
     data = bytearray(SAMPLE.read_bytes())
@@ -136,7 +130,6 @@ def test_what_is_beside_the_damage_is_read(tmp_path: Path) -> None:
 
 
 def test_missing_chunks_at_the_end_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
-    """A truncated file has the rows whose chunks are there."""
     whole = read_contents(SAMPLE)
     data = SAMPLE.read_bytes()
     (tmp_path / "3_0_c1.h5").write_bytes(data[:-300])
@@ -155,7 +148,6 @@ def test_missing_chunks_at_the_end_are_named_and_the_rest_is_read(tmp_path: Path
 def test_damaged_files_give_tables_or_named_errors(
     source: Path, changes: list[tuple[int, int]], cut: int
 ) -> None:
-    """Whatever was changed or cut off: all that can be opened can be salvaged."""
     data = bytearray(source.read_bytes())
     for place, value in changes:
         data[place % len(data)] = value
@@ -183,7 +175,6 @@ def test_a_file_that_is_replaced_while_it_is_open_stays_what_it_was(tmp_path: Pa
 
 
 def test_a_folder_of_files_is_no_file(tmp_path: Path) -> None:
-    """The errors of the operating system come through as they are."""
     with pytest.raises(FileNotFoundError):
         open_profile(tmp_path / "none.h5")
     with pytest.raises(ForeignProfileError):
@@ -191,7 +182,6 @@ def test_a_folder_of_files_is_no_file(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_name_of_slurms_has_no_step(tmp_path: Path) -> None:
-    """It is read all the same."""
     shutil.copy(SAMPLE, tmp_path / "copy.h5")
     with open_profile(tmp_path / "copy.h5") as profile:
         assert [(step.step, step.node, step.job) for step in profile.node_steps] == [

@@ -35,7 +35,6 @@ SAMPLE = DATA / "node-step" / "alice" / "17_0_c1.h5"
 
 
 def test_the_types_are_those_of_slurm_with_its_fields_in_its_order() -> None:
-    """Records of real files have the registered fields, in the same order and types."""
     with open_profile(SAMPLE) as profile:
         found = {table.series: table.dtype for table in profile.tables}
     assert set(found) == set(SERIES) == {"Energy", "Filesystem", "Network", "Tasks"}
@@ -47,7 +46,6 @@ def test_the_types_are_those_of_slurm_with_its_fields_in_its_order() -> None:
 
 
 def test_the_task_record_of_slurm_23_has_the_gpu_before_the_memory() -> None:
-    """As Slurm 24.11 writes it."""
     assert TasksSeries.file_type().names == (
         *("ElapsedTime", "EpochTime", "CPUFrequency", "CPUTime", "CPUUtilization"),
         *("GPUMemMB", "GPUUtilization", "RSS", "VMSize", "Pages", "ReadMB", "WriteMB"),
@@ -67,21 +65,17 @@ def test_the_task_record_of_slurm_23_has_the_gpu_before_the_memory() -> None:
     ],
 )
 def test_fields_say_their_unit(series: str, name: str, unit: str) -> None:
-    """The sensors of a node's power have names of their own."""
     field = series_type(series).field(name)
     assert field is not None
     assert field.unit == unit
 
 
 def test_unknown_series_and_fields_are_nothing_special() -> None:
-    """They are read and extracted all the same."""
     assert series_type("Burst").field("Bytes") is None
     assert EnergySeries.field("Voltage") is None
 
 
 def test_a_new_type_is_one_class(tmp_path: Path) -> None:
-    """It is written, read and extracted without any other change."""
-
     class Scratch(ProfileSeries):
         """A made-up series."""
 
@@ -148,7 +142,6 @@ def test_legacy_task_samples_become_changes_with_their_utilization() -> None:
 
 @pytest.mark.parametrize("names", [[""], ["a,b"], ["x", "x"], ["EpochTime"], ["tab\t"]])
 def test_fields_need_names_that_a_table_can_have(names: list[str]) -> None:
-    """Before anything is written."""
     with pytest.raises(EncodeError, match="cannot name a field"):
         make_fields([(name, int) for name in names])
 
@@ -158,7 +151,6 @@ SENTINELS = [2**64 - 1, 2**64 - 2, 17_592_186_044_415]
 
 @pytest.mark.parametrize("value", SENTINELS)
 def test_sentinels_are_missing_as_integers_and_as_floating_point_numbers(value: int) -> None:
-    """INFINITE64 and NO_VAL64, and INFINITE64 as MiB."""
     assert find_missing(np.array([0, value, 5], "<u8"), mebibytes=False).tolist() == [0, 1, 0]
     assert find_missing(np.array([0, value, 5], "<f8"), mebibytes=False).tolist() == [0, 1, 0]
     assert find_missing(np.array([float("nan"), float("inf")]), mebibytes=False).all()
@@ -172,7 +164,6 @@ def test_memory_that_was_never_set_is_missing() -> None:
 
 @given(st.lists(st.integers(0, 2**43)), st.booleans())
 def test_all_other_numbers_are_values(values: list[int], mebibytes: bool) -> None:
-    """Nothing real is taken for a sentinel."""
     assert not find_missing(np.array(values, "<u8"), mebibytes=mebibytes).any()
     assert not find_missing(np.array(values, "<f8"), mebibytes=mebibytes).any()
 
@@ -188,7 +179,6 @@ def total(values: list[int] | list[float], kind: str, cut: int = 0) -> FieldTota
 
 @given(numbers, st.integers(0, 30))
 def test_integers_are_exact(values: list[int], cut: int) -> None:
-    """Sums beyond 64 bits do not wrap around, in however many blocks they come."""
     found = total(values, "<u8", cut)
     assert found == FieldTotal(min(values), max(values), sum(values), len(values))
 
@@ -204,7 +194,6 @@ def test_floating_point_numbers_are_added_one_after_another(values: list[float],
 
 @given(numbers, st.integers(0, 30))
 def test_totals_of_parts_join_to_that_of_the_whole(values: list[int], cut: int) -> None:
-    """A part without values changes nothing."""
     parts = [total(part, "<u8") if part else FieldTotal() for part in (values[:cut], values[cut:])]
     assert parts[0].join(parts[1]) == total(values, "<u8")
     assert FieldTotal().average is None

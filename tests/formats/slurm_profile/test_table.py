@@ -17,7 +17,6 @@ class DamagedRows(RowsInMemory):
         self._bad = bad
 
     def read(self, start: int, stop: int) -> Records:
-        """Return rows, unless they reach into a bad chunk."""
         for chunk in range(start // 10, (stop - 1) // 10 + 1):
             if chunk in self._bad:
                 raise DamagedProfileError("x.h5", f"row {chunk * 10}: bad")
@@ -26,7 +25,6 @@ class DamagedRows(RowsInMemory):
 
 @pytest.mark.parametrize("size", [1, 7, 100])
 def test_blocks_make_the_whole(size: int) -> None:
-    """Whatever their size."""
     table = table_of("Energy", {"Power": list(range(50))})
     blocks = list(table.blocks(size))
     assert max(map(len, blocks)) <= size
@@ -41,7 +39,6 @@ def test_rows_that_were_allotted_but_never_written_are_left_out() -> None:
 
 
 def test_rows_around_damage_are_salvaged() -> None:
-    """What can be read is, and each place that cannot is named once."""
     made = np.zeros(95, EnergySeries.file_type())
     made["EpochTime"] = made["Power"] = np.arange(1, 96)
     table = Table(NodeStep(step="0", node="c1"), "Energy", DamagedRows(made, {2, 7}))
@@ -54,7 +51,6 @@ def test_rows_around_damage_are_salvaged() -> None:
 
 
 def test_numbers_of_other_sizes_become_those_of_slurm() -> None:
-    """Big-endian and narrow ones too: a reader sees 8 bytes, little-endian."""
     made: Records = np.zeros(1, [("ElapsedTime", ">u4"), ("EpochTime", ">u8"), ("x", "<f4")])
     made["EpochTime"], made["x"] = 5, 0.5
     table = Table(NodeStep(step="0", node="c1"), "Other", RowsInMemory(made))
@@ -65,7 +61,6 @@ def test_numbers_of_other_sizes_become_those_of_slurm() -> None:
 
 
 def test_damaged_numbers_are_read_without_warning() -> None:
-    """A signalling NaN, for one, in a type that is converted."""
     made: Records = np.zeros(1, [("ElapsedTime", "<u8"), ("EpochTime", "<u8"), ("x", "<f4")])
     made["EpochTime"] = 5
     made["x"] = np.array([0x7FA00000], "<u4").view("<f4")
@@ -74,7 +69,6 @@ def test_damaged_numbers_are_read_without_warning() -> None:
 
 
 def test_a_time_series_has_two_times_and_numbers() -> None:
-    """Other datasets in a file are something else."""
     assert is_table(EnergySeries.file_type())
     times = [("ElapsedTime", "<u8"), ("EpochTime", "<u8")]
     for fields in (times, [*times, ("x", "S5")], [("x", "<u8"), *times], [("x", "<u8")]):

@@ -39,7 +39,6 @@ STEP = NodeStep(step="0", node="c1", node_index=0, tasks=1, cpus_per_task=1)
 
 
 def describe(path: Path, node: str) -> dict[str, str]:
-    """Return attributes and tables of a node's group with their types on disk."""
     found: dict[str, str] = {}
     with h5py.File(path) as file:
         for name in file[node].attrs:
@@ -91,7 +90,6 @@ numbers = st.dictionaries(
 def test_what_is_written_is_read(
     samples: list[tuple[int, dict[str, int | None], dict[str, float | None]]], every: int
 ) -> None:
-    """Any numbers, flushed at any time; what has no value is missing."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "5_0_c1.h5"
         with NodeStepWriter(path, STEP, start=START) as writer:
@@ -156,7 +154,6 @@ def test_a_killed_writer_leaves_what_it_flushed(tmp_path: Path, attempt: int) ->
 
 
 def test_samples_can_be_read_while_the_step_runs(tmp_path: Path) -> None:
-    """After each flush, by ccpipe and by libhdf5."""
     path = tmp_path / "5_0_c1.h5"
     with NodeStepWriter(path, STEP, start=START) as writer:
         for second in range(35):
@@ -169,8 +166,6 @@ def test_samples_can_be_read_while_the_step_runs(tmp_path: Path) -> None:
 
 
 def test_a_flush_costs_what_is_new(tmp_path: Path) -> None:
-    """Not more with the length of the file: counted in bytes that are written."""
-
     def written() -> int:
         lines = Path("/proc/self/io").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("wchar")).split()[1])
@@ -187,7 +182,6 @@ def test_a_flush_costs_what_is_new(tmp_path: Path) -> None:
 
 
 def test_samples_are_flushed_before_they_fill_the_memory(tmp_path: Path) -> None:
-    """Even where nobody asks for it."""
     path = tmp_path / "5_0_c1.h5"
     with NodeStepWriter(path, STEP, start=START) as writer:
         for second in range(10_001):
@@ -226,7 +220,6 @@ def test_an_earlier_runs_file_is_kept_aside(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_refused(
     tmp_path: Path, series: str, values: dict[str, float], seconds: float, reason: str
 ) -> None:
-    """And costs nothing else."""
     path = tmp_path / "5_0_c1.h5"
     with NodeStepWriter(path, STEP, start=START) as writer:
         writer.append("Energy", {"Power": 1}, START)
@@ -259,7 +252,6 @@ writer.close()
 
 
 def test_a_full_disk_is_an_error_and_nothing_that_was_flushed_is_lost(tmp_path: Path) -> None:
-    """Whoever calls hears of it; what was on disk stays readable."""
     path = tmp_path / "5_0_c1.h5"
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=False
@@ -280,7 +272,6 @@ DESCRIBED = NodeStep(
 
 
 def test_what_is_not_known_of_a_node_step_is_left_out(tmp_path: Path) -> None:
-    """Texts are written always, numbers where they are known."""
     step = NodeStep(step="0", node="c1", node_index=3, tasks=2, start_time=time.ctime(START))
     with create_file(tmp_path / "made.h5") as file:
         write_attributes(make_path(file, ["c1"]), step)
@@ -303,7 +294,6 @@ def test_a_number_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_path_is_made_where_it_is_missing(tmp_path: Path) -> None:
-    """What is there already is used again."""
     with create_file(tmp_path / "made.h5") as file:
         first = make_path(file, ["Steps", "0", "Nodes"])
         again = make_path(file, ["Steps", "0"])

@@ -30,7 +30,6 @@ class Programs:
             self.set(name, "")
 
     def set(self, name: str, output: str | None) -> None:
-        """Have a command print this, or fail."""
         path = self.folder / f"{name}.out"
         if output is None:
             path.unlink()
@@ -38,19 +37,15 @@ class Programs:
             path.write_text(output)
 
     def set_script(self, job: int, script: bytes) -> None:
-        """Have scontrol print this script of a job; it fails for any other."""
         (self.folder / f"script.{job}").write_bytes(script)
 
     def set_sacct(self, *rows: str) -> None:
-        """Have sacct report these rows."""
         self.set("sacct", "".join(f"{row}\n" for row in rows))
 
     def set_squeue(self, *jobs: str) -> None:
-        """Have squeue list these jobs."""
         self.set("squeue", "".join(f"{job}{END}\n" for job in jobs))
 
     def calls(self) -> list[str]:
-        """Return the command lines since the last call."""
         path = self.folder / "calls"
         lines = path.read_text().rstrip("\n").split("\n") if path.exists() else []
         path.unlink(missing_ok=True)
@@ -68,7 +63,6 @@ def sacct_row(job: str, state: str, **cells: str) -> str:
 
 
 def squeue_job(job: str, state: str, *, raw: str = "", priority: int = 1, **cells: str) -> str:
-    """Return a job of squeue."""
     is_pending = state == "PENDING"
     cell = {
         "submit": TIMES["submit"],
@@ -85,7 +79,6 @@ def squeue_job(job: str, state: str, *, raw: str = "", priority: int = 1, **cell
 
 
 def scontrol_job(job: str, *, cpus: str = "0-1", gres: str = "", batch: int = 1) -> str:
-    """Return a running job of scontrol."""
     return (
         f"JobId={job} JobName=a\n   UserId=alice(1000) GroupId=alice(1000)\n"
         f"   Requeue=1 Restarts=0 BatchFlag={batch} Reboot=0 ExitCode=0:0\n"

@@ -22,19 +22,16 @@ LIVE = LiveJob(
 
 
 def states(changes: Changes, poll: Poll) -> list[str | None]:
-    """Return the states of the records of a poll, each acknowledged."""
     found = list(changes.changed(poll))
     changes.acknowledge([sent for _, sent in found])
     return [raw.state for job, _ in found if isinstance(raw := job.raw, SacctRow | LiveJob)]
 
 
 def job_of(raw: SacctRow | LiveJob) -> Job:
-    """Return a record as a job."""
     return job_of_row(raw, "fox") if isinstance(raw, SacctRow) else job_of_live(raw, "fox")
 
 
 def live(*jobs: LiveJob, time: int = TIME) -> Poll:
-    """Return a poll of squeue."""
     return Poll(time, jobs=jobs, listed=frozenset(job.id.job for job in jobs))
 
 
@@ -75,7 +72,6 @@ def test_a_job_whose_start_slurmdbd_has_not_heard_of() -> None:
 
 
 def test_priority_is_no_change() -> None:
-    """Nor is when a pending job is expected to start, or a running one to end."""
     for raw in (LIVE, ROW):
         job, priority = job_of(raw), job_of(replace(raw, priority=2))
         assert record_digest(job) == record_digest(priority)
@@ -87,7 +83,6 @@ def test_priority_is_no_change() -> None:
 
 
 def test_running_row_has_nothing_that_changes() -> None:
-    """Its elapsed and suspended time would have it sent at each poll."""
     row = SacctRow(SlurmId(3), state="SUSPENDED", start=TIME, elapsed=30, suspended=7)
     later = replace(row, elapsed=60, suspended=9)
     assert record_digest(job_of(row)) == record_digest(job_of(later))
@@ -112,7 +107,6 @@ def test_missing_job_holds_the_time_back_for_a_day() -> None:
 
 
 def test_what_was_sent_long_ago_is_forgotten(tmp_path: Path) -> None:
-    """The file does not grow forever; what may come again is kept."""
     changes = Changes(str(tmp_path / "state"), "fox")
     changes.open()
     assert states(changes, Poll(TIME, rows=[ROW])) == ["COMPLETED"]
@@ -124,7 +118,6 @@ def test_what_was_sent_long_ago_is_forgotten(tmp_path: Path) -> None:
 
 
 def test_requeued_run_has_ended() -> None:
-    """REQUEUED with an end is a run; without one the job waits again."""
     row = replace(ROW, state="REQUEUED")
     assert not is_final_run(job_of(replace(row, end=None)))
     assert is_final_run(job_of(row))

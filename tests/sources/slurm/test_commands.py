@@ -13,12 +13,10 @@ HOUR = 3600 * 10**9
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Programs:
-    """Give a test its own commands."""
     return Programs(tmp_path / "bin")
 
 
 def test_sacct_asks_for_ends_in_utc(programs: Programs) -> None:
-    """All final states, all runs of all users, and both ends of the window."""
     commands = Commands(folder=str(programs.folder), timeout=10)
     commands.sacct(1795170834 * 10**9, 1795170834 * 10**9 + HOUR, uncompleted=False)
     commands.sacct(0, HOUR, uncompleted=True)
@@ -31,7 +29,6 @@ def test_sacct_asks_for_ends_in_utc(programs: Programs) -> None:
 
 @pytest.mark.parametrize("name", ["squeue", "scontrol", "sinfo"])
 def test_failure_names_the_command(programs: Programs, name: str) -> None:
-    """What it complained of is in the error."""
     programs.set(name, None)
     with pytest.raises(UnavailableError, match=f"{name}.*down"):
         getattr(Commands(folder=str(programs.folder), timeout=10), name)()
@@ -48,13 +45,11 @@ def test_job_without_a_script_is_an_error(programs: Programs) -> None:
 
 
 def test_missing_command_is_reported(tmp_path: Path) -> None:
-    """A site that configured the wrong folder reads which program is not there."""
     with pytest.raises(UnavailableError, match="squeue: No such file"):
         Commands(folder=str(tmp_path), timeout=10).squeue()
 
 
 def test_command_that_hangs_is_ended(programs: Programs) -> None:
-    """The poll goes on without it."""
     (programs.folder / "squeue").write_text("#!/bin/sh\nsleep 60\n")
     with pytest.raises(UnavailableError, match=r"squeue: took more than 0\.2 s"):
         Commands(folder=str(programs.folder), timeout=0.2).squeue()

@@ -24,7 +24,6 @@ from tests.sources.slurm.programs import Programs, sacct_row, scontrol_job, sque
 
 
 def poller(programs: Programs) -> Poller:
-    """Return a poller of these programs."""
     commands = Commands(folder=str(programs.folder), timeout=10)
     return Poller(commands, accounting=True, uncompleted=False)
 
@@ -40,7 +39,6 @@ def test_rows_end_where_they_end() -> None:
 
 @given(st.lists(st.text(st.characters(exclude_characters="\x1f", codec="utf-8"), min_size=1)))
 def test_any_names_are_kept(names: list[str]) -> None:
-    """Whatever users call their jobs, the rows are told apart."""
     rows = [sacct_row(str(n), "COMPLETED", jobname=name) for n, name in enumerate(names, 1)]
     found = list(sacct_records("\n".join(rows).encode()))
     assert found == [row.encode() for row in rows]
@@ -48,7 +46,6 @@ def test_any_names_are_kept(names: list[str]) -> None:
 
 @given(st.binary())
 def test_any_bytes_are_rows_or_rejected(output: bytes) -> None:
-    """Nothing that sacct may print makes more than rows that are rejected."""
     for record in sacct_records(output):
         assert record.count(SEPARATOR.encode()) <= max(
             len(SACCT_COLUMNS) - 1, output.count(SEPARATOR.encode())
@@ -85,7 +82,6 @@ def test_end_that_may_be_a_requeue_waits_for_squeue(tmp_path: Path) -> None:
 
 
 def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
-    """Until it is forgotten; a priority that grows is no change."""
     programs = Programs(tmp_path / "bin")
     programs.set_sacct(sacct_row("6", "COMPLETED", end="2026-11-20T10:05:00"))
     programs.set_squeue(squeue_job("7", "PENDING", priority=1))
@@ -101,7 +97,6 @@ def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
 
 
 def test_only_wanted_jobs_of_scontrol_are_read() -> None:
-    """Among many, those whose allocation is not known."""
     output = "".join(scontrol_job(str(n)) for n in range(1, 100)).encode()
     found = read_details(printed_jobs(output, {7, 9, 1000}))
     assert set(found) == {7, 9}
@@ -110,7 +105,6 @@ def test_only_wanted_jobs_of_scontrol_are_read() -> None:
 
 
 def test_captured_jobs_of_scontrol_have_their_allocations() -> None:
-    """Every job that ran has its CPUs."""
     output = captured("scontrol/phase1_linux.show_job_d.txt")
     found = read_details(printed_jobs(output, set(range(1000))))
     assert len(found) == output.count(b"\nJobId=") + 1

@@ -29,7 +29,6 @@ POLLS = 14
 
 
 async def replayed(**options: Any) -> list[Jobs]:
-    """Return all batches of the snapshots, each acknowledged."""
     source = Slurm(site=SITE, replay=str(SNAPSHOTS), speed=0, **options)
     found: list[Jobs] = []
     async for batch in source.batches():
@@ -41,13 +40,11 @@ async def replayed(**options: Any) -> list[Jobs]:
 
 
 def envelopes_of(batches: Sequence[Jobs], **options: Any) -> list[Envelope]:
-    """Return the envelopes that batches make."""
     translator = SlurmToSonar(site=SITE, **options)
     return [envelope for jobs in batches for envelope in translator.feed(jobs)]
 
 
 def job_events(batches: Sequence[Jobs]) -> list[dict[str, Any]]:
-    """Return the starts and stops that batches make, in their order."""
     translator = SlurmToCc(site=SITE, stop_delay=Duration(0))
     found = []
     for jobs in batches:
@@ -58,7 +55,6 @@ def job_events(batches: Sequence[Jobs]) -> list[dict[str, Any]]:
 
 
 def test_all_files_are_read_and_nothing_is_dropped() -> None:
-    """Each row of each file is a record of its poll."""
     polls = list(PollReplay(str(SNAPSHOTS)))
     assert len(polls) == POLLS
     assert [poll.time for poll in polls] == sorted(poll.time for poll in polls)
@@ -101,7 +97,6 @@ async def test_each_start_comes_before_its_stop_and_each_once() -> None:
 
 
 async def test_requeued_job_starts_once_and_stops_at_its_real_end() -> None:
-    """Job 22 ran on c3, was preempted and requeued, and ran again."""
     last = SacctReader(zone=UTC).read(max(SNAPSHOTS.glob("sacct.*")).read_bytes()).records
     (run,) = [row for row in last if row.id.job == 22 and not row.is_step]
     assert run.start is not None
@@ -114,13 +109,11 @@ async def test_requeued_job_starts_once_and_stops_at_its_real_end() -> None:
 
 @pytest.mark.parametrize("mode", ["delta", "full"])
 async def test_envelopes_conform(mode: str) -> None:
-    """With the specification's states, a strict decoder takes every envelope."""
     for envelope in envelopes_of(await replayed(mode=mode), states="spec"):
         assert not decode_sonar(encode(envelope), strict=True).rejected
 
 
 async def test_delta_sends_what_changed() -> None:
-    """Full mode sends every record at each poll, delta mode each version of it once."""
     full, delta = envelopes_of(await replayed(mode="full")), envelopes_of(await replayed())
     size = {mode: sum(len(encode(e)) for e in found) for mode, found in
             (("full", full), ("delta", delta))}  # fmt: skip
@@ -137,7 +130,6 @@ async def test_delta_sends_what_changed() -> None:
 
 
 async def test_state_outlives_the_process(tmp_path: Path) -> None:
-    """A second process sends only what the first had not; without acknowledgement all again."""
     state = str(tmp_path / "slurm.state")
     source = Slurm(site=SITE, replay=str(SNAPSHOTS), speed=0, state=state)
     unacknowledged = [batch.records async for batch in source.batches()]
@@ -146,13 +138,11 @@ async def test_state_outlives_the_process(tmp_path: Path) -> None:
 
 
 def test_folder_without_snapshots_is_refused(tmp_path: Path) -> None:
-    """A recipe that replays nothing is wrong."""
     with pytest.raises(ConfigError, match="holds no files"):
         PollReplay(str(tmp_path))
 
 
 def test_file_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
-    """What is wrong with one file is a problem of its poll; the others are read."""
     (tmp_path / "sacct.1795170834.txt").write_text("no columns of sacct\n")
     path = SNAPSHOTS / "squeue_all.1795170834.txt"
     (tmp_path / "squeue.1795170834.txt").write_bytes(path.read_bytes())

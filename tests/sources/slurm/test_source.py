@@ -37,7 +37,6 @@ class Publisher:
         self.batches: AsyncIterator[Batch[Any]] = self.source.batches()
 
     async def poll(self, *, acknowledge: bool = True) -> list[Jobs]:
-        """Return the batches of one poll, the last of which has no jobs."""
         found: list[Jobs] = []
         while not found or found[-1]:
             batch = await anext(self.batches)
@@ -48,26 +47,22 @@ class Publisher:
         return found
 
     async def jobs(self, **options: bool) -> list[tuple[int, str, str]]:
-        """Return job, step and state of the records of one poll."""
         return [
             (job.id, job.step, state_of(job)) for jobs in await self.poll(**options) for job in jobs
         ]
 
 
 def state_of(job: Job) -> str:
-    """Return a job's state in Slurm's words."""
     assert isinstance(job.raw, SacctRow | LiveJob)
     return job.raw.state or ""
 
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Programs:
-    """Give a test its own commands."""
     return Programs(tmp_path / "bin")
 
 
 async def test_a_job_is_sent_when_it_changes(programs: Programs) -> None:
-    """Pending, running, ended: each once; nothing where nothing has changed but its priority."""
     publisher = Publisher(programs)
     programs.set_squeue(squeue_job("7", "PENDING"))
     assert await publisher.jobs() == [(7, "", "PENDING")]
@@ -84,7 +79,6 @@ async def test_a_job_is_sent_when_it_changes(programs: Programs) -> None:
 
 
 async def test_three_requests_a_poll(programs: Programs) -> None:
-    """Commands are bulk queries in UTC; scontrol is asked only when a job has started."""
     publisher = Publisher(programs)
     programs.set_squeue(*(squeue_job(str(n), "PENDING") for n in range(1, 50)))
     await publisher.poll()
@@ -100,7 +94,6 @@ async def test_three_requests_a_poll(programs: Programs) -> None:
 
 
 async def test_restart_sends_only_what_changed(programs: Programs) -> None:
-    """What was acknowledged is not sent again; what was not, is."""
     programs.set_squeue(squeue_job("7", "PENDING"), squeue_job("8", "PENDING"))
     first = Publisher(programs)
     assert len(await first.jobs()) == 2
@@ -138,7 +131,6 @@ def state_of_killed(programs: Programs) -> str:
 
 
 def since(programs: Programs) -> float:
-    """Return from when sacct was asked last."""
     call = [call for call in programs.calls() if call.startswith("sacct")][-1]
     found = re.search(r"--starttime (\S+)", call)
     assert found is not None
@@ -168,7 +160,6 @@ async def test_vanished_job_keeps_the_window_open(programs: Programs) -> None:
 
 
 async def test_longer_downtimes_are_caught_up_day_by_day(programs: Programs) -> None:
-    """One answer of sacct has no more than a day."""
     publisher = Publisher(programs, begin=Duration(3.5 * 86400))
     await anext(publisher.batches)
     await anext(publisher.batches)
@@ -179,7 +170,6 @@ async def test_longer_downtimes_are_caught_up_day_by_day(programs: Programs) -> 
 
 
 async def test_full_resend_on_request(programs: Programs) -> None:
-    """A file beside the state asks for it once."""
     programs.set_squeue(squeue_job("7", "PENDING"))
     publisher = Publisher(programs)
     assert len(await publisher.jobs()) == 1
@@ -191,7 +181,6 @@ async def test_full_resend_on_request(programs: Programs) -> None:
 
 
 async def test_full_mode_sends_everything_each_time(programs: Programs) -> None:
-    """Nothing is remembered, on disk or between polls."""
     programs.set_squeue(squeue_job("7", "PENDING"))
     publisher = Publisher(programs, mode="full")
     assert len(await publisher.jobs()) == len(await publisher.jobs()) == 1
@@ -199,7 +188,6 @@ async def test_full_mode_sends_everything_each_time(programs: Programs) -> None:
 
 
 async def test_cluster_is_sent_as_a_whole(programs: Programs) -> None:
-    """Partitions and nodes come with each poll of nodes."""
     programs.set("sinfo", "normal*|c[1-2]|idle|\nnormal*|c3|down+drain|\nempty||n/a|\n")
     publisher = Publisher(programs)
     for _ in range(2):
@@ -210,7 +198,6 @@ async def test_cluster_is_sent_as_a_whole(programs: Programs) -> None:
 
 
 async def test_bad_row_costs_only_itself(programs: Programs) -> None:
-    """It becomes a dead letter; its neighbours, with newlines in their names, are sent."""
     programs.set_sacct(
         sacct_row("7", "COMPLETED", end=END, jobname="a|b\nc"),
         sacct_row("8", "COMPLETED", end="yesterday"),
@@ -224,7 +211,6 @@ async def test_bad_row_costs_only_itself(programs: Programs) -> None:
 
 
 async def test_without_accounting_ends_are_squeues(programs: Programs) -> None:
-    """A site without slurmdbd has starts and stops all the same."""
     publisher = Publisher(programs, accounting=False)
     programs.set_squeue(squeue_job("7", "FAILED", end=END))
     assert await publisher.jobs() == [(7, "", "FAILED")]
@@ -248,20 +234,17 @@ async def test_job_between_two_polls_starts_and_stops(programs: Programs) -> Non
 
 
 async def test_check_needs_the_commands(tmp_path: Path) -> None:
-    """``ccpipe validate --connect`` reports that they are missing."""
     source = Slurm(site=SITE, programs=str(tmp_path))
     with pytest.raises(UnavailableError, match="squeue"):
         await source.check()
 
 
 def test_numbers_must_make_sense() -> None:
-    """A recipe is refused before anything starts."""
     with pytest.raises(ConfigError, match="speed"):
         Slurm(site=SITE, speed=-1)
 
 
 async def test_stop_ends_the_source(programs: Programs) -> None:
-    """It ends after the poll that is under way."""
     source = Slurm(site=SITE, programs=str(programs.folder), poll=Interval(60))
     batches = source.batches()
     await anext(batches)

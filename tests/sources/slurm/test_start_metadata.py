@@ -37,7 +37,6 @@ class Bridge:
         self.jobs: list[Jobs] = []
 
     async def poll(self) -> list[dict[str, Any]]:
-        """Return the metadata of the starts of one poll, as a subscriber reads them."""
         found = []
         is_last = False
         while not is_last:
@@ -54,18 +53,15 @@ class Bridge:
         return found
 
     def scripts(self) -> list[str]:
-        """Return the jobs whose scripts were requested since the last call."""
         return [call.split()[3] for call in self.programs.calls() if "batch_script" in call]
 
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Programs:
-    """Give a test its own commands."""
     return Programs(tmp_path / "bin")
 
 
 def run(programs: Programs, *jobs: int, array: int = 0) -> None:
-    """Have jobs run; as tasks of an array if it is given."""
     names = [f"{array}_{task}" if array else str(job) for task, job in enumerate(jobs)]
     programs.set_squeue(
         *(squeue_job(name, "RUNNING", raw=str(job)) for name, job in zip(names, jobs, strict=True))
@@ -74,7 +70,6 @@ def run(programs: Programs, *jobs: int, array: int = 0) -> None:
 
 
 async def test_start_has_script_and_description(programs: Programs) -> None:
-    """Both are exact, once requested: at the start, not when the job is seen again or ends."""
     bridge = Bridge(programs)
     programs.set_squeue(squeue_job("7", "PENDING"))
     programs.set_script(7, SCRIPT.encode())
@@ -91,7 +86,6 @@ async def test_start_has_script_and_description(programs: Programs) -> None:
 
 @pytest.mark.parametrize("options", [{"job_script": False}, {"slurm_info": False}])
 async def test_each_text_has_its_option(programs: Programs, options: dict[str, bool]) -> None:
-    """One may be sent without the other."""
     bridge = Bridge(programs, **options)
     run(programs, 7)
     programs.set_script(7, b"#!/bin/sh\n")
@@ -132,7 +126,6 @@ async def test_script_is_never_in_an_envelope(programs: Programs) -> None:
 
 
 async def test_array_tasks_share_one_request(programs: Programs) -> None:
-    """Also those that start later."""
     bridge = Bridge(programs)
     for job in (7, 8, 9):
         programs.set_script(job, b"#!/bin/sh\n")
@@ -156,7 +149,6 @@ async def test_component_has_the_script_of_its_job(programs: Programs) -> None:
 
 
 async def test_interactive_job_has_no_script(programs: Programs) -> None:
-    """It is not requested."""
     bridge = Bridge(programs)
     run(programs, 7)
     programs.set("scontrol", scontrol_job("7", batch=0))
@@ -182,7 +174,6 @@ async def test_failure_costs_only_the_script(
 
 
 async def test_description_fails_with_scontrol(programs: Programs) -> None:
-    """The start is sent without both."""
     bridge = Bridge(programs)
     run(programs, 7)
     programs.set("scontrol", None)
@@ -193,7 +184,6 @@ async def test_description_fails_with_scontrol(programs: Programs) -> None:
 async def test_requests_of_a_poll_are_bounded(
     programs: Programs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In their number; each poll begins to count again."""
     monkeypatch.setattr(start_metadata, "MAX_CALLS", 2)
     bridge = Bridge(programs)
     for job in range(1, 8):
@@ -226,7 +216,6 @@ async def test_time_of_a_poll_is_bounded(
 async def test_size_of_a_poll_is_bounded(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All texts together; the other jobs start without."""
     monkeypatch.setattr(start_metadata, "MAX_TOTAL", 25_000)
     bridge = Bridge(programs, slurm_info=False)
     for job in (7, 8, 9):
@@ -236,7 +225,6 @@ async def test_size_of_a_poll_is_bounded(
 
 
 def test_text_is_cut_with_a_note() -> None:
-    """No more than 64 KiB of it are kept."""
     assert as_text(b"x" * MAX_BYTES) == "x" * MAX_BYTES
     cut = as_text(b"x" * MAX_BYTES + b"yz")
     assert cut.startswith("x" * MAX_BYTES + "\n# ")
@@ -244,5 +232,4 @@ def test_text_is_cut_with_a_note() -> None:
 
 
 def test_bytes_that_are_not_utf_8_are_replaced() -> None:
-    """The others are kept."""
     assert as_text(b"caf\xe9 \xc3\xbc\x00") == "caf\ufffd ü\x00"

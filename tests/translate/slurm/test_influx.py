@@ -19,7 +19,6 @@ SITE = Site(cluster="fox", hostname="bridge")
 
 
 def translated(payload: bytes) -> list[Message]:
-    """Decode as the source does, and translate."""
     lines = decode(payload, precision="s", dialect="influx")
     assert not lines.rejected
     return list(SlurmInflux(site=SITE).feed(to_lines(list(lines))))
@@ -27,7 +26,6 @@ def translated(payload: bytes) -> list[Message]:
 
 @pytest.mark.parametrize("path", BODIES, ids=lambda path: path.name)
 def test_every_line_of_the_real_plugin_is_a_sample(path: Path) -> None:
-    """Its job, step, node, task, field and value are those of the line, read plainly."""
     text = path.read_text()
     wanted = Counter[tuple[str, ...]]()
     for line in text.splitlines():
@@ -62,7 +60,6 @@ def test_fields_of_one_name_in_two_series_are_told_apart() -> None:
 
 
 def test_grouped_samples_of_newer_releases() -> None:
-    """One line for each sample, and tags that only they have."""
     found = translated(
         b"task,cluster=elk,host=n,job=7,step=batch,task=2 CPUTime=1.5,RSS=10i 5\n"
         b"energy,host=n,job=7,step=0 Power=91i 5\n"
@@ -88,7 +85,6 @@ TEXT = st.sampled_from(["", "0", "7", "task", "Tasks", "Energy", "x", *METRICS["
 def test_any_other_record_passes(
     name: str, tags: dict[str, str], value: float | bool | str, field: str
 ) -> None:
-    """What is no line of the plug-in is handed on as it is; nothing raises."""
     record = Message(name, tags, value, 5, field or "value")
     lines = to_lines([record])
     found = SlurmInflux(site=SITE).feed(lines)

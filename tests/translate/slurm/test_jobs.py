@@ -21,7 +21,6 @@ ROW = SacctRow(
 
 
 def captured_jobs() -> list[Job]:
-    """Return the jobs of captured output, with and without their allocations."""
     printed = scontrol.read_jobs(captured("scontrol/phase1_linux.show_job_d.txt"), zone=UTC).records
     details = {job.id.job: job for job in printed}
     jobs = []
@@ -59,7 +58,6 @@ def test_states_are_the_lifecycles(state: str, expected: str) -> None:
 
 
 def test_expected_times_are_left_out() -> None:
-    """A pending job has no start yet and a running one no end."""
     pending = LiveJob(SlurmId(3), state="PENDING", start=TIME, end=TIME, time_limit=60.0)
     job = job_of_live(pending, "fox")
     assert (job.state, job.start, job.end, job.walltime) == (PENDING, 0, 0, 60)
@@ -84,12 +82,10 @@ def test_nodes_have_what_the_job_has_of_them() -> None:
 
 
 def test_names_that_are_not_a_node_list_cost_only_the_nodes() -> None:
-    """The job is sent all the same."""
     assert job_of_row(replace(ROW, node_list="c[1-"), "fox").nodes == ()
 
 
 def test_step_has_its_identity_and_record() -> None:
-    """Nothing is made of it but an envelope."""
     row = replace(ROW, id=SlurmId(7, "batch"))
     job = job_of_row(row, "fox")
     assert (job.id, job.step, job.submit, job.raw) == (7, "batch", TIME, row)

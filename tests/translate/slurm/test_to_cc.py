@@ -27,22 +27,18 @@ ENDED = replace(LIVE, state="COMPLETED", end=TIME + 5 * SECOND)
 
 
 def jobs(*records: LiveJob, time: int = TIME) -> Jobs:
-    """Return the jobs of a poll."""
     return Jobs([job_of_live(record, "fox") for record in records], time=time)
 
 
 def translator(**options: Any) -> SlurmToCc:
-    """Return a translator that holds no stop back."""
     return SlurmToCc(site=SITE, stop_delay=Duration(0), **options)
 
 
 def functions(messages: Any) -> list[str]:
-    """Return the functions of events."""
     return [message.tags["function"] for message in messages]
 
 
 def test_job_starts_and_stops_once() -> None:
-    """Whatever comes again."""
     found = translator()
     assert functions(found.feed(jobs(LIVE))) == ["start_job"]
     assert functions(found.feed(jobs(LIVE))) == []
@@ -60,7 +56,6 @@ def test_jobs_of_other_schedulers_start_and_stop_too() -> None:
 
 
 def test_starts_and_stops_outlive_the_process(tmp_path: Path) -> None:
-    """What was committed is not sent again, what was not is."""
     state = str(tmp_path / "state")
     first = translator(state=state)
     start = list(first.feed(jobs(LIVE)))
@@ -79,7 +74,6 @@ def test_events_have_the_time_of_the_poll_and_the_cluster_as_host() -> None:
 
 
 def test_gpus_have_their_ids() -> None:
-    """In the order of Slurm's indices; one beyond the list keeps its index."""
     (start,) = translator(gpu_ids={"g[1-2]": ["A", "B"]}).feed(jobs(LIVE))
     assert json.loads(str(start.value))["resources"] == [
         {"hostname": "g1", "hwthreads": [0, 1], "accelerators": ["A", "2"]}
@@ -108,14 +102,12 @@ def test_nodes_have_states_and_what_jobs_use() -> None:
 
 
 def test_errors_are_log_lines_of_the_node_that_polls() -> None:
-    """With the time of the poll."""
     found = translator().feed(Jobs(time=TIME, errors=["sacct: timed out"]))
     tags = {"cluster": "fox", "hostname": "master", "type": "node", "loglevel": "error"}
     assert list(found) == [Message("sonar", tags, "sacct: timed out", TIME, "log")]
 
 
 def test_job_that_cannot_be_reported_is_rejected() -> None:
-    """It is named; the others are reported."""
     found = translator()
     wrong = replace(ENDED, id=SlurmId(8), user=None)
     made = found.feed(jobs(wrong, LIVE))

@@ -35,7 +35,6 @@ TIME = 1795170834 * 10**9
 
 @pytest.mark.parametrize("name", names("sacct/*sonar_fields*noconvert.txt"))
 def test_every_captured_row_is_a_record(name: str) -> None:
-    """No row is dropped, each conforms, and the sums of CPU time are those of the raw text."""
     payload = captured(name)
     reading = SacctReader(zone=UTC).read(payload)
     assert not reading.rejected
@@ -75,7 +74,6 @@ def test_units_are_the_specifications() -> None:
 
 
 def test_expected_times_are_left_out() -> None:
-    """A pending job has no start yet and a running one no end."""
     pending = LiveJob(SlurmId(3), state="PENDING", start=TIME, end=TIME, time_limit=60.0)
     assert (job_of_live(pending).start_time, job_of_live(pending).end_time) == ("", "")
     running = LiveJob(SlurmId(3), state="RUNNING", start=TIME, end=TIME, node_list="c1")
@@ -110,13 +108,11 @@ def test_pending_tasks_are_one_record() -> None:
     ],
 )  # fmt: skip
 def test_states_of_the_specification(state: str, end: str, expected: str) -> None:
-    """The specification lists eight states."""
     job = SlurmJob(job_id=1, job_state=state, end_time=end)
     assert spec_state(job).job_state == expected
 
 
 def test_cluster_groups_nodes_by_state() -> None:
-    """States are split and in capitals; a partition may have no nodes."""
     cluster = Cluster(
         [Node("c1", ("IDLE",)), Node("c2", ("IDLE",)), Node("c3", ("DOWN", "DRAIN"))],
         [Partition("normal", "c[1-3]"), Partition("empty", None)],
@@ -134,14 +130,12 @@ def test_cluster_groups_nodes_by_state() -> None:
 
 
 def test_captured_cluster_conforms() -> None:
-    """Every node of a real cluster has its states."""
     cluster = read_sinfo(captured("sinfo/phase1_linux.all_fields.txt"))
     envelope = cluster_envelope(cluster, name="fox", time=TIME)
     assert not decode(encode(envelope), strict=True).rejected
 
 
 def test_batch_has_envelopes_of_jobs_of_the_cluster_and_of_errors() -> None:
-    """No more jobs in one than asked for; each has the time of the poll."""
     rows = [SacctRow(SlurmId(n), state="NODE_FAIL", end=TIME) for n in range(1, 4)]
     jobs = Jobs(
         [as_job(row, "fox") for row in rows],
@@ -176,6 +170,5 @@ def test_jobs_of_another_source_are_rejected() -> None:
 
 
 def test_envelope_has_at_least_one_record() -> None:
-    """A recipe is refused before anything starts."""
     with pytest.raises(ConfigError, match="batch_size"):
         SlurmToSonar(site=Site(cluster="fox"), batch_size=0)

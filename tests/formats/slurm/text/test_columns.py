@@ -42,12 +42,10 @@ FIELDS = [
 
 
 def reader(names: str | None = None) -> TableReader[Thing]:
-    """Return a reader of things, whose columns are named here or in the first line."""
     return TableReader(Thing, FIELDS, columns=names.split("|") if names else None)
 
 
 def test_columns_in_any_order_and_number() -> None:
-    """What is missing has its default, what is unknown is left out."""
     found = reader().read(b"Other|SIZE|Number\nx|5|1\ny||2\n")
     assert found.records == [Thing(1, size=5000), Thing(2, size=0)]
     assert found.records[0].tags == ()
@@ -59,12 +57,10 @@ def test_the_first_way_to_a_field_is_taken() -> None:
 
 
 def test_a_field_of_two_columns() -> None:
-    """Both cells are handed over."""
     assert reader("number|right|left").read(b"1|b|a\n").records == [Thing(1, both="ab")]
 
 
 def test_a_bad_cell_costs_its_row() -> None:
-    """It is named with its column and line; the others are read."""
     found = reader().read(b"number|name|size\n1|a|5\n2|b|x\n3|c|6\nx|d|7\n")
     assert [thing.number for thing in found.records] == [1, 3]
     assert [(bad.line, bad.original) for bad in found.rejected] == [(3, b"2|b|x"), (5, b"x|d|7")]
@@ -73,7 +69,6 @@ def test_a_bad_cell_costs_its_row() -> None:
 
 
 def test_no_header_and_no_rows() -> None:
-    """An empty output holds nothing, and that is no error."""
     for payload in (b"", b"\n", b"number|name\n"):
         assert reader().read(payload).records == []
 
@@ -85,7 +80,6 @@ def test_a_first_line_that_names_nothing_is_refused() -> None:
 
 
 def test_a_table_without_the_required_column_is_refused() -> None:
-    """In whatever way its columns are named."""
     with pytest.raises(DataError, match="no column"):
         reader().read(b"name|size\na|1\n")
     with pytest.raises(DataError, match="no column"):
@@ -94,19 +88,16 @@ def test_a_table_without_the_required_column_is_refused() -> None:
 
 @pytest.mark.parametrize("delimiter", ["", "\n", "a\nb"])
 def test_what_cannot_be_a_delimiter(delimiter: str) -> None:
-    """A newline ends a row."""
     with pytest.raises(DataError, match="cannot be a delimiter"):
         TableReader(Thing, FIELDS, delimiter=delimiter).read(b"number|name\n1|a\n")
 
 
 def test_a_header_without_end_is_refused() -> None:
-    """Something else is being fed."""
     with pytest.raises(DataError, match="no line end"):
         reader().feed(b"x" * (2**20 + 1))
 
 
 def test_bytes_that_are_not_utf8_are_replaced() -> None:
-    """A record is text; a rejected row keeps its bytes."""
     found = reader().read(b"number|name|size\n1|caf\xe9|5\n2|\xe9|x\n")
     assert found.records == [Thing(1, "caf\N{REPLACEMENT CHARACTER}", 5000)]
     assert found.rejected[0].original == b"2|\xe9|x"
@@ -121,7 +112,6 @@ def test_a_row_that_only_seems_whole() -> None:
 def test_all_at_once_in_chunks_and_from_a_stream_are_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rejected rows and their line numbers, too."""
     payload = b"number|name|size\n" + b"1|a|5\nx|b\nc|6\n3|d|y\n" * 50
     whole_reading = reader().read(payload)
     for size in (1, 7, 100):
@@ -139,7 +129,6 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(
 
 @given(st.lists(st.tuples(st.integers(0, 999), NAMES, st.integers(0, 999))), st.integers(1, 60))
 def test_any_name_is_read(made: list[tuple[int, str, int]], size: int) -> None:
-    """One free text between numbers is what it was, and so are the rows around it."""
     payload = b"number|name|other|one|more|rawsize\n"
     payload += "".join(f"{a}|{name}|x|y|z|{b}\n" for a, name, b in made).encode()
     table = reader()
@@ -153,7 +142,6 @@ def test_any_name_is_read(made: list[tuple[int, str, int]], size: int) -> None:
 
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_records_or_named_errors(payload: bytes, has_header: bool) -> None:
-    """No bytes end in another error."""
     table = b"number|name|size\n" + payload if has_header else payload
     with suppress(DataError):
         found = reader().read(table)
@@ -161,8 +149,6 @@ def test_any_bytes_are_records_or_named_errors(payload: bytes, has_header: bool)
 
 
 def test_a_stream_is_read_in_bounded_memory() -> None:
-    """Ten times the rows need no more memory, whatever their cells hold."""
-
     def peak(rows: int) -> int:
         lines = (f"{n}|name {n}|{n}\n".encode() for n in range(rows))
         table = reader("number|name|size")
@@ -177,7 +163,6 @@ def test_a_stream_is_read_in_bounded_memory() -> None:
 
 
 def test_values_that_repeat_are_read_once() -> None:
-    """That is what makes columns fast."""
     cells = []
 
     def read(cell: str) -> str | None:

@@ -41,7 +41,6 @@ def read(payload: bytes, **options: Any) -> ParsedOutput[SacctRow]:
 
 
 def rows(name: str) -> list[SacctRow]:
-    """Read a captured table, none of whose rows may be dropped."""
     payload = captured(name)
     if name.endswith("_us.txt"):
         reading = read(payload, columns=SONAR, delimiter="\x1f", zone=UTC)
@@ -53,7 +52,6 @@ def rows(name: str) -> list[SacctRow]:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_captured_row_is_read(name: str) -> None:
-    """As many as the delimiters of the raw text make, counted without regard to lines."""
     payload = captured(name).decode()
     delimiter, columns = ("\x1f", SONAR) if name.endswith("_us.txt") else ("|", None)
     header, _, rest = ("", "", payload) if columns else payload.partition("\n")
@@ -65,7 +63,6 @@ def test_every_captured_row_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in TABLES if re.search(r"(sonar|all)_fields[^_]*$", n)])
 def test_sums_of_cpu_time_are_those_of_the_raw_text(name: str) -> None:
-    """User and system time, to the millisecond, over the rows of jobs and steps alike."""
     payload = captured(name)
     found = rows(name)
     for column in ("UserCPU", "SystemCPU"):
@@ -75,7 +72,6 @@ def test_sums_of_cpu_time_are_those_of_the_raw_text(name: str) -> None:
 
 
 def test_sums_of_elapsed_and_allocated_time_are_those_of_the_raw_text() -> None:
-    """ElapsedRaw and CPUTimeRAW are whole seconds."""
     name = "sacct/phase1_linux.all_fields_D.txt"
     found = rows(name)
     for column, field in (("ElapsedRaw", "elapsed"), ("CPUTimeRAW", "cpu_time")):
@@ -84,7 +80,6 @@ def test_sums_of_elapsed_and_allocated_time_are_those_of_the_raw_text() -> None:
 
 
 def test_the_sums_of_steps_are_those_of_their_jobs() -> None:
-    """It adds up the CPU time of a job's steps, each rounded to milliseconds."""
     found = rows("sacct/phase1_linux.sonar_fields.txt")
     for job in (row for row in found if not row.is_step):
         steps = [row for row in found if row.is_step and row.id.job == job.id.job]
@@ -93,7 +88,6 @@ def test_the_sums_of_steps_are_those_of_their_jobs() -> None:
 
 
 def test_a_job_with_everything() -> None:
-    """Each field in its unit."""
     found = rows("sacct/phase1_linux.all_fields.txt")
     job = next(row for row in found if str(row.id) == "3")
     step = next(row for row in found if str(row.id) == "3.0")
@@ -120,7 +114,6 @@ def test_a_job_with_everything() -> None:
 
 
 def test_sizes_with_and_without_noconvert_agree() -> None:
-    """``--noconvert`` prints the same bytes."""
     converted = rows("sacct/phase1_linux.sonar_fields.txt")
     plain = rows("sacct/phase1_linux.sonar_fields_noconvert.txt")
     separated = rows("sacct/phase1_linux.sonar_fields_noconvert_us.txt")
@@ -130,7 +123,6 @@ def test_sizes_with_and_without_noconvert_agree() -> None:
 
 
 def test_arrays_and_heterogeneous_jobs() -> None:
-    """Tasks, the last of which has the array's number, and components."""
     found = {row.id.raw: row.id for row in rows("sacct/phase1_linux.sonar_fields.txt")}
     assert found["14"] == SlurmId(14, array_job=13, array_task=1)
     assert found["13"] == SlurmId(13, array_job=13, array_task=6)
@@ -139,7 +131,6 @@ def test_arrays_and_heterogeneous_jobs() -> None:
 
 
 def test_all_final_states_and_who_cancelled() -> None:
-    """The uid goes to a field of its own."""
     found = {str(row.id): row for row in rows("sacct/phase1_linux.sonar_fields.txt")}
     states = {row.state for row in found.values()}
     assert {
@@ -165,7 +156,6 @@ def test_a_requeued_job_has_a_row_for_each_run() -> None:
 
 
 def test_a_script_within_a_row() -> None:
-    """Its four lines are one text, and the row around it is whole."""
     step = next(r for r in rows("sacct/phase1_linux.all_fields.txt") if str(r.id) == "19.0")
     line = step.other["submitline"]
     assert line.count("\n") == 5
@@ -174,7 +164,6 @@ def test_a_script_within_a_row() -> None:
 
 
 def test_local_times_agree_with_epoch_times() -> None:
-    """UTC and Oslo, both captured beside seconds since the epoch."""
     epoch = read(captured("sacct/phase1_linux.epoch_time_format.txt")).records
     oslo = read(captured("sacct/phase1_linux.oslo_tz_standard.txt"), zone=OSLO).records
     utc = rows("sacct/phase1_linux.sonar_fields.txt")
@@ -192,7 +181,6 @@ def test_times_with_their_offset_need_no_zone() -> None:
 
 
 def test_local_times_without_a_zone_are_rejected() -> None:
-    """Nobody guesses it."""
     reading = read(captured("sacct/phase1_linux.sonar_fields.txt"))
     assert reading.records == []
     assert len(reading.rejected) == 88
@@ -227,14 +215,12 @@ HEADER = b"JobIDRaw|JobName|State|Submit|Start|End|ElapsedRaw|Suspended\n"
 
 
 def row_of(*cells: str) -> SacctRow:
-    """Read one row of local times in Oslo."""
     reading = read(HEADER + "|".join(cells).encode() + b"\n", zone=OSLO)
     assert reading.rejected == []
     return reading.records[0]
 
 
 def oslo(text: str, fold: int = 0) -> int:
-    """Return the nanoseconds of a time in Oslo."""
     moment = datetime.fromisoformat(text).replace(tzinfo=OSLO, fold=fold)
     return int(moment.timestamp()) * SECOND
 
@@ -265,7 +251,6 @@ def test_times_of_an_hour_that_comes_twice(
 
 
 def test_time_that_a_job_was_suspended_counts_too() -> None:
-    """Elapsed is without it."""
     row = row_of("1", "a", "COMPLETED", START, START, END, str(70 * 60), "00:10:00")
     assert (row.start, row.end) == (oslo(START), oslo(END, 1))
 
@@ -277,7 +262,6 @@ def test_times_that_no_choice_puts_in_order_are_left() -> None:
 
 
 def test_old_versions_say_of_what_memory_is() -> None:
-    """300Mc and 2Gn; the sum needs the CPUs or nodes."""
     payload = b"JobID|ReqMem|ReqCPUS|ReqNodes\n1|300Mc|4|2\n2|2Gn|4|2\n3|600M|4|2\n4||4|2\n"
     found = read(payload).records
     assert [(row.req_mem, row.req_mem_of) for row in found] == [
@@ -290,7 +274,6 @@ def test_old_versions_say_of_what_memory_is() -> None:
 
 
 def test_time_limits() -> None:
-    """No limit, the partition's, and minutes; or the readable column where it is the only one."""
     payload = b"JobID|TimelimitRaw\n1|UNLIMITED\n2|Partition_Limit\n3|30\n4|\n"
     assert [row.time_limit for row in read(payload).records] == [math.inf, None, 1800, None]
     payload = b"JobID|Timelimit\n1|UNLIMITED\n2|1-00:00:00\n"
@@ -298,7 +281,6 @@ def test_time_limits() -> None:
 
 
 def test_any_delimiter() -> None:
-    """Found in the header where it is one character, given where it is more."""
     assert read(b"JobID;JobName\n3;a|b\n").records == [SacctRow(SlurmId(3), job_name="a|b")]
     payload = b"JobID::JobName\n3::a:b\n"
     assert read(payload, delimiter="::").records == [SacctRow(SlurmId(3), job_name="a:b")]
@@ -307,7 +289,6 @@ def test_any_delimiter() -> None:
 
 
 def test_a_table_without_a_jobs_number_is_refused() -> None:
-    """Nobody could say whose rows they are."""
     with pytest.raises(DataError, match="no column with the number of the job"):
         read(b"Cluster|Account|User\na|b|c\n")
 
@@ -332,14 +313,12 @@ def test_chunks_of_any_size_are_read_as_the_whole() -> None:
 
 
 def test_every_field_has_a_way() -> None:
-    """No field of a row is always empty, and no way leads nowhere."""
     ways = {field.name for field in sacct.fields(TimeReader())}
     assert ways == {*SacctRow.__struct_fields__} - {"allocation", "oversubscribe", "other"}
 
 
 @pytest.mark.parametrize("name", names("sacct/*all_fields.txt"))
 def test_cells_that_no_field_reads_are_kept_as_they_are(name: str) -> None:
-    """By their columns; those that are empty are left out."""
     payload = captured(name)
     kept = {column for row in rows(name) for column in row.other}
     for column in payload.decode().partition("\n")[0].split("|")[1:-1]:
@@ -362,7 +341,6 @@ CELLS = st.one_of(
     st.lists(st.lists(CELLS, min_size=1, max_size=8), max_size=5),
 )
 def test_any_cells_are_rows_or_rejected(columns: list[str], table: list[list[str]]) -> None:
-    """Whatever stands in whatever columns."""
     payload = "".join("|".join(cells) + "\n" for cells in table).encode("utf-8", "surrogatepass")
     reading = read(payload, columns=[*columns, "JobID"], zone=OSLO)
     for row in reading.records:
@@ -373,7 +351,6 @@ def test_any_cells_are_rows_or_rejected(columns: list[str], table: list[list[str
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_rows_or_named_errors(payload: bytes) -> None:
-    """No bytes end in another error."""
     with suppress(DataError):
         reading = read(payload, zone=UTC)
         assert isinstance(reading, ParsedOutput)

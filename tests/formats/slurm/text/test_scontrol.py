@@ -21,7 +21,6 @@ ONE_LINE = "JobId=3 JobName={} UserId=a(1) Reason=None Command=x WorkDir=/y"
 
 @pytest.mark.parametrize("name", JOBS)
 def test_every_captured_job_is_read(name: str) -> None:
-    """With the number, state and nodes that the raw text has."""
     payload = captured(name)
     reading = read_jobs(payload, zone=UTC)
     assert reading.rejected == []
@@ -36,14 +35,12 @@ def test_every_captured_job_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("phase", ["phase1_linux", "phase3_pss_influx"])
 def test_one_line_has_what_several_have(phase: str) -> None:
-    """But for what only ``-d`` prints; one of the names holds a newline."""
     several = read_jobs(captured(f"scontrol/{phase}.show_job_d.txt"), zone=UTC).records
     one = read_jobs(captured(f"scontrol/{phase}.show_job_oneline.txt"), zone=UTC).records
     assert differences(several, one, lambda job: job.id).keys() == {"allocation"}
 
 
 def test_running_job_has_what_it_uses_of_its_node() -> None:
-    """Its start, CPUs, memory and resources."""
     (job,) = read_jobs(captured("scontrol/show_job_d_running.txt"), zone=UTC).records
     assert (job.id, job.state, job.start) == (SlurmId(35), "RUNNING", 1795171041 * SECOND)
     assert (job.nodes, job.cpus, job.node_list) == (1, 2, "c1")
@@ -54,7 +51,6 @@ def test_running_job_has_what_it_uses_of_its_node() -> None:
 
 
 def test_gpus_of_a_job_are_by_node() -> None:
-    """By index, of each node."""
     payload = (
         b"JobId=3 JobName=a\n   JobState=RUNNING\n   NodeList=g[1-2]\n   JOB_GRES=gpu:a100:3\n"
     )
@@ -87,7 +83,6 @@ def test_later_versions_print_requests_and_allocations_apart() -> None:
     ],
 )
 def test_bad_job_costs_itself_only(record: bytes, reason: str) -> None:
-    """It is named, and the next one is read."""
     reading = read_jobs(record + b"\n\nJobId=4 JobName=b\n   JobState=RUNNING\n")
     assert [job.id for job in reading.records] == [SlurmId(4)]
     assert reason in reading.rejected[0].reason
@@ -96,7 +91,6 @@ def test_bad_job_costs_itself_only(record: bytes, reason: str) -> None:
 @pytest.mark.parametrize("form", [LINES, ONE_LINE])
 @pytest.mark.parametrize("name", ["", "a", "a b", "a=b", "a b=c D=e", "line1\nline2\ttab", "é|;,"])
 def test_names_are_what_users_wrote(form: str, name: str) -> None:
-    """On several lines or on one."""
     found = parse(form.format(name)).values
     assert found == {
         "JobId": "3", "JobName": name, "UserId": "a(1)", "Reason": "None", "Command": "x",
@@ -115,7 +109,6 @@ def test_name_that_poses_as_another_key_does_not_replace_it() -> None:
 
 
 def test_groups_of_nodes_are_read_from_lines_and_from_one_line() -> None:
-    """``show job -d`` has a line for each; with ``-o`` they follow each other."""
     lines = "JobId=3\n   JOB_GRES=gpu:2\n     Nodes=c1 CPU_IDs=0-1 Mem=8 GRES=gpu:1(IDX:0)\n"
     lines += "     Nodes=c2 CPU_IDs=3 Mem=8 GRES=\n   MinCPUsNode=1"
     expected = [
@@ -128,7 +121,6 @@ def test_groups_of_nodes_are_read_from_lines_and_from_one_line() -> None:
 
 
 def test_rejected_records_have_their_line_numbers() -> None:
-    """With empty lines between records or without."""
     payload = b"JobId=1 JobState=RUNNING\n\nJobId=2 X=1 X=2\nJobId=3\n   JobState=RUNNING\n\n"
     reading = read_jobs(payload)
     assert [job.id.job for job in reading.records] == [1, 3]
@@ -138,7 +130,6 @@ def test_rejected_records_have_their_line_numbers() -> None:
 
 
 def test_output_without_records_is_empty() -> None:
-    """Other words than those for no jobs are rejected."""
     for payload in (b"No jobs in the system\n", b""):
         reading = read_jobs(payload)
         assert (reading.records, reading.rejected) == ([], [])
@@ -147,7 +138,6 @@ def test_output_without_records_is_empty() -> None:
 
 
 def test_long_record_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only its beginning is kept."""
     monkeypatch.setattr(scontrol, "MAX_RECORD", 50)
     reading = read_jobs(b"JobId=3 JobName=" + b"x" * 100)
     assert [(bad.reason, len(bad.original)) for bad in reading.rejected] == [
@@ -156,7 +146,6 @@ def test_long_record_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rejected_record_keeps_bytes_that_are_not_utf8() -> None:
-    """In records they are replaced."""
     reading = read_jobs(b"JobId=3 JobState=RUNNING ReqTRES=caf\xe9")
     assert reading.records[0].req_tres == "caf\N{REPLACEMENT CHARACTER}"
     reading = read_jobs(b"JobId=3 A=\xe9 A=1")
@@ -168,7 +157,6 @@ TEXTS = st.text(st.characters(exclude_characters="=\n", exclude_categories=["Cs"
 
 @given(TEXTS.map(str.strip), TEXTS.map(str.strip))
 def test_texts_are_read_as_written(name: str, comment: str) -> None:
-    """Whatever they hold, but for keys and newlines, which are tested above."""
     record = f"JobId=3 JobName={name}\n   UserId=a(1)\n   Comment={comment}\n   StdIn=/dev/null"
     one_line = f"JobId=3 JobName={name} UserId=a(1) Comment={comment} StdIn=/dev/null"
     for text in (record, one_line):
@@ -183,7 +171,6 @@ VALUES = st.sampled_from(["RUNNING", "(null)", "N/A", "3", "0-9", "c1"]) | st.te
 
 @given(st.dictionaries(KEYS, VALUES))
 def test_any_values_are_a_job_or_rejected(values: dict[str, str]) -> None:
-    """Whatever is the value of whichever key."""
     pairs = "\n   ".join(f"{key}={value}" for key, value in values.items())
     payload = f"JobId=3\n   {pairs}\n".encode("utf-8", "surrogatepass")
     assert all(bad.reason for bad in read_jobs(payload, zone=UTC).rejected)
@@ -191,6 +178,5 @@ def test_any_values_are_a_job_or_rejected(values: dict[str, str]) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_records_or_rejected(payload: bytes) -> None:
-    """No bytes end in an error."""
     for prefix in (b"", b"JobId=1 "):
         assert all(bad.reason for bad in read_jobs(prefix + payload, zone=UTC).rejected)

@@ -19,7 +19,6 @@ TABLES = [*names("squeue/*_fields.txt"), *names("snapshots/squeue*")]
 
 
 def jobs(name: str) -> list[LiveJob]:
-    """Read a captured table, none of whose rows may be dropped."""
     reading = SqueueReader(zone=UTC).read(captured(name))
     assert reading.rejected == []
     return reading.records
@@ -27,13 +26,11 @@ def jobs(name: str) -> list[LiveJob]:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_captured_job_is_read(name: str) -> None:
-    """One for each line, but those within the one name that holds a newline."""
     lines = captured(name).decode().splitlines()[1:]
     assert len(jobs(name)) == sum(1 for line in lines if not line.startswith("line2\ttab"))
 
 
 def test_a_name_with_a_delimiter_and_one_with_a_newline() -> None:
-    """They are what the user wrote."""
     by_id = {job.id.job: job for job in jobs("squeue/squeue_O_fields.txt")}
     assert by_id[10].name == 'later job|pipe "q" é'
     assert by_id[39].name == "line1\nline2\ttab"
@@ -57,7 +54,6 @@ def test_arrays_and_heterogeneous_jobs() -> None:
 
 
 def test_a_job_that_runs_and_one_that_waits() -> None:
-    """What is not there is None."""
     by_id = {job.id.job: job for job in jobs("squeue/squeue_O_fields.txt")}
     running, waiting = by_id[22], by_id[41]
     assert (running.state, running.node_list) == ("RUNNING", "c1")
@@ -68,13 +64,11 @@ def test_a_job_that_runs_and_one_that_waits() -> None:
 
 
 def test_codes_of_states_are_words() -> None:
-    """``%t`` is as good as ``%T``."""
     found = SqueueReader().read(b"JOBID|ST|NAME\n1|CG|a\n2|OOM|b\n").records
     assert [job.state for job in found] == ["COMPLETING", "OUT_OF_MEMORY"]
 
 
 def test_columns_without_a_line_of_names() -> None:
-    """``squeue -h`` with a format of one's own."""
     reader = SqueueReader(columns=["JOBID", "CPUS", "TIME_LIMIT", "NAME"], delimiter=";")
     (job,) = reader.read(b"7;2K;5-00:00:00;a;b\n").records
     assert job == LiveJob(SlurmId(7), cpus=2048, time_limit=5 * 86400, name="a;b")
@@ -88,7 +82,6 @@ def test_squeues_own_table_is_refused() -> None:
 
 
 def test_a_stream_is_read_as_the_whole() -> None:
-    """In chunks."""
     payload = captured("snapshots/squeue_all.1795171119.txt")
     whole: ParsedOutput[LiveJob] = ParsedOutput()
     for reading in SqueueReader(zone=UTC).read_stream(io.BytesIO(payload)):
@@ -111,7 +104,6 @@ COLUMNS = ["JOBID", "STATE", "NAME", "TIME_LIMIT", "START_TIME", "PRIORITY", "NO
 
 @given(st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=6), st.lists(st.lists(CELLS)))
 def test_any_cells_are_jobs_or_rejected(columns: list[str], table: list[list[str]]) -> None:
-    """Whatever stands in whatever columns, each as often as it likes."""
     payload = "".join("|".join(cells) + "\n" for cells in table).encode("utf-8", "surrogatepass")
     reading = SqueueReader(columns=["JOBID", *columns], zone=OSLO).read(payload)
     assert all(isinstance(job.id, SlurmId) for job in reading.records)
@@ -120,7 +112,6 @@ def test_any_cells_are_jobs_or_rejected(columns: list[str], table: list[list[str
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_jobs_or_named_errors(payload: bytes) -> None:
-    """No bytes end in another error."""
     with suppress(DataError):
         reading = SqueueReader(zone=UTC).read(payload)
         assert isinstance(reading, ParsedOutput)

@@ -22,14 +22,12 @@ APART = Header(
 
 
 def rows(payload: str, header: Header) -> list[tuple[str, ...]]:
-    """Split a whole table that has no bad row."""
     block = RowSplitter(header).feed(payload.encode(), is_last=True)
     assert block.rejected == []
     return list(zip(*block.columns, strict=True))
 
 
 def test_plain_rows() -> None:
-    """As many cells as names."""
     assert rows("1|a|u|0\n2|b|v|5\n", HEADER) == [("1", "a", "u", "0"), ("2", "b", "v", "5")]
 
 
@@ -39,12 +37,10 @@ def test_the_last_line_needs_no_end() -> None:
 
 
 def test_a_newline_within_a_row() -> None:
-    """A line with too few delimiters goes on in the next."""
     assert rows("1|a\nb|u|0\n2|c|v|5\n", HEADER)[0] == ("1", "a\nb", "u", "0")
 
 
 def test_newlines_in_the_last_column() -> None:
-    """A line that cannot begin a row belongs to the row before it."""
     found = rows("1|0|a\nb\n\nc\n2|5|d\n", LAST)
     assert found == [("1", "0", "a\nb\n\nc"), ("2", "5", "d")]
 
@@ -56,7 +52,6 @@ def test_delimiters_in_a_text() -> None:
 
 
 def test_delimiters_and_newlines_at_once() -> None:
-    """Whatever the name looks like, the rows around it stay what they are."""
     found = rows("1|a|u|0\n2|x|y\n|z|u|0\n3|b|u|0\n", HEADER)
     assert found == [("1", "a", "u", "0"), ("2", "x|y\n|z", "u", "0"), ("3", "b", "u", "0")]
 
@@ -77,13 +72,11 @@ def test_what_lies_between_two_texts_is_not_guessed() -> None:
 
 
 def test_cells_between_two_texts_can_tell_them_apart() -> None:
-    """A number between them holds the one from the other."""
     header = dataclasses.replace(APART, fits={**FITS, "user": int})
     assert rows("1|a|b|7|c|0\n", header) == [("1", "a|b", "7", "c", "0")]
 
 
 def test_a_row_that_is_cut_off_costs_itself_only() -> None:
-    """The next full line is a row of its own."""
     block = RowSplitter(HEADER).feed(b"1|a\n2|b|v|5\n", is_last=True)
     assert list(zip(*block.columns, strict=True)) == [("2", "b", "v", "5")]
     assert [(bad.line, bad.original) for bad in block.rejected] == [(1, b"1|a")]
@@ -102,18 +95,15 @@ def test_a_message_among_the_rows_costs_itself_only() -> None:
 
 
 def test_delimiters_that_fit_nowhere() -> None:
-    """A number that is none keeps the row from being read."""
     with pytest.raises(DataError, match="no text that the delimiters in excess could belong to"):
         align("1|a|b|u|x", HEADER)
 
 
 def test_empty_lines_are_no_rows() -> None:
-    """Between rows and at the end."""
     assert rows("1|a|u|0\n\n2|b|v|5\n\n", HEADER) == rows("1|a|u|0\n2|b|v|5\n", HEADER)
 
 
 def test_a_row_without_bound_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a line nor a row of many lines fills the memory."""
     monkeypatch.setattr(table, "MAX_RECORD", 50)
     splitter = RowSplitter(HEADER)
     rejected = []
@@ -131,13 +121,11 @@ def test_a_row_without_bound_is_rejected(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_too_many_delimiters_are_refused_at_once() -> None:
-    """They would take long to place."""
     with pytest.raises(DataError, match="delimiters more than the header has"):
         align("|" * 5000, HEADER)
 
 
 def test_bytes_that_are_not_utf8_are_kept() -> None:
-    """A rejected row holds the bytes as they were printed."""
     block = RowSplitter(HEADER).feed(b"1|a\xff|u|0\n2|\xff\n", is_last=True)
     assert not block.is_utf8
     assert block.rejected[0].original == b"2|\xff"
@@ -155,7 +143,6 @@ ROWS = st.lists(st.tuples(st.integers(0, 999), NAMES, st.integers(0, 999)), max_
 
 @given(ROWS, st.integers(1, 40))
 def test_any_name_is_found_in_any_chunks(made: list[tuple[int, str, int]], size: int) -> None:
-    """One text, with numbers and a user around it, is found whatever it holds."""
     payload = "".join(f"{job}|{name}|u|a|s|{elapsed}\n" for job, name, elapsed in made).encode()
     splitter = RowSplitter(WIDE)
     found: list[tuple[str, ...]] = []
@@ -169,7 +156,6 @@ def test_any_name_is_found_in_any_chunks(made: list[tuple[int, str, int]], size:
 
 @given(st.lists(st.binary(max_size=60), max_size=6), st.sampled_from([HEADER, LAST, APART]))
 def test_any_bytes_are_rows_or_rejected(chunks: list[bytes], header: Header) -> None:
-    """Every line but the empty ones is in a row or rejected; chunks do not matter."""
     splitter = RowSplitter(header)
     blocks = [splitter.feed(chunk) for chunk in chunks]
     blocks.append(splitter.feed(b"", is_last=True))
@@ -184,7 +170,6 @@ def test_any_bytes_are_rows_or_rejected(chunks: list[bytes], header: Header) -> 
 
 
 def test_the_delimiter_is_found_in_the_header() -> None:
-    """It is what no name holds; names are distinct, in lower case."""
     assert split_header("JobIDRaw|State") == (("jobidraw", "state"), "|")
     assert split_header("JobIDRaw;State") == (("jobidraw", "state"), ";")
     assert split_header("JobIDRaw\x1fState") == (("jobidraw", "state"), "\x1f")
@@ -201,6 +186,5 @@ def test_a_header_aligned_by_blanks_has_no_delimiter() -> None:
 
 
 def test_a_header_of_too_many_names_is_refused() -> None:
-    """No command prints so many."""
     with pytest.raises(DataError, match="2001 columns"):
         split_header("|" * 2000)

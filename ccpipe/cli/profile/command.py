@@ -331,15 +331,12 @@ def show(
     output
         Plot to this file instead: .png, .svg or .pdf, one panel per field.
     """
-    from ccpipe.cli.profile.curves import curves
+    from ccpipe.cli.profile.curves import curves, draw
 
-    if output is not None:
-        from ccpipe.cli.profile.figure import draw
-
-        with tables.open() as found:
-            note(f"{output}: {plural(draw(found, data, output), 'curve')}")
-        return
     with tables.open() as found:
+        if output is not None:
+            note(f"{output}: {plural(draw(found, data, output), 'curve')}")
+            return
         for line in curves(found, data, width, terminal_width()):
             print(line)
 

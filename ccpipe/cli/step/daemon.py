@@ -43,25 +43,10 @@ MAX_FILES = 2**16
 class StepDaemon:
     """Gathers steps until a signal comes.
 
-    Parameters
-    ----------
-    hostname
-        Of this node, where control groups do not name it.
-    frequencies
-        Seconds between samples of ``task``, ``energy``, ``filesystem`` and ``network``.
-    selection
-        The series of profiles, and those of the node that are published.
-    folder
-        For profiles; each user has a folder in it. Without it there are none.
-    publisher
-        Takes samples and ends of steps.
-    output, report
-        How and where each step's end is reported: ``table`` or ``json``, to a file or stdout.
-    use_pss, cgroup
-        As those of the poller.
-    root
-        Root of the file system to read; set it to read a captured tree.
-
+    `frequencies` are seconds between samples of ``task``, ``energy``, ``filesystem`` and
+    ``network``; `folder` has a folder of profiles for each user, of the series of `selection`, of
+    which the node's are also published. The end of each step is reported to the file `report` or
+    stdout. `root` is the file system to read, such as a captured tree.
     """
 
     def __init__(
@@ -115,11 +100,7 @@ class StepDaemon:
         timer = PollTimer("steps")
         timer.add(SCAN_SECONDS, self._steps.scan)
         timer.add(self._frequencies["task"], self._steps.poll)
-        for name, series, read in (
-            ("energy", SeriesSelection.ENERGY, self._series.power),
-            ("filesystem", SeriesSelection.LUSTRE, self._series.filesystem),
-            ("network", SeriesSelection.NETWORK, self._series.network),
-        ):
+        for name, series, read in self._series.samplers():
             if self._selection.includes(series):
                 timer.add(self._frequencies[name], self._sampler(series, read))
         timer.add((systemd.watchdog() or 2 * STATUS_SECONDS) / 2, self._notify)

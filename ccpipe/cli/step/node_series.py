@@ -13,6 +13,7 @@ from ccpipe.node.collectors.network import Network
 from ccpipe.node.collectors.rapl import Rapl
 from ccpipe.node.collectors.storage.lustre import Lustre
 from ccpipe.node.gather.jobacct.poller import EnergyReading
+from ccpipe.node.gather.profile import SeriesSelection
 
 Values = Mapping[str, int | float | None]
 
@@ -20,14 +21,7 @@ _MEBIBYTE = 2**20
 
 
 class NodeSeries:
-    """Changes of the node's counters since they were last read.
-
-    Parameters
-    ----------
-    root
-        Root of the file system to read; set it to read a captured tree.
-
-    """
+    """Changes of the node's counters since they were last read, below a root directory."""
 
     def __init__(self, *, root: str = "/") -> None:
         self._profile_rapl, self._step_rapl = Rapl(root=root), Rapl(root=root)
@@ -35,6 +29,14 @@ class NodeSeries:
         self._networks = InfiniBand(root=root), Network(root=root)
         self._joules = 0.0
         self._traffic: dict[str, float] | None = None
+
+    def samplers(self) -> list[tuple[str, SeriesSelection, Callable[[], Values | None]]]:
+        """Return the name of each series' interval, the series, and what reads a sample."""
+        return [
+            ("energy", SeriesSelection.ENERGY, self.power),
+            ("filesystem", SeriesSelection.LUSTRE, self.filesystem),
+            ("network", SeriesSelection.NETWORK, self.network),
+        ]
 
     def power(self) -> Values | None:
         sums = _sums(self._profile_rapl.collect)

@@ -6,7 +6,6 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,19 +36,6 @@ CONFIRM_SECONDS = 120.0
 """Time limit at the end for a connected server to confirm the last messages, as a publisher's."""
 MAX_WAITING = 10_000
 """Maximum number of messages that wait for the server; further ones are dropped and counted."""
-
-
-def messages(sample: TaskSample, site: Site, step: Step) -> Iterator[Message]:
-    return to_metrics(
-        "Tasks",
-        sample.values,
-        round(sample.time * 10**9),
-        cluster=site.cluster,
-        node=step.node,
-        job=str(step.job),
-        step=step.step,
-        task=str(sample.id.task),
-    )
 
 
 def end_of_step(info: JobacctInfo, site: Site, step: Step) -> Message:
@@ -93,19 +79,20 @@ class SamplePublisher:
         self._thread.start()
 
     def publish(self, step: Step, samples: list[TaskSample]) -> None:
-        self._put([one for sample in samples for one in messages(sample, self._site, step)])
+        found: list[Message] = []
+        for one in samples:
+            time_ns, task = round(one.time * 10**9), str(one.id.task)
+            found += self._metrics(step, "Tasks", one.values, time_ns, task)
+        self._put(found)
 
     def publish_node(self, step: Step, series: SeriesSelection, values: Values) -> None:
-        found = to_metrics(
-            SERIES[series],
-            values,
-            time.time_ns(),
-            cluster=self._site.cluster,
-            node=step.node,
-            job=str(step.job),
-            step=step.step,
-        )
-        self._put(list(found))
+        self._put(self._metrics(step, SERIES[series], values, time.time_ns()))
+
+    def _metrics(
+        self, step: Step, series: str, values: Values, time_ns: int, task: str | None = None
+    ) -> list[Message]:
+        names = {"cluster": self._site.cluster, "node": step.node, "step": step.step}
+        return list(to_metrics(series, values, time_ns, job=str(step.job), task=task, **names))
 
     def publish_end(self, step: Step, info: JobacctInfo) -> None:
         self._put([end_of_step(info, self._site, step)])

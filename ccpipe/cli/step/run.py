@@ -87,11 +87,7 @@ class StepRun:
                     self.publisher.close()
 
     def _sample_node(self) -> None:
-        for name, series, read in (
-            ("energy", SeriesSelection.ENERGY, self._series.power),
-            ("filesystem", SeriesSelection.LUSTRE, self._series.filesystem),
-            ("network", SeriesSelection.NETWORK, self._series.network),
-        ):
+        for name, series, read in self._series.samplers():
             take = functools.partial(self._take_node, series, read)
             self._profile.sample_every(self._frequencies[name], series, take)
 

@@ -94,30 +94,38 @@ def zip_item(tables: Sequence[Table], item: str) -> Iterator[ItemRow]:
         names = [_name(table) for table, _ in columns]
         rows = [_rows(table, name) for table, name in columns]
         while True:
-            found = [next(row, None) for row in rows]
-            present = [number for number, value in enumerate(found) if value is not None]
-            if not present:
+            pairs = zip(names, (next(row, None) for row in rows), strict=True)
+            found = {name: row for name, row in pairs if row is not None}
+            if not found:
                 break
-            pairs = [value for value in found if value is not None]
-            values = [value for _, value in pairs]
-            low, high = values.index(min(values)), values.index(max(values))
-            total = sum(values)
-            yield ItemRow(
-                step=step,
-                elapsed=pairs[-1][0],
-                time=None,
-                min_table=names[present[low]],
-                min=values[low],
-                max_table=names[present[high]],
-                max=values[high],
-                sum=total,
-                average=float(total) / len(values),
-                count=len(values),
-                values={
-                    name: pair[1] if pair else 0 for name, pair in zip(names, found, strict=True)
-                },
-                is_float=isinstance(values[0], float),
-            )
+            elapsed = list(found.values())[-1][0]
+            values = {name: value for name, (_, value) in found.items()}
+            yield _item_row(step, elapsed, None, values, dict.fromkeys(names, 0) | values)
+
+
+def _item_row(
+    step: str,
+    elapsed: int,
+    time: int | None,
+    values: dict[str, int | float],
+    shown: dict[str, int | float],
+) -> ItemRow:
+    low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
+    total = sum(values.values())
+    return ItemRow(
+        step=step,
+        elapsed=elapsed,
+        time=time,
+        min_table=low,
+        min=values[low],
+        max_table=high,
+        max=values[high],
+        sum=total,
+        average=float(total) / len(values),
+        count=len(values),
+        values=shown,
+        is_float=isinstance(total, float),
+    )
 
 
 def item_csv(rows: Iterator[ItemRow], names: Sequence[str]) -> Iterator[bytes]:
@@ -256,24 +264,8 @@ def _window(step: str, columns: list[_Column], horizon: int, interval: int) -> I
         present[lines, number] = True
         elapsed[lines, number] = seconds
         values[lines, number] = numbers
-    is_float = values.dtype.kind == "f"
     for line, slot in enumerate(slots.tolist()):
         there = np.flatnonzero(present[line])
-        chosen = values[line, there]
-        found = chosen.tolist()
-        total = sum(found)
-        low, high = int(chosen.argmin()), int(chosen.argmax())
-        yield ItemRow(
-            step=step,
-            elapsed=int(elapsed[line].max()),
-            time=slot * interval,
-            min_table=columns[there[low]].name,
-            min=found[low],
-            max_table=columns[there[high]].name,
-            max=found[high],
-            sum=total,
-            average=float(total) / len(found),
-            count=len(found),
-            values={columns[n].name: value for n, value in zip(there.tolist(), found, strict=True)},
-            is_float=is_float,
-        )
+        names = [columns[number].name for number in there.tolist()]
+        found = dict(zip(names, values[line, there].tolist(), strict=True))
+        yield _item_row(step, int(elapsed[line].max()), slot * interval, found, found)

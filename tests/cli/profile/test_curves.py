@@ -1,9 +1,51 @@
-"""Curves in the terminal."""
+"""Curves in the terminal and in figures."""
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 
-from ccpipe.cli.profile.curves import curve
+from ccpipe.cli.profile.curves import curve, draw
+from ccpipe.errors import CreateError, DataError, UsageError
+from ccpipe.formats.slurm_profile.reader import open_profile
+
+DATA = Path(__file__).parents[2] / "data" / "slurm_profile"
+JOB = DATA / "merged" / "job_17.h5"
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.PDF", b"%PDF")]
+)
+def test_the_name_says_the_format(tmp_path: Path, name: str, begin: bytes) -> None:
+    with open_profile(JOB) as profile:
+        tasks = [table for table in profile.tables if table.series == "Tasks"]
+        assert draw(tasks, ["RSS"], tmp_path / name) == len(tasks) > 1
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_bytes().startswith(begin)
+
+
+def test_each_field_has_a_panel_and_each_table_a_curve(tmp_path: Path) -> None:
+    path = tmp_path / "curves.svg"
+    with open_profile(JOB) as profile:
+        tables = [table for table in profile.tables if table.series in ("Tasks", "Energy")]
+        count = draw(tables, ["RSS", "Power"], path)
+        assert count == len(tables)
+    groups = [one.get("id", "") for one in ET.parse(path).iter("{http://www.w3.org/2000/svg}g")]  # noqa: S314 - our own
+    assert sum(name.startswith("axes_") for name in groups) == 2
+
+
+def test_what_cannot_be_drawn_is_named(tmp_path: Path) -> None:
+    with open_profile(JOB) as profile:
+        with pytest.raises(UsageError, match=r"a\.gif"):
+            draw(profile.tables, [], tmp_path / "a.gif")
+        with pytest.raises(DataError, match="Speed"):
+            draw(profile.tables, ["Speed"], tmp_path / "a.svg")
+        with pytest.raises(DataError, match="constant"):
+            draw([], [], tmp_path / "a.svg")
+        with pytest.raises(CreateError, match="No such file"):
+            draw(profile.tables, ["RSS"], tmp_path / "none" / "a.svg")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

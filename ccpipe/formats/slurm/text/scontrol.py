@@ -1,9 +1,8 @@
 """The text of ``scontrol -d show job``: which CPUs and GPUs a job has on each node.
 
-Records of ``Key=value`` pairs, on several lines or, with ``-o``, on one. Nothing is quoted, and a
-value that users write may look like more keys. On several lines it has a line of its own, so that
-its end is known. On one line it ends at the next key of scontrol's own; where a key then occurs
-twice, nobody can say which one is true, and the record is rejected.
+Records of ``Key=value`` pairs on several lines. Nothing is quoted, and a value that users write may
+look like more keys: it ends its line. Where a key occurs twice, nobody can say which one is true,
+and the record is rejected. So are records on one line, as ``-o`` prints them.
 
 >>> parse("JobId=3 JobName=a b=c\\n   JobState=RUNNING Reason=None").values
 {'JobId': '3', 'JobName': 'a b=c', 'JobState': 'RUNNING', 'Reason': 'None'}
@@ -32,19 +31,7 @@ _FREE = frozenset({
     "JobName", "Command", "SubmitLine", "WorkDir", "AdminComment", "SystemComment", "Comment",
     "Extra", "StdErr", "StdIn", "StdOut", "Container", "CrontabSpec", "BurstBuffer",
 })  # fmt: skip
-"""Keys whose values users write; on several lines each ends its line."""
-_KNOWN = _FREE | {
-    "UserId", "GroupId", "MCS_label", "HetJobIdSet", "SLUID", "Power", "Switches",
-    "BurstBufferState", "KillOInInvalidDependent", "KillOnInvalidDependent", "SpreadJob",
-    "GresEnforceBind", "CpusPerTres", "MemPerTres", "TresBind", "TresFreq", "TresPerJob",
-    "TresPerNode", "TresPerSocket", "TresPerTask", "MailUser", "MailType", "NtasksPerTRES",
-    "SELinuxContext", "OOMKillStep", "SegmentSize", "ResvPorts", "PreemptEligibleTime",
-    "PreemptTime", "SuspendTime", "GresAllowTaskSharing", "GresOneTaskPerSharing",
-    "JobState", "Priority", "NodeList", "Nodes", "TRES", "ExitCode", "Account", "QOS",
-    "SubmitTime", "StartTime", "EndTime", "TimeLimit", "RunTime", "Partition", "NumNodes",
-    "NumCPUs", "Reason",
-}  # fmt: skip
-"""Keys that end such a value on one line."""
+"""Keys whose values users write; each ends its line."""
 _REPEATED = frozenset({"Nodes", "CPU_IDs", "Mem", "GRES", "GRES_IDX"})
 """Keys that occur once for each group of nodes."""
 
@@ -99,8 +86,7 @@ def parse(record: str) -> KeyValues:
         raise DataError("no record of scontrol: it does not begin with JobId=")
     if len(record) > MAX_RECORD:
         raise DataError(f"a record of more than {MAX_RECORD} bytes")
-    lines = _LINE.split(record)
-    pairs = (pair for line in lines for pair in _pairs(line, is_alone=len(lines) == 1))
+    pairs = (pair for line in _LINE.split(record) for pair in _pairs(line))
     values: dict[str, str] = {}
     groups: list[dict[str, str]] = []
     for key, value in pairs:
@@ -115,12 +101,11 @@ def parse(record: str) -> KeyValues:
     return KeyValues(values, groups)
 
 
-def _pairs(line: str, *, is_alone: bool) -> Iterator[tuple[str, str]]:
+def _pairs(line: str) -> Iterator[tuple[str, str]]:
     key, start = "", 0
     for found in _KEY.finditer(line):
-        ends = is_alone and found[1] in _KNOWN
-        if key in _FREE and not ends:
-            continue
+        if key in _FREE:
+            break
         if key:
             yield key, line[start : found.start()].strip()
         key, start = found[1], found.end()
@@ -159,7 +144,7 @@ def _read(record: KeyValues, reader: Callable[[str], _Value], key: str) -> _Valu
 
 def _state(job: KeyValues) -> str | None:
     if not job.get("JobState"):
-        raise DataError("no JobState: the record is cut off")
+        raise DataError("no JobState: the record is cut off, or on one line")
     return _read(job, job_state, "JobState")
 
 

@@ -14,7 +14,6 @@ from ccpipe.formats.gridengine import RejectedAccountingLine, blocks
 from ccpipe.terminal import Progress, note, plural, printable
 
 BLOCK = 2**22
-"""Bytes read at once."""
 
 
 class FileBlock(NamedTuple):
@@ -22,9 +21,7 @@ class FileBlock(NamedTuple):
 
     payload: bytes
     name: str
-    """Name of the file."""
     offset: int
-    """Byte offset in the file."""
     before: int = 0
     """Line offset in the file; known only after the block was read."""
 
@@ -55,7 +52,6 @@ class Files:
     """Reads files; reports and counts unreadable parts."""
 
     def __init__(self) -> None:
-        """Start with no problems."""
         self.problems = 0
         self._size = self._lines = 0
         self._progress = Progress()
@@ -112,7 +108,6 @@ class Files:
             self.report(f"{place}: {printable(bad.reason)}")
 
     def report(self, text: str) -> None:
-        """Report a problem on stderr and count it."""
         self._progress.clear()
         note(text, "red")
         self.problems += 1

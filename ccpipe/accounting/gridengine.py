@@ -58,7 +58,6 @@ _INTERMEDIATE, _FALSE = pa.scalar(-1, pa.int64()), pa.scalar(False, pa.bool_())
 
 
 def job_columns(table: pa.Table) -> dict[str, Any]:
-    """Return the columns that ``measure`` takes."""
     is_master = pc.is_null(table["pe_taskid"])
     wallclock = pc.fill_null(table["ru_wallclock"], _ZERO)
     return {

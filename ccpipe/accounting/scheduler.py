@@ -19,7 +19,6 @@ class SchedulerColumns:
     cpu: str
     """The title of the sum of CPU time, in seconds."""
     fields: tuple[str, ...]
-    """The columns that `job_columns` needs."""
     job_columns: Callable[[Any], dict[str, Any]]
     """Converts a table to the columns that ``measure`` takes."""
     good: frozenset[str]

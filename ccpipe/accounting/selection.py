@@ -34,7 +34,6 @@ class RecordSelection:
     texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By column: patterns for its text."""
     numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """By column: the numbers to select."""
     hosts: tuple[str, ...] = ()
     """Patterns for the host, case-insensitive; one without a dot matches the short name."""
     queues: tuple[str, ...] = ()
@@ -46,7 +45,6 @@ class RecordSelection:
     begin: int | None = None
     """The earliest start in nanoseconds; a job that never started has the time 0, as in qacct."""
     end: int | None = None
-    """The latest start."""
     by_end: bool = False
     """Whether `begin` and `end` apply to the end of the job."""
     masters: bool = False
@@ -54,11 +52,9 @@ class RecordSelection:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the filters need."""
         return tuple(dict.fromkeys(name for names, _ in self._rules() for name in names))
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """Return the selected rows."""
         masks = [rule(*(table[name] for name in names)) for names, rule in self._rules()]
         return table.filter(functools.reduce(pc.and_, masks)) if masks else table
 

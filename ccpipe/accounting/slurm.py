@@ -65,7 +65,6 @@ class JobRun(msgspec.Struct, kw_only=True):
 
     @property
     def wait(self) -> float | None:
-        """Seconds between submission and start."""
         if self.job.submit is None or self.job.start is None:
             return None
         return max(0, self.job.start - self.job.submit) / 10**9
@@ -206,7 +205,6 @@ COLUMNS: dict[str, tuple[pa.DataType, Callable[[JobRun], Any]]] = {
 
 
 def to_table(runs: Sequence[JobRun], columns: Sequence[str]) -> pa.Table:
-    """Return columns of runs."""
     return pa.table({
         name: pa.array(map(COLUMNS[name][1], runs), COLUMNS[name][0], size=len(runs))
         for name in columns
@@ -214,7 +212,6 @@ def to_table(runs: Sequence[JobRun], columns: Sequence[str]) -> pa.Table:
 
 
 def job_columns(table: pa.Table) -> dict[str, Any]:
-    """Return the columns that ``measure`` takes."""
     return {
         "is_master": pa.repeat(_TRUE, table.num_rows),
         "is_run": table["is_final"],

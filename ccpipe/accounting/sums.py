@@ -42,9 +42,7 @@ class GroupTotal:
     key: dict[str, str | int]
     """The values that its records share, by the names of the scheduler's keys."""
     sums: dict[str, float]
-    """The scheduler's sums, by their titles: for Grid Engine qacct's seven."""
     cpu: float = 0.0
-    """The sum of CPU time, in seconds."""
     records: int = 0
     runs: int = 0
     jobs: int = 0
@@ -77,12 +75,10 @@ class GroupTotal:
 
     @property
     def failed_share(self) -> float | None:
-        """Failed runs as a share of all runs."""
         return self.failed / self.runs if self.runs else None
 
     @property
     def slot_hours(self) -> float:
-        """Wall-clock time times slots."""
         return self.slot_seconds / 3600
 
     @property
@@ -126,14 +122,12 @@ class Sums:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that must be read."""
         known = self.scheduler
         keys = (known.keys[name] for name in self.by if known.keys[name] != OUTCOME)
         fields = () if self._is_short else known.fields
         return tuple(dict.fromkeys((*keys, *known.sums.values(), *fields)))
 
     def add(self, table: pa.Table) -> None:
-        """Add records; the table has at least `columns`."""
         self._pending.append(table.select(self.columns))
         if sum(part.num_rows for part in self._pending) >= _BATCH:
             self._add_pending()
@@ -213,7 +207,6 @@ class _Fold:
         self._state: pa.Table | None = None
 
     def add(self, columns: dict[str, Any]) -> None:
-        """Add rows in their order, to the sums so far."""
         names = [*self.keys, *self.numbers]
         table = pa.table({name: columns[name] for name in names})
         if self._state is not None:
@@ -225,5 +218,4 @@ class _Fold:
         self._state = summed.select(chosen).rename_columns(names)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield each key with its sums."""
         return iter(self._state.to_pylist() if self._state is not None else ())

@@ -16,7 +16,6 @@ except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
 CHUNK = 10_000
-"""Jobs converted at once."""
 TIMES = ("submit", "start", "end")
 """Fields that are times, of which 0 is missing."""
 
@@ -46,14 +45,12 @@ def _batch(jobs: list[Job]) -> pa.RecordBatch:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as the dictionaries and lists that Arrow takes."""
     if isinstance(value, msgspec.Struct):
         return {key: _plain(each) for key, each in msgspec.structs.asdict(value).items()}
     return list(map(_plain, value)) if isinstance(value, tuple) else value
 
 
 def _type_of(kind: inspect.Type) -> pa.DataType:
-    """Return the Arrow type of a field's annotation."""
     match kind:
         case inspect.UnionType(types=types):
             several = [_type_of(each) for each in types if not isinstance(each, inspect.NoneType)]

@@ -90,7 +90,6 @@ def start_job(job: Job) -> StartJob:
 
 
 def stop_job(job: Job) -> StopJob:
-    """Return the payload of a stop."""
     return StopJob(
         jobId=job.id,
         cluster=job.cluster,

@@ -123,7 +123,6 @@ class Lifecycle:
         self._logged: set[str] = set()
 
     def __len__(self) -> int:
-        """Return the number of jobs remembered."""
         return len(self._pending) + len(self._running) + len(self._ended)
 
     def add(self, job: Job, time: int) -> None:
@@ -206,7 +205,6 @@ class Lifecycle:
             log.warning("jobs whose records %s are not reported, such as job %d", reason, job.id)
 
     def _add_earlier(self, job: Job, time: int, ended: _Ended | None) -> None:
-        """Emit a complete earlier run that was never seen before."""
         if not (job.has_ended and job.can_be_reported) or (ended and not _is_unseen(job, ended)):
             return
         sent = self._emit("start_job", job, time)
@@ -220,7 +218,6 @@ class Lifecycle:
         self._put_ended(stop, time, sent)
 
     def _put_ended(self, job: Job, time: int, sent: int) -> None:
-        """Record a run that ended, and which ended last."""
         before = self._ended.get(job.key)
         starts = (*(before.starts if before else ()), job.start)[-MAX_RUNS:]
         if before and before.start > job.start:
@@ -277,7 +274,6 @@ def _follows(job: Job, time: int, ended: _Ended) -> bool:
 
 
 def _is_unseen(job: Job, ended: _Ended) -> bool:
-    """Return whether a run was not emitted yet."""
     is_apart = job.end <= ended.start or job.start > ended.end
     return is_apart and job.start not in ended.starts and not _is_shifted(job, ended)
 

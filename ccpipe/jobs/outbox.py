@@ -31,7 +31,6 @@ class Outbox:
     def __init__(self, state: StateStore, *, clock: Callable[[], int] = time.time_ns) -> None:
         """Create the tables, before the store is opened."""
         self.feed = 0
-        """Number of the latest feed."""
         self.clock = clock
         self._state = state
         self._made = state.table("made", int, list[Held], maximum=2**63)
@@ -64,7 +63,6 @@ class Outbox:
         return send
 
     def flush(self) -> list[Message]:
-        """Return what is held back."""
         return self._release(2**63)
 
     def commit(self, feed: int) -> None:

@@ -56,7 +56,6 @@ class ReportedJobs:
             self._running.put(key, report)  # not a start that is repeated after its stop
 
     def start_of(self, key: RunKey) -> JobReport | None:
-        """Return the start of a job of which no stop was reported."""
         started = self._running.get(key[:2])
         return started if started and key.start in (0, started.key.start) else None
 

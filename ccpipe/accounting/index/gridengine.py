@@ -62,13 +62,8 @@ _ROWS = {False: 2**18, True: 2**14}
 def update(path: Path, folder: Path, files: Files) -> str:
     """Index the new part of a file and return a sentence about it.
 
-    Raises
-    ------
-    DataError
-        if another file begins with the same record: one of them is a copy.
-    UnavailableError
-        if the index cannot be written.
-
+    Raises DataError if another file begins with the same record: one of them is a copy,
+    UnavailableError if the index cannot be written.
     """
     identity = identify(path)
     if identity is None:
@@ -98,14 +93,12 @@ class _Writer:
         self._pending: list[pa.Table] = []
 
     def copy(self, known: Indexed, parquet: pq.ParquetWriter) -> None:
-        """Copy the existing index."""
         with pq.ParquetFile(known.file) as old:
             for group in range(old.num_row_groups):
                 self._add(old.read_row_group(group), parquet)
         self.size, self.lines = known.size, known.lines
 
     def read(self, files: Files, parquet: pq.ParquetWriter) -> None:
-        """Read the file from where the index ends."""
         start = Start(self.size, self.lines)
         size, lines = self.size, self.lines
         for block, part in files.each_block([self.path], self._read_block, start):
@@ -144,7 +137,6 @@ class _Writer:
         self._pending = []
 
     def note(self) -> dict[str, str]:
-        """Return the metadata of the index."""
         return note_of(
             self.path, self.identity, size=self.size, lines=self.lines, is_packed=self.is_packed
         )

@@ -25,7 +25,6 @@ class Indexed(NamedTuple):
 
     file: Path
     path: Path
-    """Its path when it was indexed."""
     identity: str
     size: int
     """Bytes that are indexed, after decompression."""
@@ -84,11 +83,8 @@ def is_file_of(path: Path, identity: str, count: int = 1) -> bool:
 def known_index(target: Path, path: Path, count: int = 1) -> Indexed | None:
     """Return the metadata of an existing index.
 
-    Raises
-    ------
-    DataError
-        if that is another file than `path`, and it still begins alike: one of them is a copy.
-
+    Raises DataError if that is another file than `path`, and it still begins alike: one of them is
+    a copy.
     """
     known = read_note(target) if target.exists() else None
     if known and known.path != path.absolute() and is_file_of(known.path, known.identity, count):
@@ -100,11 +96,7 @@ def known_index(target: Path, path: Path, count: int = 1) -> Indexed | None:
 def replaced(target: Path, schema: pa.Schema, **encoding: Any) -> Iterator[pq.ParquetWriter]:
     """Write an index that replaces the previous one when it is complete.
 
-    Raises
-    ------
-    UnavailableError
-        if it cannot be written.
-
+    Raises UnavailableError if it cannot be written.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,6 @@ SCHEMA = pa.schema(
 )
 """The rows of a run, `size` bytes from `offset`; `text` if the file is compressed."""
 ROWS = 2**14
-"""Runs in a row group."""
 MAX_HEADER = 2**16
 
 
@@ -70,13 +69,8 @@ def has_rows(path: Path) -> bool:
 def update(path: Path, folder: Path) -> str:
     """Index a file anew and return a sentence about it.
 
-    Raises
-    ------
-    DataError
-        if another file begins with the same rows: one of them is a copy.
-    UnavailableError
-        if the index cannot be written.
-
+    Raises DataError if another file begins with the same rows: one of them is a copy,
+    UnavailableError if the index cannot be written.
     """
     identity = identify(path, LINES)
     if identity is None:
@@ -104,7 +98,6 @@ class _Writer:
         self._columns: dict[str, list[int | bytes | None]] = {name: [] for name in SCHEMA.names}
 
     def read(self, stream: ReadableStream) -> None:
-        """Read a file to its end."""
         run: RunPosition | None = None
         for place in self._positions(stream):
             if run is not None:
@@ -154,7 +147,6 @@ class _Writer:
             column.clear()
 
     def note(self, path: Path, identity: str) -> dict[str, str]:
-        """Return the metadata of the index."""
         said = note_of(path, identity, size=self.size, lines=self.lines, is_packed=self.is_packed)
         return said | {"header": self.header}
 

@@ -14,7 +14,6 @@ from typing import TypeVar
 import msgspec
 
 EMPTY = frozenset({"", "-", "NONE", "none"})
-"""Spellings of an empty category."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
           "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}  # fmt: skip
@@ -31,9 +30,7 @@ class Requests(msgspec.Struct, frozen=True):
     """
 
     resources: dict[str, str] = {}
-    """Hard requests of the whole job."""
     soft: dict[str, str] = {}
-    """Soft requests."""
     master: dict[str, str] = {}
     slave: dict[str, str] = {}
     queues: tuple[str, ...] = ()
@@ -136,6 +133,5 @@ _T = TypeVar("_T")
 def _first(
     resources: dict[str, str], names: tuple[str, ...], read: Callable[[str], _T | None]
 ) -> _T | None:
-    """Return the first of these resources that was requested and can be read."""
     values = (read(resources[name]) for name in names if name in resources)
     return next((value for value in values if value is not None), None)

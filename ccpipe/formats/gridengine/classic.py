@@ -167,7 +167,6 @@ def _record(
 
 
 def none(text: str | None) -> str | None:
-    """Return a text, or None for ``NONE``."""
     return None if text in {"NONE", "none"} else text
 
 
@@ -176,14 +175,12 @@ LIMIT = 2**53
 
 
 def _refuse_size(numbers: dict[str, float], row: dict[str, str]) -> None:
-    """Raise DataError for the first number beyond the range of a double."""
     for name, number in numbers.items():
         if not math.isfinite(number):
             raise DataError(f"{name} is {row[name]!r:.40}: beyond the range of a double")
 
 
 def _refuse_fraction(numbers: dict[str, float], row: dict[str, str]) -> NoReturn:
-    """Raise DataError for the first number that is not whole or too large."""
     name = next(name for name in WHOLE if name in numbers and not _fits(name, numbers[name]))
     raise DataError(f"{name} is {row[name]!r:.40}: not a whole number in its range")
 
@@ -210,7 +207,6 @@ def _with_colons(text: str) -> str:
 
 
 def _why_not(line: str) -> str:
-    """Return why a line is not a record."""
     texts = line.split(":")
     minimum = len(_43)
     if len(texts) < minimum:

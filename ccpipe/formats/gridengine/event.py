@@ -17,9 +17,7 @@ from ccpipe.formats.gridengine.writer import encode_jsonl
 from ccpipe.message import Message, event
 
 NAME = "accounting"
-"""Class of such an event."""
 RECORD, JOB_LOG = "record", "job_log"
-"""Its function."""
 
 
 def to_event(record: Accounting | JobLog, *, cluster: str, hostname: str = "") -> Message:
@@ -54,7 +52,6 @@ def tag(text: str) -> str:
 
 
 def is_event(message: Message) -> bool:
-    """Return whether a message is such an event."""
     is_accounting = message.name == NAME and message.field == "event"
     return is_accounting and message.tags.get("function") in (RECORD, JOB_LOG)
 

@@ -144,6 +144,5 @@ def _byte(text: str, position: int) -> int:
 
 
 def _reason(text: str) -> str:
-    """Reword a validation error with the key instead of a path."""
     reason, _, path = text.partition(" - at `$.")
     return f"{path.rstrip('`')}: {reason}" if path else reason

@@ -75,7 +75,6 @@ _VARIANTS = (Variant.CLASSIC_45, Variant.CLASSIC_43, Variant.JSONL)
 
 
 def plain_lines(payload: bytes, columns: Sequence[str], line: int, offset: int) -> Plain:
-    """Read the plain lines of a payload with the kernel."""
     assert KERNEL is not None
     names = tuple(dict.fromkeys(columns))
     rows, lines, memory, odd = KERNEL.scan(payload, _layout(names), line, offset)

@@ -15,7 +15,6 @@ from ccpipe.formats.gridengine.jsonl import parse_jsonl
 from ccpipe.formats.gridengine.record import Accounting
 
 BLOCK = 2**20
-"""Bytes read at once from a file."""
 MAX_LINE_SIZE = 16 * 2**20
 """Bytes of a line; a longer one is rejected, and not kept in memory."""
 

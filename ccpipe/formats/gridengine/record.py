@@ -95,7 +95,6 @@ class Outcome(enum.StrEnum):
 
 
 def meaning(failed: int) -> str:
-    """Return the manual's text for a code ``failed``."""
     return MEANINGS.get(failed, "invalid execution state")
 
 
@@ -243,7 +242,6 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def cpu(self) -> float:
-        """Seconds of CPU time."""
         return self.amount("eusage", "cpu")
 
     @property
@@ -261,12 +259,10 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def requests(self) -> Requests:
-        """The job's requests, from its category."""
         return parse_category(self.category)
 
     @property
     def outcome(self) -> Outcome:
-        """The class of how the run ended."""
         return classify(
             failed=self.failed,
             exit_status=self.exit_status,
@@ -278,7 +274,6 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def failure(self) -> str:
-        """The manual's text for the code `failed`."""
         return meaning(self.failed)
 
     @property

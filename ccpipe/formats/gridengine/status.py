@@ -148,7 +148,6 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     processors: int | None
-    """None if the host does not report."""
     slots_used: int | None
     """By the queues where they are listed (``-q``), else by the jobs (``-j``), else None."""
     jobs_running: int | None

@@ -42,7 +42,6 @@ COLUMNS = tuple(name for name in SCHEMA.names if name not in PLACE)
 
 
 def from_records(records: Sequence[Accounting], columns: Sequence[str] = COLUMNS) -> pa.Table:
-    """Return records as a table of these columns."""
     schema = pa.schema([SCHEMA.field(name) for name in columns])
     arrays = [
         pa.array([get(record) for record in records], SCHEMA.field(name).type)
@@ -70,7 +69,6 @@ def _number(record: Accounting, container: str, name: str) -> float | None:
 
 
 def _custom(usage: dict[str, dict[str, Amount]]) -> dict[str, dict[str, Amount]]:
-    """Return the usage that has no column: custom containers and names, and texts."""
     custom = {}
     for container, values in usage.items():
         known = _COLUMNS_OF.get(container, frozenset())

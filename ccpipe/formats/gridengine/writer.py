@@ -15,12 +15,10 @@ from ccpipe.formats.gridengine.classic import FIELDS, RUSAGE, TEXTS, TIMES
 from ccpipe.formats.gridengine.record import Accounting, Amount, Variant
 
 HEADER = b"# Version: 8.1.9\n# \n# DO NOT MODIFY THIS FILE MANUALLY!\n# \n"
-"""The header of a classic file."""
 
 _FLOATS = frozenset({
     "ru_utime", "ru_stime", "ru_maxrss", "ru_inblock", "cpu", "mem", "io", "iow", "maxvmem",
 })  # fmt: skip
-"""Fields that are written with six decimals."""
 
 
 def encode_classic(record: Accounting) -> bytes:

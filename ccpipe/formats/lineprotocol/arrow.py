@@ -22,7 +22,6 @@ TAG_COLUMNS = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
 """Tags with a column of their own, with ``_`` for ``-``; the others share the column ``tags``."""
 
 NAME = pa.dictionary(pa.int32(), pa.string())
-"""Arrow type of names and tags."""
 
 SCHEMA = pa.schema(
     [
@@ -77,7 +76,6 @@ class SeriesOfRows(NamedTuple):
 
 
 def series_of(lines: Columns) -> SeriesOfRows:
-    """Return the series of some lines, each decoded once."""
     encoded = pa.array(np.asarray(lines.series)).dictionary_encode()
     used = encoded.dictionary.to_numpy()
     if KERNEL is None:
@@ -95,7 +93,6 @@ def _texts(valid: bytes, offsets: "array[int]", text: bytes) -> pa.Array:
 
 
 def _series_in_python(table: SeriesTable, codes: Iterable[int]) -> pa.Table:
-    """Return a row of ``SERIES`` for each of some series."""
     series = [table.series[code] for code in codes]
     others = [[(k, v) for k, v in each.tags.items() if k not in _OWN] for each in series]
     columns = [
@@ -132,7 +129,6 @@ def _fields(lines: Columns) -> pa.Array:
 
 
 def _series(series: SeriesOfRows) -> dict[str, pa.Array]:
-    """Return name and tags of the rows."""
     size = len(series.rows)
     columns = {"tags": series.columns["tags"].combine_chunks().take(series.rows)}
     for name in ("name", *TAG_COLUMNS):

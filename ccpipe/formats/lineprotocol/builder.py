@@ -13,7 +13,6 @@ from ccpipe.formats.lineprotocol.series import Series, SeriesTable, check_name, 
 from ccpipe.formats.lineprotocol.values import ValueType
 
 Codes: TypeAlias = "array[int]"
-"""Series codes of a table."""
 
 
 class LinesBuilder:
@@ -35,7 +34,6 @@ class LinesBuilder:
         return self.table.code_of(Series(name, series, write_series(name, series)))
 
     def codes(self, names: Iterable[str], tags: Mapping[str, str]) -> Codes:
-        """Return the codes of series that share their tags."""
         return array("i", [self.code(name, tags) for name in names])
 
     def begin(self, time: int) -> None:
@@ -45,7 +43,6 @@ class LinesBuilder:
         self._time = time
 
     def text(self, name: str, field: str, text: str, tags: Mapping[str, str]) -> None:
-        """Add one event or log line."""
         code = self.code(name, tags)
         self._texts.append(code, self.table.field_code_of(field), text, self._time)
 
@@ -85,7 +82,6 @@ class NumberRows:
     __slots__ = ("codes", "times", "values")
 
     def __init__(self) -> None:
-        """Begin without rows."""
         self.codes = array("i")
         self.values: list[Any] = []
         self.times = array("q")
@@ -95,13 +91,11 @@ class NumberRows:
         self.times.extend(array("q", (time,)) * (len(self.codes) - len(self.times)))
 
     def extend(self, other: "NumberRows") -> None:
-        """Add rows, as floats."""
         self.codes.extend(other.codes)
         self.values.extend(map(float, other.values))
         self.times.extend(other.times)
 
     def remove(self, is_bad: Callable[[float], bool]) -> "NumberRows":
-        """Remove the rows with bad values and return them."""
         bad, good = NumberRows(), NumberRows()
         for code, value, time in zip(self.codes, self.values, self.times, strict=True):
             part = bad if is_bad(value) else good

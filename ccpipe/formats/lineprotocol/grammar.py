@@ -71,32 +71,26 @@ class Grammar:
 
     @functools.cached_property
     def measurement(self) -> re.Pattern[bytes]:
-        """The measurement."""
         return re.compile(self._measurement)
 
     @functools.cached_property
     def key(self) -> re.Pattern[bytes]:
-        """A tag key, a tag value or a field key."""
         return re.compile(self._key)
 
     @functools.cached_property
     def pair(self) -> re.Pattern[bytes]:
-        """A comma, a tag's key and its value."""
         return re.compile(rb",(" + self._key + rb")=(" + self._key + rb")")
 
     @functools.cached_property
     def string(self) -> re.Pattern[bytes]:
-        """A string in its quotes."""
         return re.compile(_STRING, re.DOTALL)
 
     @functools.cached_property
     def token(self) -> re.Pattern[bytes]:
-        """Any other value."""
         return re.compile(_TOKEN)
 
     @functools.cached_property
     def field(self) -> re.Pattern[bytes]:
-        """A field's key and its value."""
         return re.compile(rb"(" + self._key + rb")=(" + _VALUE + rb")", re.DOTALL)
 
     @functools.cached_property

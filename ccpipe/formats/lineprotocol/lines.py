@@ -21,14 +21,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Column: TypeAlias = "array[Any]"
-"""Numbers of one type, one per row."""
 
 COLUMNS = ("series", "fields", "types", "numbers", "exact", "times", "starts", "ends")
-"""Names of the columns of `Lines`, in the order of a row's cells."""
 
 
 _CHUNK = 1024
-"""Messages created at once."""
 _FLOAT = int(ValueType.FLOAT)
 _USUAL = {"bare_points": False, "digest": None, "parts": (), "provenance": None, "verbatim": True}
 _ROW_BYTES = 1 if KERNEL is None else KERNEL.ROW_BYTES
@@ -199,7 +196,6 @@ class Lines(Sequence[Message]):
         )
 
     def _messages(self) -> Iterator[Message]:
-        """Build the messages without the compiled kernel."""
         series_of, field_of = self.table.series, self.table.fields
         rows = zip(self.series, self.fields, self.types, self.numbers, self.times, strict=True)
         for index, (series, field, kind, number, time) in enumerate(rows):

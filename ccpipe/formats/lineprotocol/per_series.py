@@ -43,14 +43,12 @@ class PerSeries(Generic[T]):
         return self._by_code
 
     def of_rows(self, lines: Lines) -> list[T]:
-        """Return the result for each row of `lines`."""
         if self._table is lines.table:
             with contextlib.suppress(KeyError):  # a new series
                 return list(map(self._by_code.__getitem__, lines.series))
         return list(map(self.of_lines(lines).__getitem__, lines.series))
 
     def of(self, message: Message) -> T:
-        """Return the result for the series of a message."""
         key = (message.name, *message.tags.items())
         try:
             return self._by_series[key]

@@ -10,7 +10,6 @@ from typing import Literal, get_args
 from ccpipe.errors import UsageError
 
 Precision = Literal["s", "ms", "us", "ns"]
-"""A unit of timestamps."""
 
 UNITS: tuple[Precision, ...] = get_args(Precision)
 
@@ -18,7 +17,6 @@ UNIT_NUMBERS: dict[str, int] = {"auto": -1, **{unit: number for number, unit in 
 """Codes of the units in the compiled kernel."""
 
 NANOSECONDS: dict[Precision, int] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-"""Nanoseconds of each unit."""
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
@@ -40,7 +38,6 @@ def unit_of(timestamp: int) -> Precision:
 
 
 def coarsest(nanoseconds: int) -> Precision:
-    """Return the largest unit that holds a time exactly."""
     for unit in UNITS:
         if nanoseconds % NANOSECONDS[unit] == 0:
             return unit
@@ -48,14 +45,7 @@ def coarsest(nanoseconds: int) -> Precision:
 
 
 def check_precision(precision: str, *, auto: bool = True) -> None:
-    """Check a precision.
-
-    Raises
-    ------
-    UsageError
-        naming the choices.
-
-    """
+    """Check a precision; raises UsageError naming the choices."""
     choices = (*UNITS, "auto") if auto else UNITS
     if precision not in choices:
         raise UsageError(f"precision is {precision!r}, not one of {', '.join(choices)}")

@@ -51,7 +51,6 @@ class DuplicateTag(DataError):  # noqa: N818 - named for the rule
     """A tag occurs twice; `start` is the offset of the second one in the key."""
 
     def __init__(self, start: int) -> None:
-        """Keep the offset."""
         super().__init__(f"duplicate tag at {start}")
         self.start = start
 
@@ -63,20 +62,16 @@ class Encodings(dict[bytes, int]):
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         super().__init__()
         self.bytes = 0
-        """Approximate size in memory, in bytes."""
         self._canonical: list[bytes] = []
         self._adding = threading.Lock()
 
     @property
     def series(self) -> int:
-        """Number of series."""
         return len(self._canonical)
 
     def intern(self, key: bytes) -> int:
-        """Return the code of a series by its canonical encoding, adding a new one."""
         code = self.get(key)
         if code is None:
             with self._adding:
@@ -91,12 +86,10 @@ class Encodings(dict[bytes, int]):
         return len(self) < count and self.bytes < size
 
     def alias(self, raw: bytes, code: int) -> None:
-        """Add another encoding of a series."""
         self[raw] = code
         self.bytes += len(raw) + _ENCODING_SIZE
 
     def key(self, code: int) -> bytes:
-        """Return the canonical encoding of a series; raises IndexError."""
         return self._canonical[code]
 
 
@@ -188,13 +181,8 @@ class SeriesTable:
     def add(self, raw: bytes) -> int:
         """Return the number of the series in the grammatical bytes `raw`.
 
-        Raises
-        ------
-        UnicodeDecodeError
-            if the bytes are not UTF-8.
-        DuplicateTag
-            if a tag occurs twice and the grammar forbids that.
-
+        Raises UnicodeDecodeError if the bytes are not UTF-8, DuplicateTag if a tag occurs twice and
+        the grammar forbids that.
         """
         if _is_canonical(raw):
             return self.codes.intern(raw)
@@ -211,7 +199,6 @@ class SeriesTable:
         return self._words
 
     def code_of(self, series: Series) -> int:
-        """Return the code of a series, adding a new one."""
         code = self.codes.get(series.key)
         if code is None:
             code = self.codes.intern(series.key)
@@ -279,7 +266,6 @@ def read_series(raw: bytes, grammar: Grammar, words: dict[str, str] | None = Non
 
 
 def _second(raw: bytes, grammar: Grammar) -> int:
-    """Return the offset in `raw` of the first tag key that is a duplicate."""
     head = grammar.measurement.match(raw)
     assert head is not None
     seen: set[bytes] = set()
@@ -294,12 +280,8 @@ def _second(raw: bytes, grammar: Grammar) -> int:
 def write_series(name: str, tags: Mapping[str, str]) -> bytes:
     """Encode measurement and tags canonically: sorted and escaped, without empty tags.
 
-    Raises
-    ------
-    EncodeError
-        if a name is empty or has what cannot be escaped: control characters, or a backslash
-        at its end.
-
+    Raises EncodeError if a name is empty or has what cannot be escaped: control characters, or a
+    backslash at its end.
     """
     pairs = b"".join([b",%b=%b" % (escape(k), escape(v)) for k, v in sorted(tags.items()) if v])
     return _escape_measurement(name) + pairs
@@ -312,7 +294,6 @@ def check_name(text: str) -> None:
 
 
 def escape(text: str) -> bytes:
-    """Encode a tag key, tag value or field key; raises EncodeError if that is impossible."""
     return _escape_cached(text) if len(text) <= _SHORT else _escape(text)
 
 
@@ -333,7 +314,6 @@ def _escape_measurement(name: str) -> bytes:
 
 
 def escape_key(text: str) -> str:
-    """Escape a tag key, tag value or field key."""
     return _KEY_SPECIAL.sub(r"\\\g<0>", text)
 
 

@@ -47,17 +47,14 @@ class Texts(Sequence[str]):
         return self.unescaped(text) if "\\" in text else text
 
     def unescaped(self, text: str) -> str:
-        """Undo the escapes of a text."""
         unescape = self.unescape
         return STRING_ESCAPE.sub(lambda found: unescape.get(found[1], found[0]), text)
 
     def append(self, text: str) -> None:
-        """Add a text that is not in the payload."""
         self.spans.extend((_OWN, len(self.own)))
         self.own.append(text)
 
     def truncate(self, size: int) -> None:
-        """Drop all texts but the first `size`."""
         del self.spans[2 * size :]
 
     def extend(self, texts: Iterable[str], offset: int = 0) -> None:

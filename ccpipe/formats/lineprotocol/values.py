@@ -32,12 +32,8 @@ def is_number(value: Value) -> TypeGuard[float]:
 def cells(value: Value) -> tuple[float, int, ValueType]:
     """Return the cells of a value: ``numbers``, ``exact`` and ``types``; a text's ``exact`` is 0.
 
-    Raises
-    ------
-    EncodeError
-        if line protocol cannot carry the value: a number that is not finite, an integer beyond
-        64 bits, a text with half a surrogate pair.
-
+    Raises EncodeError if line protocol cannot carry the value: a number that is not finite, an
+    integer beyond 64 bits, a text with half a surrogate pair.
     """
     match value:
         case bool():

@@ -45,7 +45,6 @@ def write_time(time: int, precision: Precision | Literal["auto"]) -> bytes:
 
 
 def write_value(value: Value) -> bytes:
-    """Write a value; raises EncodeError."""
     match value:
         case bool():
             return b"true" if value else b"false"

@@ -20,7 +20,6 @@ FIRST = ("type", "time", "cluster", "node")
 
 
 def to_arrow(envelopes: Iterable[Envelope]) -> pa.Table:
-    """Build a table with a row for each envelope; see ``Envelopes.to_arrow``."""
     rows = [_row(envelope) for envelope in envelopes]
     columns: dict[str, Any] = {}
     for name in dict.fromkeys((*FIRST, *(key for row in rows for key in row))):

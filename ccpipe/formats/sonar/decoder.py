@@ -45,7 +45,6 @@ class Malformed(NamedTuple):
     """Bytes that are not a JSON value."""
 
     offset: int
-    """Position of the first bad byte."""
     rule: str
 
 
@@ -131,7 +130,6 @@ def _decode(
 
 
 def decode_types(raw: bytes) -> list[Problem]:
-    """Return what the types, without the rules, refuse in an encoded envelope."""
     try:
         wire = _DECODER.decode(raw)
     except DecodeError as error:
@@ -192,11 +190,7 @@ def decode_tree(
 
     `nulls` and `long_numbers` say whether it may hold ``null`` and integers beyond 64 bits.
 
-    Raises
-    ------
-    RecursionError
-        if it nests too deeply.
-
+    Raises RecursionError if it nests too deeply.
     """
     if not strict:
         tree = upgrade(tree, numbers_of("sonar", "", profile))

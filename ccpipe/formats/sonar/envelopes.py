@@ -17,15 +17,12 @@ class RejectedEnvelope(NamedTuple):
     """A part of the stream that is not an envelope."""
 
     line: int
-    """Line of the error, from 1."""
     offset: int
     """Position of the error in the stream: the first bad byte, or the start of the envelope."""
     problems: tuple[Problem, ...]
     """The rules that are broken, at least one."""
     original: bytes
-    """All bytes of the part."""
     start: int
-    """Position of the part in the stream."""
 
     @property
     def reason(self) -> str:
@@ -34,12 +31,10 @@ class RejectedEnvelope(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Path of the first broken rule: ``$.data.attributes.jobs[3].user``."""
         return self.problems[0].path
 
     @property
     def rule(self) -> str:
-        """The first broken rule."""
         return self.problems[0].rule
 
     @property

@@ -39,7 +39,6 @@ class TreeFile(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Its path below the root: day first, cluster and name after it."""
         *_, cluster, _year, _month, _day, name = self.path.parts
         return f"{self.day}/{cluster}/{name}"
 
@@ -47,12 +46,8 @@ class TreeFile(NamedTuple):
 def path_of(envelope: Envelope, *, cluster_folders: bool = True) -> PurePosixPath:
     """Return the path below the root of the file that an envelope belongs into.
 
-    Raises
-    ------
-    EncodeError
-        for an envelope of errors, which has no type and so no file; and where its time, cluster or
-        node cannot be part of a path.
-
+    Raises EncodeError for an envelope of errors, which has no type and so no file; and where its
+    time, cluster or node cannot be part of a path.
     """
     data = envelope.data
     if data is None:
@@ -84,7 +79,6 @@ def _checked(field: str, name: str, value: str) -> PurePosixPath:
 
 
 def list_days(root: Path, *, cluster_folders: bool = True) -> list[date]:
-    """Return the days that a tree has folders for, in order; raises OSError."""
     clusters = [root]
     if cluster_folders:
         clusters = [path for path in root.iterdir() if path.is_dir()]

@@ -21,7 +21,6 @@ class KproxControl(msgspec.Struct, rename="kebab", frozen=True):
 
     topic: str
     data_size: int
-    """Bytes of the data."""
     key: str = ""
     client: str = ""
     sasl_user: str = ""
@@ -39,7 +38,6 @@ class KproxDecoder:
         """Limit the data of a message; `check` is called before they are read and may raise."""
         self.max_size, self.check = max_size, check
         self.messages = 0
-        """Number of messages whose control object was read."""
         self._rest = bytearray()
         self._control: KproxControl | None = None
 
@@ -51,13 +49,8 @@ class KproxDecoder:
     def feed(self, block: bytes) -> Iterator[bytes]:
         """Yield the data of the messages that a block completes.
 
-        Raises
-        ------
-        KproxTooLarge
-            if one is larger than it may be.
-        DataError
-            if there is no control object where there should be.
-
+        Raises KproxTooLarge if one is larger than it may be, DataError if there is no control
+        object where there should be.
         """
         self._rest += block
         while True:
@@ -73,7 +66,6 @@ class KproxDecoder:
             yield data
 
     def _read_control(self) -> bool:
-        """Read a control object; return whether there is a whole one."""
         blank = len(self._rest) - len(self._rest.lstrip(b"\r\n"))
         del self._rest[:blank]
         end = self._rest.find(b"\n", 0, MAX_CONTROL)

@@ -35,7 +35,6 @@ class CsvDecoder:
     """A stream of CSV that arrives in blocks of any size, in bounded memory."""
 
     def __init__(self, *, strict: bool = False, profile: ReadProfile = "auto") -> None:
-        """Begin a stream; the options are those of ``decode``."""
         self.strict = strict
         self.profile = profile
         self._rest = b""
@@ -50,7 +49,6 @@ class CsvDecoder:
         self._rejected: list[RejectedEnvelope] = []
 
     def feed(self, block: bytes) -> Envelopes:
-        """Take the next bytes; return what is complete by now."""
         *lines, self._rest = (self._rest + block).split(b"\n")
         for line in lines:
             self._take(line, ended=True)
@@ -60,7 +58,6 @@ class CsvDecoder:
         return self._taken()
 
     def finish(self) -> Envelopes:
-        """End the stream; return what was still open."""
         if self._rest:
             self._take(self._rest, ended=False)
         self._rest = b""
@@ -115,7 +112,6 @@ class CsvDecoder:
 
 
 def _read(line: bytes) -> dict[str, Any]:
-    """Read one line; raises ValueError."""
     try:
         fields = next(csv.reader([line.decode().rstrip("\r")], strict=True))
     except UnicodeDecodeError:

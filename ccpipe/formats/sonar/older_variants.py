@@ -21,11 +21,7 @@ def modern(envelope: Any, *, nulls: bool, numbers: Numbers = "spec") -> None:
     `nulls` says whether it may hold any, `numbers` how the result encodes ``time_limit`` and
     ``performance_state``.
 
-    Raises
-    ------
-    RecursionError
-        if it holds `nulls` and nests too deeply.
-
+    Raises RecursionError if it holds `nulls` and nests too deeply.
     """
     if nulls:
         _drop_nulls(envelope)

@@ -114,7 +114,6 @@ _Measures = TypeVar("_Measures", SampleProcess, SampleProcessGpu)
 
 
 def _added(group: list[_Measures], names: tuple[str, ...]) -> _Measures:
-    """Return the first of a group with the sums of the named fields."""
     sums = {name: sum(getattr(m, name) for m in group) for name in names}
     return replace(
         group[0], **{n: rounded(v) if isinstance(v, float) else v for n, v in sums.items()}

@@ -33,7 +33,6 @@ JOB_STATES = (
     "OUT_OF_MEMORY",
     "TIMEOUT",
 )
-"""Values of ``job_state``."""
 
 
 class Problem(NamedTuple):
@@ -42,7 +41,6 @@ class Problem(NamedTuple):
     path: str
     """Where the value is: ``$.data.attributes.jobs[3].user``."""
     rule: str
-    """What the value must be."""
     value: Any = None
 
     def __str__(self) -> str:
@@ -51,7 +49,6 @@ class Problem(NamedTuple):
 
 
 def written(path: Path) -> str:
-    """Format a path: ``$.data.attributes.jobs[3].user``."""
     return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
 
 
@@ -191,7 +188,6 @@ _SEMVER = re.compile(
     r"(\+[\dA-Za-z-]+(\.[\dA-Za-z-]+)*)?",
     re.ASCII,
 )
-"""Semantic Versioning 2.0.0."""
 
 
 def _meta(meta: MetadataObject) -> Iterator[Broken]:

@@ -75,7 +75,6 @@ class Decoder:
     def __init__(
         self, *, strict: bool = False, profile: ReadProfile = "auto", largest: int = LARGEST
     ) -> None:
-        """Begin a stream; the options are those of ``decode``."""
         self.strict = strict
         self.profile = profile
         self.largest = largest

@@ -81,7 +81,6 @@ def rounded(percent: float) -> float:
 
 
 def levels(processes: Sequence[SampleProcess]) -> Levels:
-    """Add up what a job's processes hold now."""
     count = len(processes) + sum([p.rolledup for p in processes])
     return Levels(
         1024 * sum([p.resident_memory for p in processes]),
@@ -92,12 +91,10 @@ def levels(processes: Sequence[SampleProcess]) -> Levels:
 
 
 def average(processes: Sequence[SampleProcess]) -> float:
-    """Add up ``cpu_avg``."""
     return rounded(sum([p.cpu_avg for p in processes]))
 
 
 def card_sums(processes: Sequence[SampleProcess]) -> CardSums:
-    """Add up a job's use of each card."""
     cards: dict[str, list[float]] = {}
     for process in processes:
         for card in process.gpus:
@@ -211,7 +208,6 @@ def _total(parts: Iterable[Counts]) -> Counts:
 
 
 def _difference(counts: Counts, less: Counts) -> Counts:
-    """Subtract, down to zero."""
     return tuple([max(0, a - b) for a, b in zip(counts, less, strict=True)])
 
 

@@ -47,7 +47,6 @@ class JobRuns(msgspec.Struct, frozen=True):
     last: Job
     """Its last run; that of the master if it was parallel."""
     tasks: tuple[Job, ...] = ()
-    """The PE tasks of its last run."""
     earlier: tuple[Job, ...] = ()
     """Its earlier runs, the oldest first."""
 
@@ -168,7 +167,6 @@ class Assembler:
         """The latest time of any record, in nanoseconds."""
 
     def recall(self) -> None:
-        """Continue from the stored state."""
         for place, held in self._records.items():
             self._hold(place, held)
             self._count = max(self._count, place[2])
@@ -241,7 +239,6 @@ class Assembler:
         return end is not None and task.start <= end
 
     def _wait(self, job: Job) -> None:
-        """Hold a record until its job ends."""
         key = key_of(job)
         self._reach(job.end)
         self._count += 1
@@ -304,5 +301,4 @@ class Assembler:
 
 
 def key_of(job: Job) -> Key:
-    """Return the job number and array task of a job."""
     return job.array_id or job.id, job.array_task or 0

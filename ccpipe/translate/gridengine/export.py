@@ -38,9 +38,7 @@ class Writer(Protocol):
         """Write records; raises EncodeError before writing any if one cannot be encoded."""
         ...
 
-    def close(self) -> None:
-        """Write what is held back and the end of the format."""
-        ...
+    def close(self) -> None: ...
 
 
 def write_records(

@@ -30,7 +30,6 @@ STATES = {
     "preempted": "PENDING",
     "node_fail": "FAILED",
 }
-"""Sonar's state for each of ClusterCockpit's."""
 
 KIB = 1024
 
@@ -54,7 +53,6 @@ def jobs_to_sonar(jobs: Iterable[JobRuns], mapping: Mapping, *, time: int) -> Jo
 
 
 def slurm_job(job: Job) -> SlurmJob:
-    """Return the record of a job or one of its tasks."""
     memory = job.memory // KIB
     amounts = {"cpu": job.hwthreads, "mem": memory, "gres/gpu": job.accelerators}
     resources = ",".join(

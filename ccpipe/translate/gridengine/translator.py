@@ -134,7 +134,6 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
         return self._outbox.oldest_held
 
     def feed(self, records: Jobs | Lines) -> Lines:
-        """Return the events of jobs that started or ended, and other messages unchanged."""
         self._open()
         passed: list[Message] = []
         made: list[Message] = []
@@ -151,7 +150,6 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
         return to_lines(found + self._outbox.flush())
 
     def commit(self, feed: int) -> None:
-        """Forget the output up to a feed: it is stored downstream; see ``HoldingTranslator``."""
         self._outbox.commit(feed)
 
     def _open(self) -> None:

@@ -116,11 +116,7 @@ class SampleField(NamedTuple):
 def field_of(name: str, field: str, tags: Mapping[str, str]) -> SampleField | None:
     """Return the field for a series; None where Sonar has none.
 
-    Raises
-    ------
-    DataError
-        if it has one, but the tags do not identify the node or the job.
-
+    Raises DataError if it has one, but the tags do not identify the node or the job.
     """
     name = _SAME.get(name, name)
     row = _ROWS.get(name)

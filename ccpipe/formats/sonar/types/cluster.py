@@ -20,7 +20,6 @@ class ClusterPartition(Record, frozen=True):
 
     name: NonemptyString = ""
     """Partition name."""
-
     nodes: tuple[NodeRange, ...] = ()
     """Nodes in the partition."""
 
@@ -36,7 +35,6 @@ class ClusterNodes(Record, frozen=True):
 
     names: tuple[NodeRange, ...] = ()
     """Constraint: The array of names may not be empty."""
-
     states: tuple[str, ...] = ()
     """The state(s) of the nodes in the range. This is the output of sinfo as for the StateComplete
     specifier, split into individual states, and the state names are always folded to upper case.
@@ -51,15 +49,11 @@ class ClusterAttributes(Record, frozen=True):
 
     time: Timestamp = ""
     """Time the current data were obtained."""
-
     cluster: Hostname = ""
     """The canonical cluster name."""
-
     slurm: bool = False
     """The `slurm` attribute is true if at least some nodes are under Slurm management."""
-
     partitions: tuple[ClusterPartition, ...] = ()
     """Descriptions of the partitions on the cluster."""
-
     nodes: tuple[ClusterNodes, ...] = ()
     """Descriptions of the managed nodes on the cluster."""

@@ -19,7 +19,6 @@ class SysinfoData(Record, frozen=True, tag_field="type", tag="sysinfo"):
 
     type: ClassVar[str] = "sysinfo"
     """Data tag: The value "sysinfo"."""
-
     attributes: SysinfoAttributes = SysinfoAttributes()
     """The node data themselves."""
 
@@ -29,7 +28,6 @@ class SampleData(Record, frozen=True, tag_field="type", tag="sample"):
 
     type: ClassVar[str] = "sample"
     """Data tag: The value "sample"."""
-
     attributes: SampleAttributes = SampleAttributes()
     """The sample data themselves."""
 
@@ -42,7 +40,6 @@ class JobsData(Record, frozen=True, tag_field="type", tag="job"):
 
     Both are read; the profile decides which one is written.
     """
-
     attributes: JobsAttributes = JobsAttributes()
     """The jobs data themselves."""
 
@@ -52,7 +49,6 @@ class ClusterData(Record, frozen=True, tag_field="type", tag="cluster"):
 
     type: ClassVar[str] = "cluster"
     """Data tag: The value "cluster"."""
-
     attributes: ClusterAttributes = ClusterAttributes()
     """The cluster data themselves."""
 
@@ -72,13 +68,10 @@ class Envelope(Record, frozen=True):
 
     meta: MetadataObject = MetadataObject()
     """Information about the producer and data format."""
-
     data: Data | None = None
     """Data, for successful probes."""
-
     errors: tuple[ErrorObject, ...] = ()
     """Error information, for unsuccessful probes."""
-
     unknown: Mapping[Path, Any] = {}
     """Unknown fields by their paths: a tolerant decoder keeps them.
 

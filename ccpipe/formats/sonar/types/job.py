@@ -25,39 +25,28 @@ class SacctData(Record, frozen=True):
 
     MinCPU: Uint64 = 0
     """Minimum (system + user) CPU time of all tasks in job."""
-
     AllocTRES: str = ""
     """Requested resources. These are the resources allocated to the job/step after the job started
     running.
     """
-
     AveCPU: Uint64 = 0
     """Average (system + user) CPU time of all tasks in job."""
-
     AveDiskRead: Uint64 = 0
     """Average number of kilobytes read by all tasks in job."""
-
     AveDiskWrite: Uint64 = 0
     """Average number of kilobytes written by all tasks in job."""
-
     AveRSS: Uint64 = 0
     """Average resident set size of all tasks in job, in kilobytes."""
-
     AveVMSize: Uint64 = 0
     """Average Virtual Memory size of all tasks in job, in kilobytes."""
-
     ElapsedRaw: Uint64 = 0
     """The job's elapsed time in seconds."""
-
     SystemCPU: Uint64 = 0
     """The amount of system CPU time used by the job or job step."""
-
     UserCPU: Uint64 = 0
     """The amount of user CPU time used by the job or job step."""
-
     MaxRSS: Uint64 = 0
     """Maximum resident set size of all tasks in job, in kilobytes."""
-
     MaxVMSize: Uint64 = 0
     """Maximum Virtual Memory size of all tasks in job, in kilobytes."""
 
@@ -93,7 +82,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.job_id`.
     """
-
     job_step: str = ""
     """The step identifier for the job identified by job_id. For the topmost step/stage of a job
     this will be the empty string. Other values normally have the syntax of unsigned integers, but
@@ -106,7 +94,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: via jobs: `Job.STEP_STEP.name`, probably.
     """
-
     job_name: str = ""
     """The name of the job.
 
@@ -114,7 +101,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.name`.
     """
-
     job_state: NonemptyString = ""
     """The state of the job described by the record, an all-uppercase word from the set PENDING,
     RUNNING, CANCELLED, COMPLETED, DEADLINE, FAILED, OUT_OF_MEMORY, TIMEOUT.
@@ -124,7 +110,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_STATE.current` probably, though that has multiple values.
     """
-
     array_job_id: Uint64 = 0
     """The overarching ID of an array job, see discussion in the postamble.
 
@@ -132,7 +117,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.array_job_id`.
     """
-
     array_task_id: Uint64 = 0
     """if `array_job_id` is not zero, the array element's index. Individual elements of an array
     job have their own plain job_id; the `array_job_id` identifies these as part of the same array
@@ -142,7 +126,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.array_task_id`.
     """
-
     het_job_id: Uint64 = 0
     """If not zero, the overarching ID of a heterogenous job.
 
@@ -150,7 +133,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.het_job_id`
     """
-
     het_job_offset: Uint64 = 0
     """If `het_job_id` is not zero, the het job element's index.
 
@@ -158,7 +140,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.het_job_offset`.
     """
-
     user_name: str = ""
     """The name of the user running the job. Important for tracking resources by user.
 
@@ -166,7 +147,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.user_name`
     """
-
     account: str = ""
     """The name of the user's account. Important for tracking resources by account.
 
@@ -174,7 +154,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.account`
     """
-
     submit_time: OptionalTimestamp = ""
     """The time the job was submitted.
 
@@ -185,7 +164,6 @@ class SlurmJob(Record, frozen=True):
     The specification calls it a Timestamp; it is an OptionalTimestamp here, since a job may not
     have one yet.
     """
-
     time_limit: ExtendedUint = UNSET
     """The time limit in minutes for the job.
 
@@ -195,7 +173,6 @@ class SlurmJob(Record, frozen=True):
 
     Sonar 0.19 writes seconds: see the profile `sonar`.
     """
-
     partition: str = ""
     """The name of the partition to use.
 
@@ -203,7 +180,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.partiton`
     """
-
     reservation: str = ""
     """The name of the reservation.
 
@@ -211,7 +187,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.resv_name`
     """
-
     nodes: tuple[str, ...] = ()
     """The nodes allocated to the job or step.
 
@@ -221,7 +196,6 @@ class SlurmJob(Record, frozen=True):
 
     Each is a list of nodes as NodeRange writes it.
     """
-
     priority: ExtendedUint = UNSET
     """The job priority.
 
@@ -229,7 +203,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.priority`
     """
-
     distribution: str = ""
     """Requested layout.
 
@@ -237,7 +210,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.steps[i].task.distribution`
     """
-
     gres_detail: tuple[str, ...] = ()
     """Requested resources. For running jobs, the data can in part be synthesized from process
     samples: we'll know the resources that are being used.
@@ -248,7 +220,6 @@ class SlurmJob(Record, frozen=True):
 
     Sonar removed it after 0.16: see `requested_resources`.
     """
-
     requested_cpus: Uint64 = 0
     """Number of requested CPUs.
 
@@ -260,7 +231,6 @@ class SlurmJob(Record, frozen=True):
 
     Later versions say: for the job in total.
     """
-
     minimum_cpus_per_node: Uint64 = 0
     """TODO: Description. This may be the same as requested_cpus?
 
@@ -270,7 +240,6 @@ class SlurmJob(Record, frozen=True):
 
     Sonar removed it after 0.16.
     """
-
     requested_memory_per_node: Uint64 = 0
     """Amount of requested memory in kilobytes.
 
@@ -278,7 +247,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.memory_per_node`
     """
-
     requested_node_count: Uint64 = 0
     """Number of requested nodes.
 
@@ -286,7 +254,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.node_count`
     """
-
     start_time: OptionalTimestamp = ""
     """Time the job started, if started.
 
@@ -297,7 +264,6 @@ class SlurmJob(Record, frozen=True):
     The specification calls it a Timestamp; it is an OptionalTimestamp here, since a job may not
     have one yet.
     """
-
     suspend_time: Uint64 = 0
     """Number of seconds the job was suspended.
 
@@ -305,7 +271,6 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.suspend_time`
     """
-
     end_time: OptionalTimestamp = ""
     """Time the job ended (or was cancelled), if ended.
 
@@ -316,7 +281,6 @@ class SlurmJob(Record, frozen=True):
     The specification calls it a Timestamp; it is an OptionalTimestamp here, since a job may not
     have one yet.
     """
-
     exit_code: Uint64 = 0
     """Job exit code, if ended.
 
@@ -324,16 +288,13 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.exit_code.return_code`
     """
-
     sacct: SacctData | None = None
     """Data specific to sacct output."""
-
     requested_resources: str = ""
     """Requested resources, as `scontrol` shows them in `ReqTRES` or `TRES`.
 
     Added after the specification (0.16).
     """
-
     allocated_resources: str = ""
     """Allocated resources: the same text as `sacct.AllocTRES`.
 
@@ -350,9 +311,7 @@ class JobsAttributes(Record, frozen=True):
 
     time: Timestamp = ""
     """Time the current data were obtained."""
-
     cluster: Hostname = ""
     """The canonical cluster name."""
-
     slurm_jobs: tuple[SlurmJob, ...] = ()
     """Individual job records. There may be multiple records per job, one per job step."""

@@ -17,7 +17,6 @@ class KVPair(Record, frozen=True):
 
     key: NonemptyString = ""
     """A unique key within the array for the attribute."""
-
     value: str = ""
     """Some attribute value."""
 
@@ -36,16 +35,12 @@ class MetadataObject(Record, frozen=True):
 
     producer: NonemptyString = ""
     """The name of the component that generated the data (eg "sonar", "slurm-monitor")"""
-
     version: NonemptyString = ""
     """The semver of the producer."""
-
     format: Uint64 = 0
     """The data format version."""
-
     attrs: tuple[KVPair, ...] = ()
     """An array of generator-dependent attribute values."""
-
     token: str = ""
     """EXPERIMENTAL / UNDERSPECIFIED. An API token to be used with
     Envelope.Data.Attributes.Cluster, it proves that the producer of the datum was authorized to
@@ -58,12 +53,9 @@ class ErrorObject(Record, frozen=True):
 
     time: Timestamp = ""
     """Time when the error was generated."""
-
     detail: NonemptyString = ""
     """A sensible English-language error message describing the error."""
-
     cluster: Hostname = ""
     """Canonical cluster name for node generating the error."""
-
     node: Hostname = ""
     """name of node generating the error."""

@@ -38,48 +38,35 @@ class SampleGpu(Record, frozen=True):
 
     index: Uint64 = 0
     """Local card index, may change at boot."""
-
     uuid: NonemptyString = ""
     """Card UUID. See preamble for notes about UUIDs."""
-
     failing: Uint64 = 0
     """If not zero, an error code indicating a card failure state. code=1 is "generic failure".
     Other codes TBD.
     """
-
     fan: Uint64 = 0
     """Percent of primary fan's max speed, may exceed 100% on some cards in some cases."""
-
     compute_mode: str = ""
     """Current compute mode, completely card-specific if known at all."""
-
     performance_state: ExtendedUint = UNSET
     """Current performance level, card-specific >= 0, or unset for "unknown".
 
     Sonar 0.19 writes v+1 in place of v+2: see the profile `sonar`.
     """
-
     memory: Uint64 = 0
     """Memory use in Kilobytes."""
-
     ce_util: Uint64 = 0
     """Percent of computing element capability used."""
-
     memory_util: Uint64 = 0
     """Percent of memory used."""
-
     temperature: Int64 = 0
     """Degrees C card temperature at primary sensor (note can be negative)"""
-
     power: Uint64 = 0
     """Watts current power usage."""
-
     power_limit: Uint64 = 0
     """Watts current power limit."""
-
     ce_clock: Uint64 = 0
     """Compute element current clock."""
-
     memory_clock: Uint64 = 0
     """memory current clock."""
 
@@ -92,13 +79,10 @@ class SampleDisk(Record, frozen=True):
 
     name: str = ""
     """The device's name, as `sda`."""
-
     major: Uint64 = 0
     """The device's major number."""
-
     minor: Uint64 = 0
     """The device's minor number."""
-
     stats: tuple[Uint64, ...] = ()
     """The numbers after the name in `/proc/diskstats`: 11, 15 or 17 of them, by kernel."""
 
@@ -119,37 +103,28 @@ class SampleSystem(Record, frozen=True):
 
     Dense, in the order of the cores' indices.
     """
-
     gpus: tuple[SampleGpu, ...] = ()
     """The state of individual GPU devices.
 
     May be sparse.
     """
-
     used_memory: Uint64 = 0
     """The amount of primary memory in use in kilobytes."""
-
     load1: float = 0.0
     """One-minute load average."""
-
     load5: float = 0.0
     """Five-minute load average."""
-
     load15: float = 0.0
     """Fifteen-minute load average."""
-
     runnable_entities: Uint64 = 0
     """Number of currently runnable scheduling entities (processes, threads)"""
-
     existing_entities: Uint64 = 0
     """Number of currently existing sceduling entities."""
-
     boot: OptionalTimestamp = ""
     """Time when the node was booted. Sonar writes it in UTC.
 
     Added after the specification (0.16).
     """
-
     disks: tuple[SampleDisk, ...] = ()
     """The state of individual disks.
 
@@ -179,20 +154,16 @@ class SampleProcessGpu(Record, frozen=True):
 
     index: Uint64 = 0
     """Local card index, may change at boot."""
-
     uuid: NonemptyString = ""
     """Card UUID. See preamble for notes about UUIDs."""
-
     gpu_util: float = 0.0
     """The current GPU percentage utilization for the process on the card.
 
     (The "gpu_" prefix here and below is sort of redundant but have been retained since it makes
     the fields analogous to the "cpu_" fields.)
     """
-
     gpu_memory: Uint64 = 0
     """The current GPU memory used in kilobytes for the process on the card. See notes."""
-
     gpu_memory_util: float = 0.0
     """The current GPU memory usage percentage for the process on the card. See notes."""
 
@@ -230,63 +201,49 @@ class SampleProcess(Record, frozen=True):
 
     resident_memory: Uint64 = 0
     """Kilobytes of private resident memory."""
-
     virtual_memory: Uint64 = 0
     """Kilobytes of virtual data+stack memory."""
-
     cmd: str = ""
     """The command (not the command line), zombie processes get an extra <defunct> annotation at
     the end, a la ps.
     """
-
     pid: Uint64 = 0
     """Process ID, zero is used for rolled-up samples (see below at "Rolledup").
 
     Since 0.18 Sonar as a daemon gives a rolled-up process a synthetic number beyond the system's
     `pid_max`.
     """
-
     ppid: Uint64 = 0
     """Parent-process ID."""
-
     num_threads: Uint64 = 0
     """The number of threads in the process, minus 1 - we don't count the process's main thread
     (allowing this fields to be omitted in transmission for most processes).
     """
-
     cpu_avg: float = 0.0
     """The running average CPU percentage over the true lifetime of the process as reported by the
     operating system. 100.0 corresponds to "one full core's worth of computation". See notes.
     """
-
     cpu_util: float = 0.0
     """The current sampled CPU utilization of the process, 100.0 corresponds to "one full core's
     worth of computation". See notes.
     """
-
     cpu_time: Uint64 = 0
     """Cumulative CPU time in seconds for the process over its lifetime. See notes."""
-
     data_read: Uint64 = 0
     """Kilobytes read with all sorts of read calls (rounded up)."""
-
     data_written: Uint64 = 0
     """Kilobytes written with all sorts of write calls (rounded up)."""
-
     data_cancelled: Uint64 = 0
     """Kilobytes written but never flushed to physical media (i.e., held in RAM but then made
     obsolete by overwriting or file deletion or similar) (rounded up).
     """
-
     rolledup: Int64 = 0
     """The number of additional samples for processes that are "the same" that have been rolled
     into this one. That is, if the value is 1, the record represents the sum of the sample data for
     two processes. See postamble for more.
     """
-
     gpus: tuple[SampleProcessGpu, ...] = ()
     """GPU sample data for all cards used by the process."""
-
     in_container: bool = False
     """Whether the process runs in a container.
 
@@ -319,18 +276,15 @@ class SampleJob(Record, frozen=True):
 
     job: Uint64 = 0
     """The job ID."""
-
     user: NonemptyString = ""
     """User name on the cluster; `_user_<uid>` if not determined but user ID is available,
     `_user_unknown` otherwise.
     """
-
     epoch: Uint64 = 0
     """Zero for batch jobs, otherwise is a nonzero value that increases (by some amount) when the
     system reboots, and never wraps around. You may think of it as a boot counter for the node, but
     you must not assume that the values observed will be densely packed. See notes.
     """
-
     processes: tuple[SampleProcess, ...] = ()
     """Processes in the job, all have the same Job ID."""
 
@@ -346,21 +300,16 @@ class SampleAttributes(Record, frozen=True):
 
     time: Timestamp = ""
     """Time the current data were obtained."""
-
     cluster: Hostname = ""
     """The canonical cluster name whence the datum originated."""
-
     node: Hostname = ""
     """The name of the node as it is known to the node itself."""
-
     system: SampleSystem | None = None
     """State of the node as a whole.
 
     None if it was not requested: Sonar leaves it out unless it runs with `load`.
     """
-
     jobs: tuple[SampleJob, ...] = ()
     """State of jobs on the nodes."""
-
     errors: tuple[ErrorObject, ...] = ()
     """Recoverable errors, if any."""

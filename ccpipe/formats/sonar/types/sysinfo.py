@@ -28,43 +28,30 @@ class SysinfoGpuCard(Record, frozen=True):
 
     index: Uint64 = 0
     """Local card index, may change at boot."""
-
     uuid: str = ""
     """UUID as reported by card. See notes in preamble."""
-
     address: str = ""
     """Indicates an intra-system card address, eg PCI address."""
-
     manufacturer: str = ""
     """A keyword, "NVIDIA", "AMD", "Intel" (others TBD)"""
-
     model: str = ""
     """Card-dependent, this is the manufacturer's model string."""
-
     architecture: str = ""
     """Card-dependent, for NVIDIA this is "Turing", "Volta" etc."""
-
     driver: str = ""
     """Card-dependent, the manufacturer's driver string."""
-
     firmware: str = ""
     """Card-dependent, the manufacturer's firmware string."""
-
     memory: Uint64 = 0
     """GPU memory in kilobytes."""
-
     power_limit: Uint64 = 0
     """Power limit in watts."""
-
     max_power_limit: Uint64 = 0
     """Max power limit in watts."""
-
     min_power_limit: Uint64 = 0
     """Min power limit in watts."""
-
     max_ce_clock: Uint64 = 0
     """Max clock of compute element."""
-
     max_memory_clock: Uint64 = 0
     """Max clock of GPU memory."""
 
@@ -86,52 +73,37 @@ class SysinfoAttributes(Record, frozen=True):
 
     time: Timestamp = ""
     """Time the current data were obtained."""
-
     cluster: Hostname = ""
     """The canonical cluster name."""
-
     node: Hostname = ""
     """The name of the host as it is known to itself."""
-
     os_name: NonemptyString = ""
     """Operating system name (the `sysname` field of `struct utsname`)"""
-
     os_release: NonemptyString = ""
     """Operating system version (the `release` field of `struct utsname`)"""
-
     architecture: NonemptyString = ""
     """Architecture name (the `machine` field of `struct utsname`)"""
-
     sockets: NonzeroUint = 0
     """Number of CPU sockets."""
-
     cores_per_socket: NonzeroUint = 0
     """Number of physical cores per socket."""
-
     threads_per_core: NonzeroUint = 0
     """Number of hyperthreads per physical core."""
-
     cpu_model: str = ""
     """Manufacturer's model name."""
-
     memory: NonzeroUint = 0
     """Primary memory in kilobytes."""
-
     topo_svg: str = ""
     """Base64-encoded text output (SVG source text) of `lstopo` or similar."""
-
     topo_text: str = ""
     """Base64-encoded text output (human-readable) of `hwloc-ls` or similar."""
-
     cards: tuple[SysinfoGpuCard, ...] = ()
     """Per-card information."""
-
     distances: tuple[tuple[Uint64, ...], ...] = ()
     """Square matrix of standard NUMA node-to-node distances (normalized to 10 for self distance)
 
     Empty where it is unknown.
     """
-
     numa_nodes: Uint64 = 0
     """Number of NUMA nodes; zero where it is unknown.
 

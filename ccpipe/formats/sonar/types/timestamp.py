@@ -33,7 +33,6 @@ def is_sonars(text: str) -> bool:
 
 
 def is_readable(text: str) -> bool:
-    """Return whether ``parse`` accepts a time."""
     return _nanoseconds(text) is not None
 
 
@@ -42,11 +41,7 @@ def parse(text: str) -> int | None:
 
     Fractions of a second and ``+00:00`` are accepted too: real programs write them.
 
-    Raises
-    ------
-    DataError
-        for anything but a time with an offset.
-
+    Raises DataError for anything but a time with an offset.
     """
     if not text:
         return None
@@ -76,11 +71,7 @@ def write(nanoseconds: int, zone: tzinfo = UTC) -> str:
     The offset is that of `zone` at that time, so that times around a daylight-saving change are
     right; +00:00 is written as ``Z``. Historical offsets with seconds are written as UTC.
 
-    Raises
-    ------
-    EncodeError
-        outside of the years 1 to 9999.
-
+    Raises EncodeError outside of the years 1 to 9999.
     """
     if zone is UTC:
         minute, rest = divmod(nanoseconds, _MINUTE)

@@ -41,13 +41,10 @@ cdef extern from "scan.hpp" namespace "ccpipe::gridengine" nogil:
         int64_t line
         int64_t start
         int64_t end
-    cdef cppclass Bytes:
-        const char* data()
     cdef cppclass Column:
         size_t nulls
-        Bytes bytes
+        string bytes
         Column(Type, cbool, void*, uint8_t*, size_t)
-        size_t size()
     cdef cppclass Scan:
         vector[Column] columns
         vector[Field] classic
@@ -108,7 +105,7 @@ def scan(bytes payload, layout, int64_t line, int64_t offset):
         column = &found.columns[number]
         parts = [valid if column.nulls else None, values]
         if is_text:
-            parts.append(PyBytes_FromStringAndSize(column.bytes.data(), column.size()))
+            parts.append(<bytes>column.bytes)
         columns.append((column.nulls, parts))
     odd = [(each.row, each.line, each.start, each.end) for each in found.odd]
     return found.rows, found.lines, columns, odd

@@ -1,46 +1,12 @@
 // The columns of plain accounting lines, in Arrow's memory layout.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <new>
+#include <string>
 
 namespace ccpipe::gridengine {
-
-// A growing buffer; bytes beyond the end are not initialized.
-class Bytes {
-public:
-    Bytes() = default;
-    Bytes(Bytes&& other) noexcept { std::swap(data_, other.data_); }
-    ~Bytes() { std::free(data_); }
-
-    const char* data() const { return data_; }
-
-    // Put `count` bytes at `size`; up to `readable` bytes of the source may be read.
-    void put(size_t size, const char* from, size_t count, size_t readable) {
-        if (capacity_ - size < count + SHORT || !data_) grow(size + count + SHORT);
-        if (count <= SHORT && readable >= SHORT)
-            std::memcpy(data_ + size, from, SHORT);  // of a constant length: one instruction
-        else
-            std::memcpy(data_ + size, from, count);
-    }
-
-private:
-    static constexpr size_t SHORT = 16;
-    char* data_ = nullptr;
-    size_t capacity_ = 0;
-
-    void grow(size_t least) {
-        size_t capacity = std::max(2 * capacity_, least + 4096);
-        auto data = static_cast<char*>(std::realloc(data_, capacity));
-        if (!data) throw std::bad_alloc();
-        data_ = data;
-        capacity_ = capacity;
-    }
-};
 
 enum Type : uint8_t { INTEGERS, DOUBLES, TEXTS };
 
@@ -48,7 +14,7 @@ enum Type : uint8_t { INTEGERS, DOUBLES, TEXTS };
 class Column {
 public:
     size_t rows = 0, nulls = 0;
-    Bytes bytes;
+    std::string bytes;
 
     // A missing value is null, or else 0 or "".
     Column(Type type, bool is_null_when_missing, void* values, uint8_t* valid, size_t most)
@@ -57,14 +23,11 @@ public:
         if (type_ == TEXTS) ends()[0] = 0;
     }
 
-    size_t size() const { return type_ == TEXTS ? ends()[rows] : 0; }  // bytes of all texts
-
     void integer(int64_t value) { static_cast<int64_t*>(values_)[rows++] = value; }
     void number(double value) { static_cast<double*>(values_)[rows++] = value; }
-    void text(const char* from, size_t count, size_t readable) {
-        size_t before = size();
-        bytes.put(before, from, count, readable);
-        ends()[++rows] = static_cast<int32_t>(before + count);
+    void text(const char* from, size_t count) {
+        bytes.append(from, count);
+        ends()[++rows] = static_cast<int32_t>(bytes.size());
     }
     void null() {
         valid_[rows / 8] &= static_cast<uint8_t>(~(1u << rows % 8));
@@ -79,6 +42,7 @@ public:
         auto bit = static_cast<uint8_t>(1u << rows % 8);
         nulls -= !(valid_[rows / 8] & bit);
         valid_[rows / 8] |= bit;
+        if (type_ == TEXTS) bytes.resize(ends()[rows]);
     }
 
 private:

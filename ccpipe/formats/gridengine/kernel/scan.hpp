@@ -71,12 +71,11 @@ public:
 
     // Read a payload that begins with these numbers of line and offset.
     void run(const char* payload, size_t size, int64_t first_line, int64_t first_offset) {
-        stop_ = payload + size;
-        const char* end;
-        for (const char* p = payload; p < stop_; p = end + 1, ++lines) {
-            end = static_cast<const char*>(std::memchr(p, '\n', stop_ - p));
+        const char *stop = payload + size, *end;
+        for (const char* p = payload; p < stop; p = end + 1, ++lines) {
+            end = static_cast<const char*>(std::memchr(p, '\n', stop - p));
             bool is_whole = end != nullptr;
-            if (!is_whole) end = stop_;
+            if (!is_whole) end = stop;
             if (is_whole && (p == end || *p == '#')) continue;
             // 0xEF may begin a byte order mark, which is left to the reader in Python.
             if (is_whole && *p != '\xef' && is_utf8(p, end) && (*p == '{' ? json(p, end) : colons(p, end))) {
@@ -92,7 +91,6 @@ public:
     }
 
 private:
-    const char* stop_ = nullptr;
     std::string unescaped_;
 
     void put(int32_t column, int64_t value) {
@@ -119,7 +117,7 @@ private:
             if (*--q == ':') tail = q, ++fields;
         bool is_old = fields == OLD_TAIL;
         if (!is_old && (fields < TAIL || std::count(p, tail, ':') >= MANY_COLONS)) return false;
-        text(p, tail, stop_, classic[CATEGORY_AT]);
+        text(p, tail, classic[CATEGORY_AT]);
         for (size_t i = 0; i < fields; ++i) {
             tail = classic_field(tail + 1, end, classic[CATEGORY_AT + 1 + i]);
             if (!tail || (i + 1 < fields ? *tail != ':' : tail != end)) return false;
@@ -131,14 +129,14 @@ private:
     void name_variant(size_t which) {
         if (variant < 0) return;
         const std::string& name = variants[which];
-        columns[variant].text(name.data(), name.size(), name.size());
+        columns[variant].text(name.data(), name.size());
     }
 
     // Read a field; returns where it ends, or null where Python must look.
     const char* classic_field(const char* p, const char* end, Field field) {
         if (is_number(field)) return number(p, end, field);
         const char* stop = colon(p, end);
-        return text(p, stop, stop_, field) ? stop : nullptr;
+        return text(p, stop, field) ? stop : nullptr;
     }
 
     static bool is_number(Field field) { return field.kind >= WHOLE; }
@@ -155,8 +153,8 @@ private:
         return p;
     }
 
-    // Store a text, or return false if it is not of this kind; bytes up to `readable` may be read.
-    bool text(const char* p, const char* end, const char* readable, Field field) {
+    // Store a text, or return false if it is not of this kind.
+    bool text(const char* p, const char* end, Field field) {
         size_t size = end - p;
         bool is_none = size == 4 && (!std::memcmp(p, "NONE", 4) || !std::memcmp(p, "none", 4));
         bool is_null = false;
@@ -185,7 +183,7 @@ private:
         if (is_null)
             columns[field.column].null();
         else
-            columns[field.column].text(p, size, readable - p);
+            columns[field.column].text(p, size);
         return true;
     }
 
@@ -300,7 +298,7 @@ private:
         if (*p != '"') return nullptr;
         const char* start = ++p;
         p = string_end(p, end);
-        if (*p == '"') return text(start, p, stop_, field) ? p + 1 : nullptr;
+        if (*p == '"') return text(start, p, field) ? p + 1 : nullptr;
         unescaped_.assign(start, p);
         while (*p == '\\') {
             static constexpr char escapes[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
@@ -313,7 +311,7 @@ private:
         }
         if (*p != '"') return nullptr;
         const char* text_end = unescaped_.data() + unescaped_.size();
-        return text(unescaped_.data(), text_end, text_end, field) ? p + 1 : nullptr;
+        return text(unescaped_.data(), text_end, field) ? p + 1 : nullptr;
     }
 
     // Find a quote, a backslash or a character that is not allowed in a string.

@@ -10,7 +10,7 @@ from ccpipe.bus.codecs import Codec, Packing, Received
 from ccpipe.bus.subjects import Subjects
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode, encode_each
-from ccpipe.formats.lineprotocol.join import join, rows_before
+from ccpipe.formats.lineprotocol.decoder import join, rows_before
 from ccpipe.formats.lineprotocol.per_series import PerSeries, fields_of
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.message import Kind, Message

@@ -8,8 +8,7 @@ b'cpu_load,hostname=e1208,type=node value=1.5 1740027951\\n'
 """
 
 from ccpipe.formats.lineprotocol.decoder import Dialect, decode
-from ccpipe.formats.lineprotocol.encoder import encode, encode_each
-from ccpipe.formats.lineprotocol.from_messages import to_lines
+from ccpipe.formats.lineprotocol.encoder import encode, encode_each, to_lines
 from ccpipe.formats.lineprotocol.grammar import Rule
 from ccpipe.formats.lineprotocol.lines import Lines, RejectedLine
 from ccpipe.formats.lineprotocol.precision import Precision

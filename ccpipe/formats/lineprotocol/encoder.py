@@ -4,12 +4,14 @@ Tags are sorted, strings quoted and escaped as ClusterCockpit unescapes them, ev
 field and ends in LF.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
+from ccpipe.errors import EncodeError
+from ccpipe.formats.lineprotocol.decoder import decode
 from ccpipe.formats.lineprotocol.grammar import INFLUX
 from ccpipe.formats.lineprotocol.kernel import KERNEL
-from ccpipe.formats.lineprotocol.lines import Lines
+from ccpipe.formats.lineprotocol.lines import Lines, RejectedLine
 from ccpipe.formats.lineprotocol.precision import (
     NO_TIME,
     UNIT_NUMBERS,
@@ -17,7 +19,7 @@ from ccpipe.formats.lineprotocol.precision import (
     check_precision,
 )
 from ccpipe.formats.lineprotocol.series import escape, write_series
-from ccpipe.formats.lineprotocol.writer import write_message, write_time, write_value
+from ccpipe.formats.lineprotocol.writer import original, write_message, write_time, write_value
 from ccpipe.message import Message
 
 
@@ -83,3 +85,29 @@ def _encode_rows(
             last, stamp = time, b"" if time == NO_TIME else write_time(time, precision)
         value = write_value(lines.value(index))
         yield b"%b %b=%b%b\n" % (key(series), fields[field], value, stamp)
+
+
+def to_lines(messages: Iterable[Message], rejected: Sequence[RejectedLine] = ()) -> Lines:
+    """Convert messages to columns; ``Lines`` are returned unchanged.
+
+    Messages that line protocol cannot carry are among ``rejected``, after those that are given:
+    what could not be read of the same input.
+    """
+    if isinstance(messages, Lines):
+        return messages
+    messages, bad = list(messages), list(rejected)
+    # The kernel's encoder and decoder apply every rule, at several million messages per second;
+    # columns appended one by one would take ten times as long.
+    try:
+        encoded = encode(messages, precision="ns")
+    except EncodeError:
+        good = []
+        for message in messages:
+            try:
+                good.append(encode([message], precision="ns"))
+            except EncodeError as error:
+                bad.append(RejectedLine(0, 0, 0, str(error), original(message)))
+        encoded = b"".join(good)
+    lines = decode(encoded, precision="ns")
+    lines.rejected[:0] = bad
+    return lines

@@ -61,7 +61,6 @@ class Grammar:
         `unescape` has the meaning of a backslash before each character of a string; `tags_once`
         says whether a duplicate tag breaks the line, or the last one counts.
         """
-        self._bare = bare
         self._measurement = rb"(?:[^" + bare + rb",\\]++|\\[, ]?)++"
         self._key = rb"(?:[^" + bare + rb",=\\]++|\\[,= ]?)++"
         self.unescape = unescape
@@ -92,14 +91,6 @@ class Grammar:
     @functools.cached_property
     def field(self) -> re.Pattern[bytes]:
         return re.compile(rb"(" + self._key + rb")=(" + _VALUE + rb")", re.DOTALL)
-
-    @functools.cached_property
-    def plain(self) -> re.Pattern[bytes]:
-        """A line of one float; only a table can tell whether its first word is a valid series."""
-        return re.compile(
-            rb"([^" + self._bare + rb"\\]++) ++([^" + self._bare + rb",=\\]++)=(" + _FLOAT + rb")"
-            rb"(?: ++(-?[0-9]++))?+ *+\r?+(?:\n|\Z)"
-        )
 
     @functools.cached_property
     def line(self) -> re.Pattern[bytes]:
@@ -135,11 +126,8 @@ SPACES = re.compile(rb" *+")
 STAMP = re.compile(rb"-?[0-9]++")
 
 FLOAT = re.compile(_FLOAT)
-_BARE_POINT = rb"-?(?:\.|[0-9]++\.(?![0-9]))"
-BARE_POINT = re.compile(_BARE_POINT)
+BARE_POINT = re.compile(rb"-?(?:\.|[0-9]++\.(?![0-9]))")
 """A number that begins or ends with its point."""
-FIELD_WITH_BARE_POINT = re.compile(rb" [^ =]++=" + _BARE_POINT)
-"""The first field of a line with such a number."""
 INTEGER = re.compile(rb"-?[0-9]++i")
 UNSIGNED = re.compile(rb"[0-9]++u")
 

@@ -2,7 +2,8 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, compress
+from operator import not_
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, overload
 
 from ccpipe.errors import EncodeError
@@ -10,7 +11,6 @@ from ccpipe.formats.lineprotocol.grammar import Rule
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME, Precision
 from ccpipe.formats.lineprotocol.series import SeriesTable
-from ccpipe.formats.lineprotocol.take import keeps_lines_whole, kept
 from ccpipe.formats.lineprotocol.texts import Texts, shifted
 from ccpipe.formats.lineprotocol.values import ValueType, cells
 from ccpipe.formats.lineprotocol.writer import original
@@ -137,9 +137,11 @@ class Lines(Sequence[Message]):
         def __getattr__(self, name: str) -> Any:
             """Build the columns that the decoder or ``concat`` has deferred, on first access."""
             if name in ("starts", "ends"):
-                made = self._positions(COLUMNS.index(name))
+                made = self._positions(is_end=name == "ends")
             elif name in COLUMNS:
-                KERNEL.unpack(self, [part.rows for part in self.parts or (self,)])
+                columns = KERNEL.unpack([part.rows for part in self.parts or (self,)])
+                for each, column in zip(COLUMNS, columns, strict=False):
+                    setattr(self, each, column)
                 return getattr(self, name)
             elif name == "payload":
                 made = b"".join(part.payload for part in self.parts)
@@ -304,8 +306,8 @@ class Lines(Sequence[Message]):
         """Return the rows for which `keep` is true, with all rejected lines."""
         flags = bytes(map(bool, keep))
         # A line that lost a field must not be passed on as its original bytes.
-        verbatim = self.verbatim and keeps_lines_whole(self.starts, flags)
-        part = self._with_columns([kept(each, flags) for each in self.columns], verbatim=verbatim)
+        verbatim = self.verbatim and _keeps_lines_whole(self.starts, flags)
+        part = self._with_columns([_kept(each, flags) for each in self.columns], verbatim=verbatim)
         part.rejected = self.rejected
         part.provenance = self.provenance and self.provenance.take(flags)
         return part
@@ -369,13 +371,13 @@ class Lines(Sequence[Message]):
         whole.provenance = Provenance.concat([(part.provenance, len(part)) for part in parts])
         return whole
 
-    def _positions(self, place: int) -> Column:
+    def _positions(self, *, is_end: bool) -> Column:
         """Return ``starts`` or ``ends`` of packed rows."""
         assert KERNEL is not None  # only its decoder packs rows
         found: Column = array("q")
         offset = 0
         for part in self.parts or (self,):
-            found.extend(shifted(KERNEL.column(part.rows, place), offset))
+            found.extend(KERNEL.positions(part.rows, offset, is_end))
             offset += len(part.payload)
         return found
 
@@ -423,6 +425,23 @@ class Lines(Sequence[Message]):
             return True
         edges = [edge for edge in (start, stop) if 0 < edge < len(self) and start < stop]
         return any(self.starts[edge - 1] == self.starts[edge] for edge in edges)
+
+
+def _kept(column: Column, flags: bytes) -> Column:
+    """Return the cells whose flags are not 0; there is one flag per row."""
+    if KERNEL is None:
+        return array(column.typecode, compress(column, flags))
+    found: Column = KERNEL.kept(column, flags)
+    return found
+
+
+def _keeps_lines_whole(starts: Column, flags: bytes) -> bool:
+    """Return whether all rows of each line are kept or none; rows of a line share their start."""
+    whole: bool | None = None if KERNEL is None else KERNEL.keeps_lines_whole(starts, flags)
+    if whole is None:  # without the kernel, or lines are not in order
+        dropped = set(compress(starts, map(not_, flags)))
+        whole = dropped.isdisjoint(compress(starts, flags))
+    return whole
 
 
 _TYPES = [frozenset(kind for kind in ValueType if bits >> kind & 1) for bits in range(32)]

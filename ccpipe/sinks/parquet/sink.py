@@ -32,7 +32,7 @@ import pyarrow as pa
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.formats.lineprotocol.join import rows_before
+from ccpipe.formats.lineprotocol.decoder import rows_before
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.provenance import MessageRange, Provenance
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder

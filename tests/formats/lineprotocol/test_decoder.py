@@ -4,6 +4,8 @@ import inspect
 import pickle
 import pydoc
 import re
+from array import array
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,9 @@ from hypothesis import strategies as st
 from line_protocol_parser import LineFormatError, parse_line
 
 from ccpipe.errors import UsageError
-from ccpipe.formats.lineprotocol import Dialect, Lines, Rule, ValueType, decode, encode
+from ccpipe.formats.lineprotocol import Dialect, Lines, Rule, ValueType, decode, decoder, encode
+from ccpipe.formats.lineprotocol.decoder import join, rows_before
+from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.message import Message, Uint, Value
 from tests.formats.broken_lines import BROKEN
 from tests.paths import TEST_DATA
@@ -190,15 +194,6 @@ def test_an_open_string_costs_its_line_only() -> None:
     assert (bad.line, bad.rule, bad.original) == (2, Rule.QUOTE, b'log log="open 2')
 
 
-def test_one_bad_line_of_many_costs_one_line() -> None:
-    """All others arrive, and the bad one is named."""
-    payload = [b"m,host=n%d value=%d 5" % (i, i) for i in range(1000)]
-    payload[500] = b"m,host= value=500 5"
-    lines = decode(b"\n".join(payload))
-    assert [m.value for m in lines] == [float(i) for i in range(1000) if i != 500]
-    assert [(bad.line, bad.rule) for bad in lines.rejected] == [(501, Rule.TAG_VALUE)]
-
-
 def test_hostile_strings_end_with_their_line_once_the_budget_is_spent() -> None:
     """Every string here extends to the payload's end; good lines still arrive."""
     hostile = b'm v=1",w="\n' * 2000
@@ -320,15 +315,6 @@ def test_large_payloads_are_read() -> None:
     assert decode(b"m" + tags + b" v=1").rejected[0].rule is Rule.KEY_LENGTH
 
 
-def test_lines_are_a_sequence() -> None:
-    """``len``, index, slice, iteration and membership work as for a list of messages."""
-    lines = decode(b"a value=1 1\nb value=2 2\nc value=3 3\n")
-    assert isinstance(lines, Lines)
-    assert lines[-1].name == "c"
-    assert [m.name for m in lines[1:]] == ["b", "c"]
-    assert Message("b", {}, 2.0, 2 * SECOND) in lines
-
-
 @given(st.lists(st.sampled_from([b"bad", b"good value=1 1", b"", b'open value="x']), max_size=12))
 def test_the_number_of_rejected_lines_is_bounded(lines: list[bytes]) -> None:
     """What comes after so many is kept whole, as one more; up to there nothing changes."""
@@ -346,3 +332,45 @@ def test_the_number_of_rejected_lines_is_bounded(lines: list[bytes]) -> None:
             assert len(part) + len(good) == len(everything)
         else:
             assert len(part) == len(everything)
+
+
+several = st.lists(
+    st.lists(st.sampled_from([b"m v=1 5", b"\n", b'"', b"\\", b"\0", b"x"]), max_size=4).map(
+        b"".join
+    ),
+    max_size=6,
+)
+implementations = st.sampled_from([KERNEL, None])
+
+
+@given(several, implementations)
+def test_every_joined_payload_is_found_again_at_its_end(
+    payloads: list[bytes], kernel: ModuleType | None
+) -> None:
+    """Each keeps its bytes, and ends in one LF, its own or one that was added."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoder, "KERNEL", kernel)
+        joined = join(payloads)
+    if any(b'"' in payload or payload.endswith(b"\\") for payload in payloads):
+        assert joined is None
+        return
+    assert joined is not None
+    whole, ends = joined
+    starts = [0, *ends[:-1]]
+    for payload, start, end in zip(payloads, starts, ends, strict=False):
+        assert whole[start:end] == (payload if payload.endswith(b"\n") else payload + b"\n")
+    assert len(whole) == (ends[-1] if ends else 0)
+
+
+columns = st.lists(st.integers(0, 20)).map(lambda found: array("q", sorted(found)))
+
+
+@given(columns, columns, implementations)
+def test_rows_before_each_end(
+    starts: "array[int]", ends: "array[int]", kernel: ModuleType | None
+) -> None:
+    """The rows of the payloads up to each end, some without any."""
+    expected = [sum(start < end for start in starts) for end in ends]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoder, "KERNEL", kernel)
+        assert list(rows_before(starts, ends)) == expected

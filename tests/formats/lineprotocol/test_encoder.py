@@ -129,3 +129,27 @@ def test_what_is_no_precision_is_a_usage_error() -> None:
     for call in (encode, encode_each):
         with pytest.raises(UsageError, match="not one of"):
             call([], precision="d")  # type: ignore[arg-type]
+
+
+@given(messages)
+def test_messages_survive_columns(records: list[Message]) -> None:
+    """The columns are a sequence of equal messages, with values of the same types."""
+    lines = to_lines(records)
+    assert list(lines) == records
+    assert len(lines) == len(records)
+    assert [type(m.value) for m in lines] == [type(m.value) for m in records]
+    assert to_lines(lines) is lines
+
+
+def test_messages_pass_through_in_nanoseconds() -> None:
+    """Columns made of messages have a payload too."""
+    lines = to_lines([Message("m", {}, 1.0, 10**9)])
+    assert (lines.precision, lines.passthrough()) == ("ns", b"m value=1.0 1000000000\n")
+
+
+def test_a_series_too_long_to_be_read_is_refused() -> None:
+    """What could be encoded but not decoded again is among the rejected."""
+    lines = to_lines([Message("m", {"a": "x" * 65536}, 1.0)])
+    assert len(lines) == 0
+    [rejected] = lines.rejected
+    assert "longer than 65535 bytes" in str(rejected)

@@ -3,16 +3,10 @@
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ccpipe.formats.lineprotocol import Rule
 from ccpipe.formats.lineprotocol.grammar import CC, INFLUX, Grammar
 from tests.formats.broken_lines import BROKEN
-
-parts = st.sampled_from(
-    [b"m", b",t=a", b" ", b"v", b"=", b"1", b".5e3", b"-", b" 1740027951", b"\r", b"\n", b"\\"]
-)  # fmt: skip
 
 
 def test_every_rule_has_a_line_that_breaks_it() -> None:
@@ -28,22 +22,9 @@ def test_expressions_are_compiled_when_they_are_used() -> None:
     assert grammar.key is grammar.key
 
 
-@given(st.lists(parts, max_size=10).map(b"".join), st.sampled_from([CC, INFLUX]))
-def test_a_plain_line_of_a_valid_series_is_a_line(text: bytes, grammar: Grammar) -> None:
-    """The shortcut for lines of one float reads what the whole grammar reads."""
-    plain = grammar.plain.match(text)
-    if plain is None or not grammar.line.match(plain[1] + b" v=1"):
-        return
-    line = grammar.line.match(text)
-    assert line is not None
-    assert line.end() == plain.end()
-    assert line.groups() == (plain[1], plain[2] + b"=" + plain[3], plain[4])
-
-
 @pytest.mark.parametrize("piece", [b"\\", b'"', b",t=", b" v=1", b'v="', b"\\,", b"1", b" "])
 def test_matching_takes_linear_time(piece: bytes) -> None:
     """A megabyte that looks like a line up to its end; with backtracking this would take hours."""
     text = b"m" + piece * (2**20 // len(piece)) + b"\x00"
     for grammar in (CC, INFLUX):
         grammar.line.match(text)
-        grammar.plain.match(text)

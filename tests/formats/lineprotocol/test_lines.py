@@ -15,11 +15,13 @@ from ccpipe.formats.lineprotocol import (
     ValueType,
     decode,
     encode,
+    is_number,
     to_lines,
 )
 from ccpipe.formats.lineprotocol.decoder import decode_compiled, decode_in_python
 from ccpipe.formats.lineprotocol.lines import COLUMNS
 from ccpipe.formats.lineprotocol.precision import NO_TIME, Precision, coarsest
+from ccpipe.formats.lineprotocol.values import IS_NUMBER
 from ccpipe.message import Message, Uint
 from tests.conftest import needs_kernel
 
@@ -254,12 +256,19 @@ def test_rows_can_be_added_by_number() -> None:
         Message("m", {"a": "b"}, Uint(2**64 - 1), 5),
         Message("m", {"a": "b"}, "x", None),
     ]
-    for value in (float("nan"), 2**63, Uint(-1)):
-        with pytest.raises(EncodeError):
+    for value in (float("nan"), float("-inf"), 2**63, Uint(-1), Uint(2**64), "\udc00"):
+        with pytest.raises(EncodeError, match="cannot be a value"):
             lines.append(series, field, value, 5)
     with pytest.raises(EncodeError, match="outside 64 bits"):
         lines.append(series, field, 1.0, 2**63)
     assert {len(column) for column in lines.columns} == {2}
+
+
+@given(messages)
+def test_the_types_of_a_column_say_what_is_a_number(records: list[Message]) -> None:
+    """A number in the column of types is a number as a message's value."""
+    lines = to_lines(records)
+    assert [IS_NUMBER[kind] for kind in lines.types] == [is_number(m.value) for m in records]
 
 
 def test_columns_that_are_not_given_are_zero() -> None:

@@ -15,8 +15,6 @@ from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from ccpipe.formats.lineprotocol.kernel.scan cimport Row, Seed
-
 import array as arrays
 import os
 
@@ -26,6 +24,18 @@ from ccpipe.message import Message, Uint
 
 
 cdef extern from "scan.hpp" namespace "ccpipe" nogil:
+    struct Seed:
+        uint64_t a
+        uint64_t b
+    struct Row:
+        int64_t start
+        int64_t end
+        int64_t time
+        int64_t exact
+        double number
+        int32_t series
+        int32_t field
+        uint8_t type
     enum What:
         SERIES
         FIELD
@@ -108,23 +118,11 @@ cdef array.array _DOUBLE = arrays.array("d")
 cdef array.array _INT64 = arrays.array("q")
 
 
-cdef extern from *:
-    """
-    // One cell of each row, `stride` bytes apart, one after another.
-    template <typename Cell>
-    inline void gather(char* to, const char* from, Py_ssize_t rows, Py_ssize_t stride) {
-        for (; rows > 0; --rows, from += stride, to += sizeof(Cell))
-            std::memcpy(to, from, sizeof(Cell));
-    }
-    """
-    void gather[Cell](char*, const char*, Py_ssize_t, Py_ssize_t) nogil
-
-
 ROW_BYTES = sizeof(Row)
 
 
-def unpack(lines, list parts not None):
-    """Make the columns of series, fields and values of rows that `Scanner.decode` read.
+def unpack(list parts not None):
+    """Return series, fields, types, numbers, exact values and times of rows of ``Scanner.decode``.
 
     One pass makes all of them: to fetch a row from memory takes longer than to take it apart.
     """
@@ -149,39 +147,16 @@ def unpack(lines, list parts not None):
             (<int64_t*>times.data.as_voidptr)[at] = row.time
             row += 1
             at += 1
-    lines.series, lines.fields, lines.types = series, fields, types
-    lines.numbers, lines.exact, lines.times = numbers, exact, times
+    return series, fields, types, numbers, exact, times
 
 
-cpdef array.array column(bytes rows, int place):
-    """Return one column of what `Scanner.decode` read, by its place in ``lines.COLUMNS``."""
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(rows) // <Py_ssize_t>sizeof(Row)
-    cdef Row* row = <Row*>PyBytes_AS_STRING(rows)
-    cdef array.array found
-    if place <= 1:
-        found = array.clone(_INT32, size, False)
-        gather[int32_t](
-            found.data.as_chars, <char*>(&row.series if place == 0 else &row.field), size,
-            sizeof(Row),
-        )
-    elif place == 2:
-        found = array.clone(_UINT8, size, False)
-        gather[uint8_t](found.data.as_chars, <char*>&row.type, size, sizeof(Row))
-    elif place == 3:
-        found = array.clone(_DOUBLE, size, False)
-        gather[double](found.data.as_chars, <char*>&row.number, size, sizeof(Row))
-    else:
-        found = array.clone(_INT64, size, False)
-        gather[int64_t](
-            found.data.as_chars,
-            <char*>(
-                &row.exact if place == 4
-                else &row.time if place == 5
-                else &row.start if place == 6
-                else &row.end
-            ),
-            size, sizeof(Row),
-        )
+def positions(bytes rows not None, int64_t offset, bint is_end):
+    """Return where the lines of such rows begin or end, in a payload whose part is at `offset`."""
+    cdef Py_ssize_t at, size = PyBytes_GET_SIZE(rows) // <Py_ssize_t>sizeof(Row)
+    cdef const Row* row = <const Row*>PyBytes_AS_STRING(rows)
+    cdef array.array found = array.clone(_INT64, size, False)
+    for at in range(size):
+        (<int64_t*>found.data.as_voidptr)[at] = offset + (row[at].end if is_end else row[at].start)
     return found
 
 

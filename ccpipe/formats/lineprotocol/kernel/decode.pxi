@@ -91,10 +91,10 @@ cdef class Scanner:
         if self.scan.texts.size():
             self.add_texts(lines.texts)
         cdef bytes rows = self.packed()
-        cdef int place
         if rows:
-            for place, filled in enumerate(lines.columns):
-                filled.extend(column(rows, place))
+            fresh = *unpack([rows]), positions(rows, 0, False), positions(rows, 0, True)
+            for filled, cells in zip(lines.columns, fresh):
+                filled.extend(cells)
             lines.rows, lines.digest = b"", None
         if self.scan.bare_points:
             lines.bare_points = True
@@ -140,8 +140,6 @@ cdef class Scanner:
             for row in range(self.scan.rows.size()):
                 if self.scan.rows[row].type == TEXT:
                     self.scan.rows[row].exact += base
-
-
 
 
 def shortcut(in_python, finish, tables, kind):

@@ -1,7 +1,7 @@
 # Payloads to one payload: a part of ``_kernel.pyx``.
 
 def join(list payloads):
-    """Join payloads that can be decoded together; see ``join.py``."""
+    """Join payloads that can be decoded together; see ``decoder.py``."""
     cdef Py_ssize_t count = len(payloads), place, size, total = 0
     cdef array.array ends = array.clone(_INT64, count, False)
     cdef int64_t* end = <int64_t*>ends.data.as_voidptr
@@ -30,7 +30,7 @@ def join(list payloads):
 
 
 def rows_before(array.array starts not None, array.array ends not None):
-    """Return how many rows start before each end; see ``join.py``."""
+    """Return how many rows start before each end; see ``decoder.py``."""
     if starts.typecode != "q" or ends.typecode != "q":
         raise TypeError("not columns of 64-bit integers")
     cdef Py_ssize_t rows = len(starts), count = len(ends), row = 0, place

@@ -11,28 +11,6 @@
 
 namespace ccpipe {
 
-// Call `name` and then `tag` for each tag of a canonical encoding; false, before anything is
-// called, where that has escapes.
-template <class Name, class Tag>
-bool take_apart(const char* p, size_t size, Name name, Tag tag) {
-    if (std::memchr(p, '\\', size)) return false;
-    const char* end = p + size;
-    auto until = [end](const char* from, char wanted) {  // mostly a few bytes further
-        while (from < end && *from != wanted) ++from;
-        return from;
-    };
-    const char* stop = until(p, ',');
-    name(p, stop - p);
-    while (stop < end) {
-        const char* key = stop + 1;
-        const char* equals = until(key, '=');  // each tag has one
-        const char* value = equals + (equals < end);
-        stop = until(value, ',');
-        tag(key, equals - key, value, stop - value);
-    }
-    return true;
-}
-
 // Texts one after another, as Arrow has them: an empty one is null, as no name or tag is empty.
 struct Texts {
     std::string valid, bytes;
@@ -56,16 +34,27 @@ public:
     Texts keys, values;            // of all other tags
     std::vector<int32_t> ends{0};  // of each row's other tags
 
-    // Add a series by its canonical encoding; false where that has escapes.
-    bool add(const char* encoding, size_t size) {
-        bool is_plain = take_apart(
-            encoding, size,
-            [this](const char* name, size_t length) { add_name({name, length}); },
-            [this](const char* key, size_t key_size, const char* value, size_t value_size) {
-                add_tag({key, key_size}, {value, value_size});
-            });
-        if (is_plain) end_row();
-        return is_plain;
+    // Add a series by its canonical encoding; false, before anything is added, where that has
+    // escapes.
+    bool add(const char* p, size_t size) {
+        if (std::memchr(p, '\\', size)) return false;
+        const char* end = p + size;
+        auto until = [end](const char* from, char wanted) {  // mostly a few bytes further
+            while (from < end && *from != wanted) ++from;
+            return from;
+        };
+        const char* stop = until(p, ',');
+        add_name({p, static_cast<size_t>(stop - p)});
+        while (stop < end) {
+            const char* key = stop + 1;
+            const char* equals = until(key, '=');  // each tag has one
+            const char* value = equals + (equals < end);
+            stop = until(value, ',');
+            add_tag({key, static_cast<size_t>(equals - key)},
+                    {value, static_cast<size_t>(stop - value)});
+        }
+        end_row();
+        return true;
     }
 
     void add_name(std::string_view name) { columns[0].bytes.append(name); }

@@ -1,9 +1,7 @@
 """The compiled kernel: on every input the same as the Python code."""
 
 import inspect
-import os
-import subprocess
-import sys
+from array import array
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +21,6 @@ from ccpipe.formats.lineprotocol import (
     decoder,
     encode,
     encode_each,
-    encoder,
     to_lines,
 )
 from ccpipe.formats.lineprotocol.decoder import _GRAMMARS, decode_compiled, decode_in_python
@@ -107,21 +104,6 @@ precisions: st.SearchStrategy[Precision | None] = st.sampled_from(
     [None, None, "s", "ms", "us", "ns"]
 )
 dialects: st.SearchStrategy[Dialect] = st.sampled_from(["cc", "influx"])
-
-
-@needs_kernel
-@given(st.lists(payloads, max_size=3), precisions, dialects, st.booleans())
-def test_kernel_and_python_decode_alike(
-    payloads: list[bytes], precision: Precision | None, dialect: Dialect, lenient: bool
-) -> None:
-    """Columns, texts, rejected lines and reasons are equal; also with known series."""
-    ours, theirs = (SeriesTable(_GRAMMARS[dialect], cap=20) for _ in range(2))
-    for payload in payloads:
-        ours, theirs = ours.current(), theirs.current()
-        compiled = decode_compiled(payload, ours, precision or "auto", lenient)
-        assert reported(compiled) == reported(
-            decode_in_python(payload, theirs, precision or "auto", lenient)
-        )
 
 
 @needs_kernel
@@ -326,38 +308,6 @@ def test_threads_decode_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "said"), [("python", "python"), ("quick", "not one of python, compiled")]
-)
-def test_the_environment_chooses(wanted: str, said: str) -> None:
-    """``CCPIPE_KERNEL=python`` forces the Python code; other values are errors."""
-    code = "from ccpipe.formats.lineprotocol.kernel import KERNEL; print(KERNEL or 'python')"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "CCPIPE_KERNEL": wanted},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert said in done.stdout + done.stderr
-
-
-@needs_kernel
-@given(
-    st.lists(st.from_type(Message), max_size=6), st.sampled_from(["s", "ms", "us", "ns", "auto"])
-)
-def test_kernel_and_python_encode_alike(
-    messages: list[Message], precision: Literal["s", "ms", "us", "ns", "auto"]
-) -> None:
-    """Byte for byte, from messages and from columns; floats in Python's shortest form."""
-    with pytest.MonkeyPatch.context() as patch:
-        both = (messages, to_lines(messages))
-        compiled = [encode(records, precision=precision) for records in both]
-        patch.setattr(encoder, "KERNEL", None)
-        python = [encode(records, precision=precision) for records in both]
-    assert compiled == python
-
-
 @needs_kernel
 @given(
     st.floats(allow_nan=False, allow_infinity=False)
@@ -381,6 +331,11 @@ def test_columns_that_do_not_fit_are_refused() -> None:
     del lines.times[0]
     with pytest.raises(ValueError, match="columns differ"):
         encode(lines)
+    assert KERNEL is not None
+    for select in (KERNEL.kept, KERNEL.keeps_lines_whole):
+        for flags in (b"", b"123"):
+            with pytest.raises(ValueError, match="flag"):
+                select(array("q", [1, 2]), flags)
 
 
 @needs_kernel

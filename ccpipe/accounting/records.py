@@ -8,7 +8,7 @@ import msgspec
 
 from ccpipe.accounting.files import BEGIN, FileBlock, Files, Start
 from ccpipe.formats.gridengine import Accounting, ParsedChunk, RejectedAccountingLine, read
-from ccpipe.formats.gridengine.search import lines_of_jobs
+from ccpipe.formats.gridengine.reader import lines_of_jobs
 
 if TYPE_CHECKING:  # it needs pyarrow
     from ccpipe.accounting.selection import RecordSelection

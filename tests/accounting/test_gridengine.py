@@ -3,7 +3,7 @@
 import pytest
 
 from ccpipe.accounting.gridengine import FIELDS, job_columns
-from ccpipe.formats.gridengine.table import from_records
+from ccpipe.formats.gridengine.columns import from_records
 from tests.translate.gridengine.accounting_records import POOL
 
 

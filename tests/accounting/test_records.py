@@ -11,7 +11,7 @@ from ccpipe.accounting.selection import RecordSelection
 from ccpipe.accounting.sums import Sums
 from ccpipe.formats.gridengine import read
 from ccpipe.formats.gridengine.columns import read_columns
-from ccpipe.formats.gridengine.search import lines_of_jobs
+from ccpipe.formats.gridengine.reader import lines_of_jobs
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"

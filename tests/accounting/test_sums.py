@@ -14,7 +14,7 @@ from ccpipe.accounting import sums as accounting_sums
 from ccpipe.accounting.gridengine import KEYS, SUMS
 from ccpipe.accounting.sums import GroupTotal, Sums
 from ccpipe.formats.gridengine import Accounting, Outcome
-from ccpipe.formats.gridengine.table import from_records
+from ccpipe.formats.gridengine.columns import from_records
 from tests.translate.gridengine.accounting_records import RECORDS, SECOND, START
 
 

@@ -24,8 +24,7 @@ from ccpipe.accounting.records import line_at, read_records
 from ccpipe.errors import DataError, MissingExtra, UsageError
 from ccpipe.formats.files import COMPRESSED, open_stream
 from ccpipe.formats.gridengine import Accounting, parse
-from ccpipe.formats.gridengine.columns import ParsedTable, read_columns
-from ccpipe.formats.gridengine.table import from_records
+from ccpipe.formats.gridengine.columns import ParsedTable, from_records, read_columns
 from ccpipe.terminal import plural
 
 if TYPE_CHECKING:

@@ -188,7 +188,7 @@ def _list(found: Iterable[Accounting], filters: Filters, show: GridEngineTable) 
 def _print_blocks(found: Iterable[Accounting], filters: Filters, by: Sequence[Key]) -> int:
     """Print records like ``qacct -j``; without a job also their sums."""
     from ccpipe.accounting.sums import Sums
-    from ccpipe.formats.gridengine.table import from_records
+    from ccpipe.formats.gridengine.columns import from_records
 
     sums = Sums(by, only_qacct=True)
     count = 0

@@ -6,7 +6,7 @@
 (7, 'start_failed', 'in prolog')
 """
 
-from ccpipe.formats.gridengine.category import Requests, parse_category
+from ccpipe.formats.gridengine.category import parse_category
 from ccpipe.formats.gridengine.reader import (
     ParsedChunk,
     RejectedAccountingLine,
@@ -16,10 +16,7 @@ from ccpipe.formats.gridengine.reader import (
     read_stream,
 )
 from ccpipe.formats.gridengine.record import (
-    MEANINGS,
-    USAGE_VALID,
     Accounting,
-    Amount,
     Origin,
     Outcome,
     Variant,
@@ -29,15 +26,11 @@ from ccpipe.formats.gridengine.writer import HEADER, encode_classic, encode_json
 
 __all__ = [
     "HEADER",
-    "MEANINGS",
-    "USAGE_VALID",
     "Accounting",
-    "Amount",
     "Origin",
     "Outcome",
     "ParsedChunk",
     "RejectedAccountingLine",
-    "Requests",
     "Variant",
     "blocks",
     "encode_classic",

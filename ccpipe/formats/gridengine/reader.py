@@ -1,10 +1,10 @@
-"""The reader of every variant: it recognizes each line by itself."""
+"""The reader of every variant, which recognizes each line by itself, and the search for jobs."""
 
 import contextlib
 import functools
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats.files import ReadableStream, read_piece
 from ccpipe.formats.gridengine.classic import parse_classic
 from ccpipe.formats.gridengine.jsonl import parse_jsonl
+from ccpipe.formats.gridengine.kernel import KERNEL
 from ccpipe.formats.gridengine.record import Accounting
 
 BLOCK = 2**20
@@ -161,3 +162,40 @@ def blocks(read: Callable[[int], bytes], size: int = BLOCK) -> Iterator[bytes]:
         yield held
     if damage:
         raise damage
+
+
+_NUMBERED = re.compile(
+    rb'(?:\{"job_number":(?P<json>0|[1-9][0-9]{0,14}),)'
+    rb"|(?!\{\"job_number\":)(?![^:]*:acct:)(?:[^:]*:){5}(?P<classic>0|[1-9][0-9]{0,14}):"
+)
+"""A line that begins with a job number in its usual place and spelling."""
+
+
+def lines_of_jobs(payload: bytes, jobs: Collection[int]) -> tuple[list[int], list[int], int]:
+    """Find the lines that may be records of these jobs, without reading whole lines.
+
+    >>> lines_of_jobs(b"a.q:n1:g:anna:sim:17:x\\na.q:n1:g:anna:sim:18:x\\n", [18])
+    ([23], [2], 2)
+
+    These are all lines except those whose job number is plainly another one: comments and damaged
+    lines are among them.
+
+    Returns the offsets of these lines, their numbers from 1, and the number of all lines.
+    """
+    if KERNEL is not None:
+        found: tuple[list[int], list[int], int] = KERNEL.search(payload, jobs)
+        return found
+    return search_in_python(payload, jobs)
+
+
+def search_in_python(payload: bytes, jobs: Collection[int]) -> tuple[list[int], list[int], int]:
+    """Do the same line by line; what the compiled kernel must agree with."""
+    starts, numbers = [], []
+    offset = number = 0
+    for number, line in enumerate(split_lines(payload), 1):
+        found = _NUMBERED.match(line) if offset + len(line) < len(payload) else None
+        if found is None or int(found[1] or found[2]) in jobs:
+            starts.append(offset)
+            numbers.append(number)
+        offset += len(line) + 1
+    return starts, numbers, number

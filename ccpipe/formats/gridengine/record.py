@@ -66,9 +66,6 @@ MEANINGS = {
 }
 """The codes' texts; 31 to 35 are those of Windows hosts."""
 
-USAGE_VALID = frozenset({0, 12, 13, 14, 15, 16, 17, 24, 25, 30, 37, 100})
-"""Codes with which the record has the usage of the job (sge_status(5))."""
-
 GRACE = 60.0
 """Seconds before its limit from which a run ended by a daemon counts as a timeout."""
 

@@ -27,7 +27,7 @@ from ccpipe.translate.gridengine.translator import metrics
 FORMATS = ("classic", "json", "csv", "parquet", "line", "metrics", "events", "sonar")
 Format = Literal["classic", "json", "csv", "parquet", "line", "metrics", "events", "sonar"]
 """``classic`` and ``json`` are Grid Engine's own; ``csv`` and ``parquet`` have the columns of
-``formats.gridengine.table``; ``metrics``, ``events`` and ``line``, which is both, are line
+``formats.gridengine.columns``; ``metrics``, ``events`` and ``line``, which is both, are line
 protocol, of jobs that ended; ``sonar`` is one envelope for each block of the file."""
 
 
@@ -133,7 +133,7 @@ class _Table:
             from pyarrow import csv, parquet
         except ImportError:
             raise MissingExtra("pyarrow", "parquet") from None
-        from ccpipe.formats.gridengine.table import from_records
+        from ccpipe.formats.gridengine.columns import from_records
 
         self.rows = from_records
         opens = csv.CSVWriter if to == "csv" else parquet.ParquetWriter

@@ -1,6 +1,6 @@
 """Accounting as columns: always what reading line by line gives, only faster."""
 
-import io
+import json
 import math
 from typing import Any
 
@@ -12,13 +12,17 @@ from ccpipe.formats.gridengine import read
 from ccpipe.formats.gridengine.columns import (
     COLUMNS,
     SCHEMA,
+    from_records,
+    plain_lines,
     read_columns,
-    read_columns_stream,
     read_compiled,
     read_in_python,
 )
+from ccpipe.formats.gridengine.jsonl import KEYS
 from ccpipe.formats.gridengine.kernel import KERNEL
-from tests.formats.gridengine.accounting_samples import CLASSIC, DATA, SAMPLES, TAIL, mutated
+from ccpipe.formats.gridengine.record import Accounting, Amount, Origin, Variant
+from tests.conftest import needs_kernel
+from tests.formats.gridengine.accounting_samples import CLASSIC, DATA, SAMPLES, TAIL, data, mutated
 
 EVERYTHING = SCHEMA.names
 
@@ -40,7 +44,7 @@ def check(payload: bytes) -> None:
     found = read_compiled(payload, EVERYTHING, 10, 100)
     found.table.validate(full=True)
     assert rows(found.table) == rows(expected.table)
-    for names in (COLUMNS, ("cpu", "line"), ("job_number",)):
+    for names in (COLUMNS, ("cpu", "line", "cpu"), ("job_number",)):
         some = read_compiled(payload, names, 10, 100)
         assert some.table.equals(found.table.select(names))
         assert some.rejected == expected.rejected
@@ -78,15 +82,6 @@ numbers = st.one_of(
 )  # fmt: skip
 
 
-@given(st.lists(st.tuples(st.integers(0, 44), numbers | texts), max_size=4))
-def test_odd_fields_are_the_same_as_columns(edits: list[tuple[int, str]]) -> None:
-    """Whatever a field holds, both ways take it for the same or reject it."""
-    fields = f"{CLASSIC}-l h_rt=4:{TAIL}:0:0".split(":")
-    for number, text in edits:
-        fields[number] = text
-    check(":".join(fields).encode("utf-8", "surrogatepass") + b"\n")
-
-
 @given(st.lists(st.tuples(st.integers(0, 44), numbers | texts), max_size=2))
 def test_odd_lines_among_usual_ones_keep_their_order(edits: list[tuple[int, str]]) -> None:
     """An odd line between others, colons in a category among them: the order is the file's."""
@@ -106,17 +101,208 @@ def test_any_bytes_are_the_same_as_columns(payload: bytes) -> None:
     check(payload)
 
 
-def test_a_stream_is_read_block_by_block() -> None:
-    """Blocks follow each other in line and offset; nothing is lost between them."""
-    payload = (DATA / "accounting").read_bytes() * 150
-    parts = list(read_columns_stream(io.BytesIO(payload), ["job_number", "offset"]))
-    assert len(parts) > 1
-    expected = [(r.job_number, r.origin.offset) for r in read(payload).records]
-    found = [tuple(row.values()) for part in parts for row in part.table.to_pylist()]
-    assert found == expected
-
-
 def test_a_column_that_does_not_exist_is_named() -> None:
     """A wrong name is an error at once."""
     with pytest.raises(KeyError, match="cpus"):
         read_columns(b"", ["cpus"])
+
+
+def test_every_record_is_a_row_with_the_values_of_the_record() -> None:
+    """Numbers, texts and times of the real file are in the columns of their names."""
+    records = data("accounting").records
+    table = from_records(records, SCHEMA.names)
+    assert table.schema == SCHEMA
+    for name in ("job_number", "owner", "project", "start_time", "pe_taskid", "category"):
+        assert table[name].to_pylist() == [getattr(record, name) for record in records]
+    assert table["cpu"].to_pylist() == [record.cpu for record in records]
+    assert table["ru_wallclock"].to_pylist() == [record.wallclock for record in records]
+    assert table["offset"].to_pylist() == [record.origin.offset for record in records]
+
+
+def test_the_place_of_a_record_is_not_among_the_default_columns() -> None:
+    """Line and offset come only where they are asked for."""
+    assert from_records([]).schema.names == list(COLUMNS)
+    assert {"line", "offset"}.isdisjoint(COLUMNS)
+
+
+def test_usage_that_a_record_does_not_have_is_null() -> None:
+    """Null is not 0: nothing was measured."""
+    row = from_records([Accounting(job_number=1, usage={"eusage": {"mem": 0}})]).to_pylist()[0]
+    assert (row["mem"], row["cpu"], row["ru_utime"]) == (0, None, None)
+    assert (row["usage_json"], row["extra_json"]) == (None, None)
+
+
+def test_what_has_no_column_is_kept_as_json() -> None:
+    """Custom containers and names, texts among the usage, and unknown keys are in JSON."""
+    usage: dict[str, dict[str, Amount]] = {
+        "eusage": {"cpu": 1.5, "watts": 3, "mem": "much"},
+        "gpu": {"cpu": 2},
+    }
+    record = Accounting(job_number=1, usage=usage, extra={"colour": [1]})
+    row = from_records([record]).to_pylist()[0]
+    assert (row["cpu"], row["mem"]) == (1.5, None)
+    assert json.loads(row["usage_json"]) == {
+        "eusage": {"watts": 3, "mem": "much"}, "gpu": {"cpu": 2},
+    }  # fmt: skip
+    assert json.loads(row["extra_json"]) == {"colour": [1]}
+
+
+def test_bytes_that_are_not_utf8_become_replacement_characters() -> None:
+    """Arrow's strings cannot hold them; JSON columns escape them instead."""
+    record = Accounting(job_number=1, job_name="caf\udce9", extra={"x": "\udce9"})
+    row = from_records([record]).to_pylist()[0]
+    assert row["job_name"] == "caf\ufffd"
+    assert row["extra_json"] == r'{"x":"\udce9"}'
+
+
+def test_the_variant_is_that_of_the_origin() -> None:
+    """Each row says in which format its record was written."""
+    record = Accounting(job_number=1, origin=Origin(variant=Variant.UNIVA_52))
+    assert from_records([record], ["variant"]).to_pylist() == [{"variant": "univa-52"}]
+
+
+@needs_kernel
+def test_usual_lines_take_the_kernels_fast_way() -> None:
+    """It leaves no line of the real file, and of the others only what they were made odd for."""
+    for name, odd in (("accounting", []), ("derived.jsonl", [0, 18, 19, 20])):
+        plain = plain_lines((DATA / name).read_bytes(), COLUMNS, 1, 0)
+        assert [each.line for each in plain.odd] == odd
+
+
+@needs_kernel
+@pytest.mark.parametrize("category", ["-l h_rt=24:00:00,h_vmem=2G", "a:b:c:d:e:f:g:h", "-", "ü"])
+def test_colons_in_a_category_cost_the_kernel_nothing(category: str) -> None:
+    """A time that is written with colons is usual at many sites; so are 43 fields at old ones."""
+    lines = [f"{CLASSIC}{category}:{TAIL}:3:1795170700", f"{CLASSIC}NONE:{TAIL}"]
+    payload = "".join(f"{line}\n" for line in lines).encode()
+    plain = plain_lines(payload, EVERYTHING, 1, 0)
+    assert plain.odd == []
+    assert rows(plain.table) == rows(from_records(read(payload).records, EVERYTHING))
+
+
+ODD = [
+    b"", b" 1", b"1 ", b"\t2", b"+1", b"-0", b"-1", b"0x10", b"1_0", b"00", b"007", b"1.", b".5",
+    b"1.5", b"-1.5", b"1.0", b"1e3", b"1E-2", b"1e", b"1.e1", b"4e-7", b"1e400", b"1e-400", b"nan",
+    b"inf", b"-inf", b"infinity", b"NULL", b"NONE", b"none", b"None", b"-", b"#", b"{", b"acct",
+    b"999999999999999", b"9007199254740992", b"9007199254740993", b"9223372036", b"9223372037",
+    b"9223372036854775", b"9223372036854776", b"9223372036854775807", b"9223372036854775808",
+    b"99999999999", b"1795170751125", b"1795170751125000", b"12345678901234567890123", b"0" * 30,
+    b"0.1234567890123456789", b"12345678901234567.0", b"0.000000000000000000000000000001",
+    b"1.node02", b"1.5e3", b".node", b"12.", b"1.2-3", b"1._", b"x1.y", b"1 2", b"1\r", b"1\x00",
+    "٣".encode(), "ü€😀".encode(), b"longer than eight bytes", b"fifteen bytes !",
+    b"16 bytes and not", b"\xff", b"a\xffb", b"\xed\xa0\x80", b"\xc3", b"a" * 5000,
+]  # fmt: skip
+"""What a field might hold."""
+
+
+def test_every_odd_value_in_every_field_is_the_same_as_columns() -> None:
+    """Whatever one field holds, all readers take it for the same or reject it."""
+    fields = f"{CLASSIC}-l h_rt=4:{TAIL}:0:0".encode().split(b":")
+    edited = [[*fields[:at], odd, *fields[at + 1 :]] for at in range(len(fields)) for odd in ODD]
+    check(b"".join(b":".join(each) + b"\n" for each in edited))
+
+
+def test_every_number_of_colons_in_a_category_is_the_same_as_columns() -> None:
+    """Texts, and numbers of a record that broke off, in lines of 43 and of 45 fields."""
+    categories = [part * count for count in range(14) for part in (":", "a:b", ":0", "1:2.5:-3")]
+    categories += [f"{odd.decode()}:{part}" for odd in ODD[:20] for part in categories[:8]]
+    tails = (TAIL, f"{TAIL}:3:1795170700", f"{TAIL}:3", f"NONE:{TAIL}", f"0:{TAIL}:0:x")
+    lines = (f"{CLASSIC}{category}:{tail}\n" for category in categories for tail in tails)
+    check("".join(lines).encode())
+
+
+STRINGS = [
+    b'""', b'"-"', b'"acct"', b'"new_job"', b'"NONE"', b'"none"', b'"1.node02"', br'"a\"b"',
+    br'"\""', br'"\\"', br'"\/\b\f\n\r\t"', br'"long enough for a word\n and another\\"',
+    br'"a\u00e9"', br'"\ud800"', br'"a\x"', b'"a\\', b'"a', b'"longer than eight', b'"a\tb"',
+    b'"a tab within\tmany"', b'"longer than sixteen bytes"', b'"\x7f"', b'"\x00"', b'"\xff"',
+    '"ü😀"'.encode(), b"null", b"true", b"[]", b"{}", b"[1]", b'{"a":1}', b'{"cpu":1}',
+    b'{"cpu":1,}', b" 7", b"7 ",
+]  # fmt: skip
+"""What a key might hold beside ``ODD``."""
+
+
+def parts_of(line: str) -> tuple[dict[str, bytes], dict[str, dict[str, bytes]]]:
+    """Take a line apart: its keys as they are written, and those of its two containers."""
+    tree = json.loads(line)
+    usage = tree.pop("usage")
+    return values_of(tree), {name: values_of(container) for name, container in usage.items()}
+
+
+def values_of(tree: dict[str, Any]) -> dict[str, bytes]:
+    """Write the values of an object."""
+    return {key: json.dumps(value).encode() for key, value in tree.items()}
+
+
+def written(values: dict[str, bytes]) -> bytes:
+    """Write an object of values that are written already."""
+    return b"{%b}" % b",".join(b'"%b":%b' % (key.encode(), values[key]) for key in values)
+
+
+def line_of(top: dict[str, bytes], usage: dict[str, dict[str, bytes]]) -> bytes:
+    """Put a line together."""
+    containers = {name: written(container) for name, container in usage.items()}
+    return written({**top, "usage": written(containers)}) + b"\n"
+
+
+NEWEST = (DATA / "derived.jsonl").read_text().splitlines()[16]
+TOP, USAGE = parts_of(NEWEST)
+RARE = {
+    "time": b"1795170751125000", "type": b'"acct"', "project": b'"astro"', "granted_pe": b'"mpi"',
+    "arid": b"3", "ar_submission_time": b"1795170750125000", "deleted_by": b'"anna@login1"',
+}  # fmt: skip
+WHOLE = {key: {**RARE, **TOP}[key] for key in KEYS if key != "usage"}
+"""Every key in its order."""
+
+
+@needs_kernel
+def test_every_key_is_known_to_the_kernel() -> None:
+    """A line that has them all is plain; else the tests below would prove nothing."""
+    assert plain_lines(line_of(WHOLE, USAGE), COLUMNS, 1, 0).odd == []
+
+
+def test_every_odd_value_of_every_key_is_the_same_as_columns() -> None:
+    """Whatever one key holds, also one that is new, all readers say the same of the line."""
+    lines = []
+    for odd in ODD + STRINGS:
+        lines += [line_of({**WHOLE, key: odd}, USAGE) for key in (*WHOLE, "new")]
+        lines.append(written({**WHOLE, "usage": odd}) + b"\n")
+        for name, container in USAGE.items():
+            edited = [{**USAGE, name: {**container, key: odd}} for key in (*container, "new")]
+            lines += [line_of(WHOLE, each) for each in edited]
+    for start in range(0, len(lines), 500):
+        check(b"".join(lines[start : start + 500]))
+
+
+def test_every_missing_key_is_the_same_as_columns() -> None:
+    """So it is where a key stands twice, or before another, or after the last."""
+    lines = [line_of({key: WHOLE[key] for key in WHOLE if key != each}, USAGE) for each in WHOLE]
+    lines += [line_of({each: WHOLE[each], **WHOLE, "end": b"1"}, USAGE) for each in WHOLE]
+    for name, container in USAGE.items():
+        for missing in container:
+            rest = {key: container[key] for key in container if key != missing}
+            lines.append(line_of(WHOLE, {**USAGE, name: rest}))
+            lines.append(line_of(WHOLE, {**USAGE, name: {**rest, missing: container[missing]}}))
+        lines.append(line_of(WHOLE, {name: container}))
+        lines.append(line_of(WHOLE, {**USAGE, name: {}}))
+    lines.append(written({**WHOLE, "deleted_by": b'"a\tb"'}) + b"\n")
+    lines += [line_of(WHOLE, {}), line_of(WHOLE, dict(reversed(USAGE.items()))), b"{}\n"]
+    line = line_of(WHOLE, USAGE).rstrip(b"\n")
+    lines += [line[:end] + b"\n" for end in range(len(line))]
+    lines += [line + tail + b"\n" for tail in (b"\r", b" ", b"}", b",", b"x", b"{}")]
+    lines += [written(dict(list(WHOLE.items())[:count])) + b"\n" for count in range(len(WHOLE) + 1)]
+    check(b"".join(lines))
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([*KEYS, "unknown"]), st.sampled_from(ODD + STRINGS), max_size=3
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_json_in_any_order_is_the_same_as_columns(edits: dict[str, bytes], dice: Any) -> None:
+    """In whatever order keys come, all readers say the same."""
+    keys = [*TOP, *edits]
+    dice.shuffle(keys)
+    odd = line_of({key: {**TOP, **edits}[key] for key in keys}, USAGE)
+    check(b"%b\n%b%b\n" % (NEWEST.encode(), odd, NEWEST.encode()))

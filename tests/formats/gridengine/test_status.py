@@ -1,6 +1,7 @@
-"""What runs now, from the XML of qstat and qhost."""
+"""What runs now, and hosts, from the XML of qstat and qhost."""
 
 import contextlib
+import re
 from datetime import UTC, timedelta, timezone
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.gridengine.status import read_shares
+from ccpipe.formats.gridengine.status import Host, read_hosts, read_shares
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"
@@ -49,8 +50,71 @@ def test_what_qstat_does_not_write_is_refused(payload: bytes, why: str) -> None:
         read_shares(payload)
 
 
-@given(st.binary(max_size=80) | st.text(max_size=40).map(str.encode))
+SAMPLE = (DATA / "qhost-j-q-F.xml").read_bytes()
+NODE01 = Host(
+    name="node01.cluster.example",
+    processors=2,
+    slots_used=3,
+    jobs_running=3,
+    is_reachable=True,
+    is_disabled=False,
+)
+
+
+def test_the_real_cell() -> None:
+    """Two hosts with a parallel job, an array and single jobs; ``global`` is no host."""
+    first, second = read_hosts(SAMPLE)
+    assert first == NODE01
+    assert (second.slots_used, second.jobs_running) == (4, 4)
+
+
+def test_slots_are_counted_by_jobs_where_no_queue_is_listed() -> None:
+    """As with ``qhost -j``: a share is a slot, but that of a MASTER beside SLAVEs."""
+    without = re.sub(rb"(?s) <queue .*?</queue>\n", b"", SAMPLE)
+    assert [host.slots_used for host in read_hosts(without)] == [3, 4]
+
+
+def test_what_qhost_was_not_asked_for_is_unknown() -> None:
+    """Slots without ``-q`` and ``-j``, jobs without ``-j``, the processors of a silent host."""
+    no_jobs = re.sub(rb"(?s) *<job .*?</job>\n", b"", SAMPLE)
+    nothing = re.sub(rb"(?s) *<queue .*?</queue>\n", b"", no_jobs)
+    assert [(h.slots_used, h.jobs_running) for h in read_hosts(no_jobs)] == [(3, None), (4, None)]
+    assert [(h.slots_used, h.jobs_running) for h in read_hosts(nothing)] == [(None, None)] * 2
+    asked = read_hosts(nothing, lists_jobs=True)
+    assert [(host.slots_used, host.jobs_running) for host in asked] == [(0, 0)] * 2
+    silent = SAMPLE.replace(b"name='num_proc'>2", b"name='num_proc'>-")
+    assert read_hosts(silent)[0].processors is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reachable", "disabled"),
+    [
+        (b"name='load_avg'>3.84", b"name='load_avg'>-", False, False),
+        (b"name='state_string'>E", b"name='state_string'>au", False, False),
+        (b"name='state_string'>E", b"name='state_string'>d", True, False),
+        (b"name='state_string'>", b"name='state_string'>d", True, True),
+    ],
+)
+def test_states_of_queues_are_states_of_hosts(
+    old: bytes, new: bytes, reachable: bool, disabled: bool
+) -> None:
+    """One unreachable queue makes the host so; it is disabled when all its queues are."""
+    host = read_hosts(SAMPLE.replace(old, new))[0]
+    assert (host.is_reachable, host.is_disabled) == (reachable, disabled)
+
+
+def test_qstat_lists_no_hosts() -> None:
+    """Its output is read without complaint."""
+    assert read_hosts(b"<job_info/>") == []
+
+
+@given(
+    st.binary(max_size=80)
+    | st.text(max_size=40).map(str.encode)
+    | st.binary(max_size=20).map(lambda noise: SAMPLE[:3000] + noise)
+)
 def test_any_bytes_are_read_or_refused(payload: bytes) -> None:
     """No bytes raise anything but the named error."""
-    with contextlib.suppress(DataError):
-        read_shares(payload)
+    for reads in (read_shares, read_hosts):
+        with contextlib.suppress(DataError):
+            reads(payload)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.formats.gridengine import read
-from ccpipe.formats.gridengine.table import from_records
+from ccpipe.formats.gridengine.columns import from_records
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import JobsData
 from ccpipe.formats.sonar import decode as decode_sonar

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from ccpipe.formats.gridengine.plain_lines import KernelLayout
+from ccpipe.formats.gridengine.columns import KernelLayout
 
 def scan(
     payload: bytes, layout: KernelLayout, line: int, offset: int

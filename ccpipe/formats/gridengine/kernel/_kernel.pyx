@@ -112,7 +112,7 @@ def scan(bytes payload, layout, int64_t line, int64_t offset):
 
 
 def search(bytes payload, jobs):
-    """Find the lines that may be records of these jobs; see ``search.py``."""
+    """Find the lines that may be records of these jobs; see ``lines_of_jobs``."""
     cdef Search found
     cdef const char* start = PyBytes_AS_STRING(payload)
     cdef size_t size = PyBytes_GET_SIZE(payload)

@@ -1,4 +1,4 @@
-// Lines of accounting by job number, without reading them: what `_kernel.pyx` drives for search.py,
+// Lines of accounting by job number, without reading them: what `_kernel.pyx` drives for `lines_of_jobs`,
 // whose expression in Python is the specification.
 #pragma once
 

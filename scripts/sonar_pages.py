@@ -88,7 +88,8 @@ of Sonar's daemon, `{"topic", "key", "client", "value"}`, and reject data alongs
 types, integers beyond 64 bits and invalid times.
 
 `ccpipe convert` and `ccpipe validate` also read Sonar's old CSV, detected by the beginning of a
-file: `v=0.13.0,time=…,host=…` and, before 0.7, fields without names.
+file: `v=0.13.0,time=…,host=…`. Lines of Sonar before 0.7, whose fields have no names, are rejected:
+they tell no processes apart.
 """
 
 

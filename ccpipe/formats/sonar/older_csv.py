@@ -1,7 +1,8 @@
-"""Sonar's CSV, its default before 0.14: each field ``name=value``, or before 0.7 by place.
+"""Sonar's CSV, its default from 0.7 to 0.13: each field ``name=value``.
 
 Records of one node and time are one sample, adjacent records of jobs one envelope. A bad line
-costs that line.
+costs that line. Before 0.7 fields had no names, and nothing told the processes of a job apart:
+such lines are rejected.
 
 Source: Sonar's ``doc/OLD-FORMAT.md`` and ``util/formats/oldfmt`` of 0.16.
 """
@@ -119,7 +120,7 @@ def _read(line: bytes) -> dict[str, Any]:
     except csv.Error as error:
         raise ValueError(f"not CSV: {error}") from None
     if re.match(r"\d{4}-", fields[0]):
-        return _by_place(fields)
+        raise ValueError("fields without names, as Sonar wrote before 0.7, tell no processes apart")
     record: dict[str, Any] = {}
     for field in fields:
         name, equals, text = field.partition("=")
@@ -129,26 +130,6 @@ def _read(line: bytes) -> dict[str, Any]:
             raise ValueError(f"{name!r:.60} is there twice")
         record[name] = _value(name, text)
     return record
-
-
-_PLACES = (
-    "time", "host", "cores", "user", "job", "cmd", "cpu%", "cpukib", "gpus", "gpu%", "gpumem%",
-    "gpukib", "cputime_sec",
-)  # fmt: skip
-_REQUIRED_PLACES = 8
-
-
-def _by_place(fields: list[str]) -> dict[str, Any]:
-    """Read the fields of Sonar up to 0.6, of which the cards are a number in base 2."""
-    if not _REQUIRED_PLACES <= len(fields) <= len(_PLACES):
-        raise ValueError(f"expected 8 to 13 fields, got {len(fields)}")
-    record = {name: _value(name, text) for name, text in zip(_PLACES, fields, strict=False)}
-    bits = record.get("gpus", "")
-    if not re.fullmatch("[01]*", bits):
-        raise ValueError(f"gpus: expected a number in base 2, got {bits!r:.60}")
-    cards = [str(i) for i, bit in enumerate(reversed(bits)) if bit == "1"]
-    record["gpus"] = "unknown" if bits == "1" * 32 else ",".join(cards)
-    return {"v": "0.6.0", **record}
 
 
 def _key(record: Mapping[str, Any]) -> tuple[str, ...]:

@@ -12,11 +12,6 @@ has its name and its text; ``docs/sonar/format.md`` is written from them.
 
 from ccpipe.formats.sonar.encoder import encode
 from ccpipe.formats.sonar.envelopes import Envelopes, RejectedEnvelope
-from ccpipe.formats.sonar.identity import (
-    EPOCH_ZERO,
-    GAP,
-    JobId,
-)
 from ccpipe.formats.sonar.profiles import ReadProfile, WriteProfile
 from ccpipe.formats.sonar.rollup import roll_up
 from ccpipe.formats.sonar.rules import Problem, problems
@@ -39,6 +34,7 @@ from ccpipe.formats.sonar.types.extended import INFINITE, UNSET, ExtendedUint
 from ccpipe.formats.sonar.types.job import JobsAttributes, SacctData, SlurmJob
 from ccpipe.formats.sonar.types.meta import ErrorObject, KVPair, MetadataObject
 from ccpipe.formats.sonar.types.sample import (
+    EPOCH_ZERO,
     SampleAttributes,
     SampleDisk,
     SampleGpu,
@@ -51,7 +47,6 @@ from ccpipe.formats.sonar.types.sysinfo import SysinfoAttributes, SysinfoGpuCard
 
 __all__ = [
     "EPOCH_ZERO",
-    "GAP",
     "INFINITE",
     "UNSET",
     "ClusterAttributes",
@@ -65,7 +60,6 @@ __all__ = [
     "Envelopes",
     "ErrorObject",
     "ExtendedUint",
-    "JobId",
     "JobsAttributes",
     "JobsData",
     "JobsEnvelope",

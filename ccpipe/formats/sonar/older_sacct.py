@@ -11,7 +11,6 @@ from typing import Any
 
 from ccpipe.errors import DataError
 from ccpipe.formats.nodelist import split
-from ccpipe.formats.sonar.identity import JobId
 from ccpipe.formats.sonar.types.extended import INFINITE, UINT64_MAX, UNSET, ExtendedUint
 from ccpipe.formats.sonar.types.timestamp import is_readable
 
@@ -36,17 +35,19 @@ def _read_number(job: dict[str, Any]) -> None:
     shown, raw = job.get("JobID"), job.get("JobIDRaw")
     if not isinstance(shown, str) or not isinstance(raw, str) or "job_id" in job:
         return
+    from ccpipe.formats.slurm import SlurmId  # its package reads all of Slurm's formats
+
     try:
-        number = JobId.parse(shown, raw)
+        number = SlurmId.read(shown, raw)
     except DataError:
         return
     del job["JobID"], job["JobIDRaw"]
     job.update(
         job_id=number.job,
         job_step=number.step,
-        array_job_id=number.array_job,
+        array_job_id=number.array_job or 0,
         array_task_id=number.array_task or 0,
-        het_job_id=number.het_job,
+        het_job_id=number.het_job or 0,
         het_job_offset=number.het_offset or 0,
     )
 

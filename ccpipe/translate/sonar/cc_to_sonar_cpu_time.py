@@ -10,13 +10,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ccpipe.config import Duration
-from ccpipe.formats.sonar import GAP
 from ccpipe.pipeline.state import StateStore
 from ccpipe.translate.sonar.sonar_metrics import MAX_FUTURE
 
 log = logging.getLogger(__name__)
 
 SECOND = 10**9
+GAP = 3 * 3600 * SECOND
+"""Time without records after which a process group's number is another job: "on the order of a few
+hours", says Sonar's specification, and less than it takes for process IDs to be reused."""
 MAX_JOBS = 100_000
 """Jobs on nodes that are remembered; beyond, those that were sampled longest ago are forgotten."""
 

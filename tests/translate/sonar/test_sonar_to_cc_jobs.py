@@ -207,7 +207,17 @@ def test_parts_of_a_heterogeneous_job_are_jobs(translator: SonarToCc) -> None:
     ]
     events = reported(translator, envelope(10, *parts))
     assert [payload["jobId"] for _, payload in events] == [1467921, 1467922]
-    assert events[1][1]["metaData"]["hetJobOffset"] == "1"
+    assert [payload["metaData"]["hetJobOffset"] for _, payload in events] == ["0", "1"]
+
+
+@pytest.mark.parametrize(("array", "index"), [(7, "0"), (0, None)])
+def test_task_zero_counts_in_an_array_only(
+    translator: SonarToCc, array: int, index: str | None
+) -> None:
+    """A record without an array has the same 0."""
+    job = replace(RUNNING, user_name="ann", array_job_id=array, array_task_id=0)
+    [(_, payload)] = reported(translator, envelope(10, job))
+    assert payload["metaData"].get("arrayTaskId") == index
 
 
 def test_an_unlimited_job_has_no_walltime(translator: SonarToCc) -> None:

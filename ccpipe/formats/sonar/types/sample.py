@@ -19,6 +19,10 @@ from ccpipe.formats.sonar.types.primitives import (
 SampleCpu = Uint64
 """The number of CPU seconds used by the core since boot."""
 
+EPOCH_ZERO = 1577836800
+"""Seconds from 1970 to 2020: Sonar's ``epoch`` is the node's boot time, counted from 2020,
+so that it is never zero (``EpochTimeBase`` in Sonar's ``types.go``)."""
+
 
 class SampleGpu(Record, frozen=True):
     """This object exposes utilization figures for the card.

@@ -18,7 +18,6 @@ DATA = TEST_DATA / "gridengine"
 
 
 def parts(files: Files, *paths: Path, start: Start = BEGIN) -> list[tuple[FileBlock, ParsedChunk]]:
-    """Read files to their end."""
     return list(
         files.each_block(paths, lambda b: read(b.payload, file=b.name, offset=b.offset), start)
     )
@@ -26,7 +25,6 @@ def parts(files: Files, *paths: Path, start: Start = BEGIN) -> list[tuple[FileBl
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make each file come in many blocks."""
     monkeypatch.setattr(acct_files, "BLOCK", 1000)
 
 

@@ -1,12 +1,11 @@
 """Records found by their columns are those that reading everything would find."""
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ccpipe.accounting.files import FileBlock
 from ccpipe.accounting.gridengine import KEYS
-from ccpipe.accounting.records import find_records, line_at
+from ccpipe.accounting.records import find_records
 from ccpipe.accounting.selection import RecordSelection
 from ccpipe.accounting.sums import Sums
 from ccpipe.formats.gridengine import read
@@ -26,7 +25,6 @@ LINES = [
 
 @st.composite
 def payloads(draw: st.DrawFn) -> bytes:
-    """Make up a block of real lines, some of them damaged, and of any bytes."""
     lines = draw(st.lists(st.sampled_from(LINES) | st.binary(max_size=20), max_size=8))
     payload = bytearray(b"".join(lines))
     for place, byte in draw(
@@ -86,9 +84,3 @@ def test_any_bytes_can_be_summed_up(payload: bytes) -> None:
     sums = Sums(list(KEYS), percentages=[50])
     sums.add(read_columns(payload, sums.columns).table)
     assert sum(total.records for total in sums.totals()) >= len(read(payload).records)
-
-
-@pytest.mark.parametrize(("start", "line"), [(0, b"ab\n"), (3, b"c"), (4, b"")])
-def test_a_line_is_cut_out_of_its_payload(start: int, line: bytes) -> None:
-    """With its line end, which the last one may lack."""
-    assert line_at(b"ab\nc", start) == line

@@ -19,7 +19,6 @@ from tests.translate.gridengine.accounting_records import RECORDS, SECOND, START
 
 
 def added(found: Sequence[Accounting], sums: Sums, *, parts: int = 1) -> list[GroupTotal]:
-    """Add records up, in so many tables."""
     size = max(1, math.ceil(len(found) / parts))
     for begin in range(0, len(found), size):
         sums.add(from_records(found[begin : begin + size], sums.columns))
@@ -27,7 +26,6 @@ def added(found: Sequence[Accounting], sums: Sums, *, parts: int = 1) -> list[Gr
 
 
 def run(seconds: float, **fields: object) -> Accounting:
-    """Return a run on one slot that took so long and was busy all the time."""
     usage = {
         "rusage": {"ru_wallclock": seconds, "ru_utime": seconds, "ru_stime": 0.0},
         "eusage": {"cpu": seconds, "mem": 0.0, "io": 0.0, "iow": 0.0},

@@ -27,7 +27,6 @@ Written = list[tuple[dict[str, str], list[tuple[int, float]]]]
 
 
 def _fields(body: bytes) -> Iterator[tuple[int, Any]]:
-    """Read the fields of a protobuf message, by its own rules (protobuf.dev, *Encoding*)."""
     position = 0
 
     def varint() -> int:

@@ -18,12 +18,10 @@ BASE = 1_795_170_750
 
 
 def at(second: float) -> int:
-    """Return a time so many seconds after the base."""
     return int((BASE + second) * SECOND)
 
 
 def job(state: str = RUNNING, begin: float = 10, **known: Any) -> Job:
-    """Return a record of a job that was submitted at 0."""
     times = {"submit": at(0), "start": at(begin) if state != PENDING else 0}
     nodes = () if state == PENDING else (JobNode("n1"),)
     fields: dict[str, Any] = {
@@ -33,17 +31,14 @@ def job(state: str = RUNNING, begin: float = 10, **known: Any) -> Job:
 
 
 def ended(begin: float = 10, end: float = 50, state: str = "completed", **known: Any) -> Job:
-    """Return a record of a job that has ended."""
     return job(state, begin, end=at(end), **known)
 
 
 def lifecycle(**options: Any) -> Lifecycle:
-    """Return one without a file."""
     return Lifecycle(StateStore(), **options)
 
 
 def fed(life: Lifecycle, *records: Job) -> list[tuple[str, float, float]]:
-    """Add records, one a feed and a second; return function, start and end of the events."""
     events = []
     for second, record in enumerate(records):
         life.add(record, at(1000 + second))

@@ -13,12 +13,10 @@ from ccpipe.pipeline.state import StateStore
 
 
 def make(number: int) -> Message:
-    """Return a message."""
     return Message("job", {"function": "f"}, str(number), number, "event")
 
 
 def opened(path: Path | str) -> Outbox:
-    """Open an outbox."""
     state = StateStore(str(path))
     outbox = Outbox(state, clock=lambda: 100)
     state.open()

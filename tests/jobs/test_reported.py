@@ -16,13 +16,11 @@ START, STOP = "start_job", "stop_job"
 
 
 def report(function: str, number: int, start: int = 100) -> JobReport:
-    """Return a start or stop; `start` 0 leaves it out."""
     payload = {"jobId": number, "cluster": "fox"} | ({"startTime": start} if start else {})
     return JobReport.of(event("job", function, json.dumps(payload), time=0, tags={}))
 
 
 def key(number: int, start: int = 100) -> RunKey:
-    """Return what identifies a run."""
     return RunKey("fox", number, start * 10**9)
 
 

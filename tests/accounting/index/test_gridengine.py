@@ -15,7 +15,6 @@ RECORDS = 10_000
 
 
 def lines(numbers: Iterator[int] | range, *, owner: str = "anna") -> str:
-    """Write classic records, two for each job number."""
     return "".join(
         f"all.q:n1:g:{owner}:job:{number}:sge:0:1795171319:1795171320:1795171330:0:0:10:1.5:0.5:"
         f"1:0:0:0:0:1:2:3:4.0:5:6:7:8:9:10:NONE:dep:NONE:1:{task}:2.0:0.0:0.0:NONE:0.0:NONE:0.0:0:0\n"
@@ -26,7 +25,6 @@ def lines(numbers: Iterator[int] | range, *, owner: str = "anna") -> str:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Write an accounting file of many records."""
     path = tmp_path / "accounting"
     path.write_text(HEAD + lines(range(1, RECORDS // 2 + 1)))
     return path
@@ -34,7 +32,6 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def index(file: Path, acct: Acct) -> Path:
-    """Index it."""
     folder = file.parent / "index"
     done = acct("index", file, "--to", folder)
     assert done.code == 0
@@ -43,7 +40,6 @@ def index(file: Path, acct: Acct) -> Path:
 
 
 def found(acct: Acct, *arguments: object) -> list[tuple[int, int, int]]:
-    """Return job, task and line of what the command finds."""
     shown = acct(*arguments, "-o", "json")
     assert shown.code == 0, shown.err
     rows = map(json.loads, shown.out.splitlines())

@@ -9,9 +9,7 @@ import pytest
 
 from ccpipe.accounting.index.indexed_file import (
     Indexed,
-    find_file,
     identify,
-    known_index,
     note_of,
     read_note,
     replaced,
@@ -22,7 +20,6 @@ SCHEMA = pa.schema([("offset", pa.int64())])
 
 
 def indexed(path: Path, folder: Path) -> Path:
-    """Write an index of a file."""
     identity = identify(path)
     assert identity is not None
     target = folder / f"{identity}.parquet"
@@ -58,35 +55,6 @@ def test_what_is_noted_is_read(tmp_path: Path) -> None:
     for index in (other, path, tmp_path / "none"):
         with pytest.raises(DataError, match="no index of accounting"):
             read_note(index)
-
-
-def test_a_copy_of_an_indexed_file_is_refused(tmp_path: Path) -> None:
-    """Its jobs would be found twice; a file that was renamed is no copy."""
-    path, copy = tmp_path / "accounting", tmp_path / "copy"
-    path.write_bytes(b"record\n")
-    target = indexed(path, tmp_path / "index")
-    assert known_index(tmp_path / "none.parquet", path) is None
-    assert known_index(target, path) is not None
-    copy.write_bytes(b"record\n")
-    with pytest.raises(DataError, match="a copy"):
-        known_index(target, copy)
-    path.unlink()
-    assert known_index(target, copy) is not None
-
-
-def test_a_file_is_found_where_it_is_now(tmp_path: Path) -> None:
-    """Where it was, among those that are given, or beside it as it was rotated."""
-    path = tmp_path / "accounting"
-    path.write_bytes(b"record\n")
-    note = read_note(indexed(path, tmp_path / "index"))
-    assert find_file(note, []) == path
-    rotated = path.rename(tmp_path / "accounting.0")
-    path.write_bytes(b"another\n")
-    assert find_file(note, []) == rotated
-    moved = tmp_path / "elsewhere"
-    rotated.rename(moved)
-    assert find_file(note, []) is None
-    assert find_file(note, [moved]) == moved
 
 
 def test_an_index_is_replaced_when_it_is_whole(tmp_path: Path) -> None:

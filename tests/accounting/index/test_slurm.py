@@ -22,7 +22,6 @@ JOBS = 500
 
 
 def lines(first: int, last: int) -> str:
-    """Write jobs of three rows; some names hold newlines and bars."""
     names = ("a", "b|c", "d\ne", "x|y\nz", "ü")
     return "".join(
         f"{n}|{n}|{names[n % 5]}|COMPLETED|{n}\n"
@@ -33,7 +32,6 @@ def lines(first: int, last: int) -> str:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Write many rows."""
     path = tmp_path / "rows.txt"
     path.write_text(HEAD + lines(1, JOBS))
     return path
@@ -41,7 +39,6 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def index(file: Path, acct: Acct) -> Path:
-    """Index them."""
     folder = file.parent / "index"
     done = acct("index", file, "--to", folder)
     assert (done.code, "499 runs" in done.err) == (0, True), done.err
@@ -49,7 +46,6 @@ def index(file: Path, acct: Acct) -> Path:
 
 
 def found(acct: Acct, *arguments: object) -> list[dict[str, Any]]:
-    """Return the jobs that a command finds."""
     shown = acct("sacct", *arguments, "-o", "json")
     assert shown.code == 0, shown.err
     return rows(shown)

@@ -15,7 +15,6 @@ SAMPLES = ["accounting", "derived.jsonl", "reporting.head"]
 
 
 def one(line: str | bytes) -> Accounting:
-    """Read one line that is one record."""
     reading = read((line if isinstance(line, bytes) else line.encode()) + b"\n")
     assert reading.rejected == []
     (record,) = reading.records
@@ -23,7 +22,6 @@ def one(line: str | bytes) -> Accounting:
 
 
 def reason(line: str) -> str:
-    """Read one line that must be rejected, and say why it was."""
     reading = read(line.encode("utf-8", "surrogateescape") + b"\n")
     assert reading.records == []
     (rejected,) = reading.rejected
@@ -31,17 +29,14 @@ def reason(line: str) -> str:
 
 
 def data(name: str) -> ParsedChunk:
-    """Read one of the sample files."""
     return read((DATA / name).read_bytes(), file=name)
 
 
 def data_line(name: str) -> bytes:
-    """Return a file's first line without its end."""
     return (DATA / name).read_bytes().split(b"\n")[0]
 
 
 def mutated(name: str) -> st.SearchStrategy[bytes]:
-    """Take a sample's bytes, and put something else in some places."""
     lines = (DATA / name).read_bytes().splitlines(keepends=True)
     junk = st.sampled_from(
         [b":", b"", b"\n", b"0", b"x", b"-1", b"NONE", b'"', b"{", b"\xff", b" "]

@@ -28,7 +28,6 @@ EVERYTHING = SCHEMA.names
 
 
 def rows(table: Any) -> list[dict[str, Any]]:
-    """Return a table's rows; NaN would not equal itself, but there is none."""
     assert table.schema == SCHEMA
     found: list[dict[str, Any]] = table.to_pylist()
     assert not any(isinstance(v, float) and math.isnan(v) for row in found for v in row.values())
@@ -36,7 +35,6 @@ def rows(table: Any) -> list[dict[str, Any]]:
 
 
 def check(payload: bytes) -> None:
-    """Compare the kernel's result with the Python reader's."""
     expected = read_in_python(payload, EVERYTHING, 10, 100)
     expected.table.validate(full=True)
     if KERNEL is None:
@@ -223,24 +221,20 @@ STRINGS = [
 
 
 def parts_of(line: str) -> tuple[dict[str, bytes], dict[str, dict[str, bytes]]]:
-    """Take a line apart: its keys as they are written, and those of its two containers."""
     tree = json.loads(line)
     usage = tree.pop("usage")
     return values_of(tree), {name: values_of(container) for name, container in usage.items()}
 
 
 def values_of(tree: dict[str, Any]) -> dict[str, bytes]:
-    """Write the values of an object."""
     return {key: json.dumps(value).encode() for key, value in tree.items()}
 
 
 def written(values: dict[str, bytes]) -> bytes:
-    """Write an object of values that are written already."""
     return b"{%b}" % b",".join(b'"%b":%b' % (key.encode(), values[key]) for key in values)
 
 
 def line_of(top: dict[str, bytes], usage: dict[str, dict[str, bytes]]) -> bytes:
-    """Put a line together."""
     containers = {name: written(container) for name, container in usage.items()}
     return written({**top, "usage": written(containers)}) + b"\n"
 

@@ -16,7 +16,6 @@ from tests.formats.gridengine.accounting_samples import CLASSIC, TAIL, one
 
 
 def used(**eusage: float | str) -> Accounting:
-    """Make a record with this usage and 3 KiB of ``ru_maxrss``."""
     return Accounting(job_number=1, usage={"rusage": {"ru_maxrss": 3}, "eusage": {**eusage}})
 
 

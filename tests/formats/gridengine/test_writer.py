@@ -50,7 +50,6 @@ def test_the_newest_json_lines_are_written_byte_for_byte() -> None:
 
 
 def bare(record: Accounting) -> Accounting:
-    """Leave out where a record was read."""
     return msgspec.structs.replace(record, origin=Origin())
 
 
@@ -65,7 +64,6 @@ doubles = st.floats(allow_nan=False, allow_infinity=False)
 
 
 def known(texts: st.SearchStrategy[str], times: Any) -> dict[str, Any]:
-    """Return what both formats hold."""
     names = ("owner", "group", "account", "qname", "hostname", "department", "job_name")
     maybe = st.none() | texts.filter(lambda text: text not in NONE)
     return {

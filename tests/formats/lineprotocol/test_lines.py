@@ -39,7 +39,6 @@ PAYLOAD = (
 
 
 def received(lines: Lines) -> list[bytes]:
-    """Return the line of each row as it was received."""
     return [lines.payload[a:b] for a, b in zip(lines.starts, lines.ends, strict=True)]
 
 

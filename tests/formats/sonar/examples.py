@@ -56,7 +56,6 @@ ALL = [SAMPLE, SYSINFO, JOBS, CLUSTER, ERROR]
 
 
 def one(text: str, **options: Any) -> Any:
-    """Decode what holds one envelope."""
     decoded = decode(text.encode(), **options)
     assert decoded.rejected == []
     (envelope,) = decoded
@@ -64,7 +63,6 @@ def one(text: str, **options: Any) -> Any:
 
 
 def bad(text: str, **options: Any) -> RejectedEnvelope:
-    """Decode what holds one envelope that is bad."""
     decoded = decode(text.encode(), **options)
     assert decoded == []
     rejected: list[RejectedEnvelope] = decoded.rejected

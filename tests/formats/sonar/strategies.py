@@ -74,7 +74,6 @@ _PROSE: dict[tuple[str, str], st.SearchStrategy[Any]] = {
 
 
 def records(cls: type[Record]) -> st.SearchStrategy[Any]:
-    """Return any valid value of a type."""
     return st.builds(
         cls, **{name: _any(cls, field) for name, field in fields(cls).items() if name != "unknown"}
     )

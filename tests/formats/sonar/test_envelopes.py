@@ -10,7 +10,6 @@ PAYLOAD = (examples.CLUSTER + "\n" + '{"data":7}\n' + examples.ERROR).encode()
 
 
 def batch() -> Envelopes:
-    """Decode a payload with one bad envelope."""
     return decode(PAYLOAD)
 
 

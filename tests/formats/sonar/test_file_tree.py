@@ -14,7 +14,6 @@ from tests.formats.sonar.examples import CLUSTER, ERROR, JOBS, SAMPLE, SYSINFO
 
 
 def one(text: str) -> Envelope:
-    """Decode an example."""
     (envelope,) = decode(text.encode())
     return envelope
 
@@ -22,7 +21,6 @@ def one(text: str) -> Envelope:
 def sample(
     time: str = "2025-04-07T14:17:11+02:00", cluster: str = "fox", node: str = "n1"
 ) -> Envelope:
-    """Make a sample with some attributes."""
     attributes = SampleAttributes(time=time, cluster=cluster, node=node)
     return SampleEnvelope(data=SampleData(attributes=attributes))
 

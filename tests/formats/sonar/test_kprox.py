@@ -14,13 +14,11 @@ LARGEST = 1000
 
 
 def control_of(data: bytes, **more: object) -> bytes:
-    """Return the control object of a message, as Sonar writes it."""
     fields = {"topic": "h2.test.sample", "key": "vm", "client": "h2.test/vm", **more}
     return json.dumps(fields | {"data-size": len(data)}).encode() + b"\n"
 
 
 def feed_in_blocks(decoder: KproxDecoder, stream: bytes, size: int) -> list[bytes]:
-    """Feed a stream in blocks; memory is bounded after each."""
     found: list[bytes] = []
     for start in range(0, len(stream), size):
         found += decoder.feed(stream[start : start + size])

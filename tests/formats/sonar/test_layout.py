@@ -25,14 +25,12 @@ OPTIONAL = {"SlurmJob.submit_time", "SlurmJob.start_time", "SlurmJob.end_time"}
 
 
 def listed() -> dict[str, str]:
-    """Return the specification's fields by name, without those that an envelope is made of."""
     pairs = (line.split() for line in LISTED.read_text().splitlines() if line[0] != "#")
     outer = {cls.__name__ for pair in ENVELOPES.items() for cls in pair}
     return {name: kind for name, kind in pairs if name.partition(".")[0] not in outer}
 
 
 def ours() -> dict[str, FieldLayout]:
-    """Return the fields of our types by name."""
     types = [cls for module in sonar_pages.MODULES for cls in sonar_pages._records(module)]
     return {f"{c.__name__}.{n}": field for c in types for n, field in fields(c).items()}
 
@@ -57,7 +55,6 @@ def test_what_is_not_in_the_specification_is_what_newer_programs_write() -> None
 
 
 def kind_of(field: FieldLayout) -> str:
-    """Write a field's type as the specification does."""
     if field.record is not None:
         name = field.record.__name__
     elif field.primitive is not None:

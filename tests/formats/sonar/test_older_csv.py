@@ -24,7 +24,6 @@ JOBS = (
 
 
 def read(text: str | bytes, size: int = 2**20) -> Envelopes:
-    """Decode a stream in blocks."""
     raw = text.encode() if isinstance(text, str) else text
     decoder = CsvDecoder()
     parts = [decoder.feed(raw[i : i + size]) for i in range(0, len(raw), size)]

@@ -36,7 +36,6 @@ OLD_JOB = {
 
 
 def envelope_of(*jobs: dict[str, Any]) -> str:
-    """Write jobs as 0.13-devel did."""
     text = changed(examples.JOBS, "data.type", "slurm_jobs")
     return changed(text, "data.attributes.slurm_jobs", list(jobs))
 

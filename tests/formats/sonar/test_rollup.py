@@ -16,13 +16,11 @@ from ccpipe.formats.sonar.rollup import roll_up, synthetic_pid
 
 
 def rank(pid: int, **changes: Any) -> SampleProcess:
-    """Return one of many processes that are the same."""
     fields = {"cmd": "solver", "ppid": 1, "cpu_time": 10, "cpu_util": 50.5, "resident_memory": 100}
     return SampleProcess(pid=pid, **{**fields, **changes})
 
 
 def rolled(*processes: SampleProcess, job: int = 7, epoch: int = 0) -> list[SampleProcess]:
-    """Roll up the processes of one job."""
     sample = SampleAttributes(jobs=(SampleJob(job, "u", epoch, processes),))
     (only,) = roll_up(sample).jobs
     return list(only.processes)
@@ -91,21 +89,6 @@ def test_only_leaves_are_rolled_up() -> None:
     child = SampleJob(8, "u", 0, (rank(30, ppid=11),))
     sample = SampleAttributes(jobs=(SampleJob(7, "u", 0, (rank(11), rank(12))), child))
     assert [p.pid for p in roll_up(sample).jobs[0].processes] == [11, 12]
-
-
-def test_jobs_are_not_mixed() -> None:
-    """The same command of another job is another record."""
-    sample = SampleAttributes(
-        jobs=(SampleJob(7, "u", 0, (rank(11),)), SampleJob(8, "u", 0, (rank(12),)))
-    )
-    assert roll_up(sample) == sample
-
-
-def test_records_of_several_parents_are_told_apart_by_them() -> None:
-    """Several rolled-up records may have one command."""
-    found = rolled(rank(11), rank(12), rank(13, ppid=2), rank(14, ppid=2))
-    assert [(p.ppid, p.rolledup) for p in found] == [(1, 1), (2, 1)]
-    assert found[0].pid != found[1].pid
 
 
 def test_cards_are_summed_each_for_itself() -> None:

@@ -20,7 +20,6 @@ ENVELOPES = [decode(good)[0] for good in GOOD]
 
 
 def in_blocks(payload: bytes, size: int, **options: Any) -> Envelopes:
-    """Feed a payload in blocks of a size."""
     decoder = Decoder(**options)
     pieces = [decoder.feed(payload[i : i + size]) for i in range(0, len(payload), size)]
     pieces.append(decoder.finish())
@@ -28,7 +27,6 @@ def in_blocks(payload: bytes, size: int, **options: Any) -> Envelopes:
 
 
 def both(decoded: Envelopes) -> tuple[list[Envelope], list[RejectedEnvelope]]:
-    """Return the envelopes and what was rejected, to be compared."""
     return list(decoded), decoded.rejected
 
 
@@ -196,7 +194,6 @@ def test_a_hundred_thousand_envelopes_take_no_more_memory_than_a_few() -> None:
 
 
 def resident() -> int:
-    """Return how many bytes of memory this process holds."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 

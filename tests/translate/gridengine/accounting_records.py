@@ -11,7 +11,6 @@ START = 1_795_171_319 * SECOND
 
 
 def _record(dice: random.Random) -> Accounting:
-    """Make up a record; few different texts, so that groups have several records."""
     return Accounting(
         job_number=dice.randint(1, 5),
         task_number=dice.randint(0, 12),
@@ -51,7 +50,6 @@ def _record(dice: random.Random) -> Accounting:
 
 
 def _amount(dice: random.Random) -> float:
-    """Return an amount as the writers write them: six decimals."""
     return dice.randrange(10**9) / 10**6
 
 

@@ -21,7 +21,6 @@ NOW = 1_795_170_750 * SECOND
 
 
 def record(number: int = 1, begin: int = 10, **known: Any) -> Accounting:
-    """Make a record of a run of ten seconds that began so many seconds after NOW."""
     times = {"submission_time": NOW, "start_time": NOW + begin * SECOND}
     times["end_time"] = times["start_time"] + 10 * SECOND
     usage = {"rusage": {"ru_wallclock": 10}, "eusage": {"cpu": 5.0}}
@@ -38,19 +37,16 @@ def record(number: int = 1, begin: int = 10, **known: Any) -> Accounting:
 
 
 def job(number: int = 1, begin: int = 10, **known: Any) -> Job:
-    """Make the job of such a record."""
     return job_of(record(number, begin, **known), "fox")
 
 
 def runs_of(*records: Accounting | Job, assembler: Assembler | None = None) -> list[JobRuns]:
-    """Put records together and flush."""
     assembler = assembler or Assembler()
     found = [each if isinstance(each, Job) else job_of(each, "fox") for each in records]
     return [*assembler.feed(found), *assembler.flush()]
 
 
 def keys(found: Iterable[JobRuns]) -> list[tuple[int, int]]:
-    """Return job number and task of each."""
     return [key_of(each.last) for each in found]
 
 
@@ -67,7 +63,6 @@ def test_the_real_files_jobs() -> None:
 
 
 def nodes_of(found: JobRuns) -> list[str]:
-    """Return the names of a job's nodes."""
     return [node.hostname for node in found.nodes]
 
 
@@ -214,10 +209,8 @@ def test_a_process_that_ends_between_records_makes_no_difference(
 
 
 def bare(found: JobRuns) -> list[list[Job]]:
-    """Return a job's records without what is not stored."""
     return [list(map(unread, part)) for part in ((found.last,), found.tasks, found.earlier)]
 
 
 def unread(found: Job) -> Job:
-    """Return a record as it is held."""
     return msgspec.structs.replace(found, raw=None)

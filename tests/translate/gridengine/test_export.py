@@ -25,7 +25,6 @@ JSONL = (DATA / "derived.jsonl").read_bytes()
 
 
 def converted(payload: bytes, to: Format, *, command_line: bool = False) -> tuple[bytes, list[str]]:
-    """Convert, and return what was written and the reasons of what was left out."""
     target = io.BytesIO()
     reading = read(payload)
     writer = open_writer(to, target, Mapping(cluster="fox"))

@@ -48,7 +48,6 @@ class Backend:
         self.starts: dict[tuple[int, str], int] = {}
 
     def take(self, message: Message) -> None:
-        """Accept an event, or fail where cc-backend refuses it."""
         assert (message.name, message.field) == ("job", "event")
         payload = json.loads(str(message.value))
         known = {"start_job": START_KEYS, "stop_job": STOP_KEYS}[message.tags["function"]]
@@ -62,7 +61,6 @@ class Backend:
             assert payload["jobState"] in STATES
 
     def start(self, name: tuple[int, str], payload: dict[str, Any]) -> None:
-        """Accept a start."""
         assert payload["user"]
         assert payload["numNodes"] == len(payload["resources"]) >= 1
         assert all(set(node) == {"hostname"} and node["hostname"] for node in payload["resources"])
@@ -73,7 +71,6 @@ class Backend:
 
 
 def translated(records: list[Accounting], **options: Any) -> list[Message]:
-    """Send records through the translator as a bridge would: over the wire."""
     wire = encode([to_event(each, cluster="fox") for each in records], precision="auto")
     translator = AccountingJobs(site=SITE, live=True, **options)
     return [*translator.feed(decode(wire)), *translator.flush()]
@@ -168,7 +165,6 @@ def test_a_run_after_the_end_is_a_job_of_its_own() -> None:
 
 
 def running(name: str) -> dict[int, Job]:
-    """Return the running jobs of a sample by id."""
     shares = read_shares((DATA / name).read_bytes(), zone=UTC)
     return {job.id: job for job in running_jobs(shares, "fox")}
 

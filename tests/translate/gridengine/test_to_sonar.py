@@ -13,7 +13,6 @@ MAPPING = Mapping(cluster="fox")
 
 
 def sonar(*found: JobRuns) -> tuple[SlurmJob, ...]:
-    """Return the records of jobs, encoded and decoded."""
     envelope = jobs_to_sonar(found, MAPPING, time=NOW)
     assert problems(envelope, strict=True) == []
     decoded = decode(encode(envelope))

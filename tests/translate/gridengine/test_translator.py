@@ -29,7 +29,6 @@ REPORTING = (DATA / "reporting.head").read_bytes()
 
 
 def line(event: str, number: int = 1, at: int = 10, task: int = 0, **known: Any) -> Message:
-    """Make the event of a job_log line, so many seconds after NOW."""
     log = JobLog(
         **{
             "time": NOW + at * SECOND, "event": event, "job_number": number, "task_number": task,
@@ -43,17 +42,14 @@ def line(event: str, number: int = 1, at: int = 10, task: int = 0, **known: Any)
 
 
 def translator_of(**options: Any) -> AccountingJobs:
-    """Make a translator that holds no stop back."""
     return AccountingJobs(**{"site": SITE, "stop_delay": Duration(0), "live": True, **options})
 
 
 def accounting(*records: Accounting) -> list[Message]:
-    """Make events of records."""
     return [to_event(each, cluster="fox") for each in records]
 
 
 def reported(messages: Any) -> list[tuple[str, int, int]]:
-    """Return function, job and second of the start of each event."""
     payloads = [(m.tags["function"], json.loads(str(m.value))) for m in messages]
     return [(function, each["jobId"], each["startTime"]) for function, each in payloads]
 
@@ -179,7 +175,6 @@ def test_a_line_that_cannot_be_read_is_refused() -> None:
 
 
 def real_messages() -> list[Message]:
-    """Return what a real qmaster wrote, in its order: records and job_log lines."""
     records = read(REPORTING, file="f").records
     logs, _ = read_job_log(REPORTING, file="f", offset=0, line=1)
     found = [(each.origin.offset, to_event(each, cluster="fox")) for each in records]
@@ -236,12 +231,10 @@ class Bridge:
 
 
 def read_jobs(messages: list[Message]) -> Jobs:
-    """Return the jobs of events, as the source gives them."""
     return Jobs(job_of(from_event(each), "fox") for each in messages)
 
 
 def once(batches: list[list[Message]], folder: Path) -> list[Message]:
-    """Return what a bridge writes that never dies and reads from the bus."""
     bridge = Bridge(folder / "whole", batches, live=True)
     bridge.run("never", 0)
     return bridge.written
@@ -277,7 +270,6 @@ def test_a_bridge_that_dies_writes_what_one_does_that_does_not(
 
 
 def key(message: Message) -> bytes:
-    """Return a message's bytes, by which a broker recognises it."""
     return encode([message], precision="auto")
 
 
@@ -297,7 +289,6 @@ def test_batches_that_come_in_another_order_after_a_crash_change_nothing(tmp_pat
 
 
 def _at(message: Message, file: str, offset: int) -> str:
-    """Return a job_log event's payload as read at a place."""
     payload = json.loads(str(message.value))
     return json.dumps({**payload, "origin": {"file": file, "offset": offset}})
 

@@ -20,7 +20,6 @@ META = MetadataObject(producer="sonar", version="0.19.0")
 
 
 def at(second: int) -> str:
-    """Write a time so many seconds after the start."""
     return timestamp.write((START + second) * 10**9)
 
 
@@ -33,7 +32,6 @@ def sample(
     errors: tuple[Any, ...] = (),
     **system: Any,
 ) -> SampleEnvelope:
-    """Make a sample of a node; `system` has the fields of ``SampleSystem``."""
     attributes = SampleAttributes(
         time=at(second),
         cluster=cluster,
@@ -46,12 +44,10 @@ def sample(
 
 
 def job(*processes: SampleProcess, number: int = 7, epoch: int = 0) -> SampleJob:
-    """Make a job."""
     return SampleJob(job=number, user="ann", epoch=epoch, processes=processes)
 
 
 def values(messages: Any, **tags: str) -> dict[str, Any]:
-    """Return the values by name of the metrics that have these tags, and no device's but those."""
     wanted = {
         "stype": "",
         "type": "node",

@@ -1,12 +1,8 @@
 """ClusterCockpit's messages to envelopes: windows, late data, events, and what survives."""
 
-import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from ccpipe.config import Duration
@@ -34,33 +30,27 @@ from ccpipe.formats.sonar import (
     SysinfoGpuCard,
     problems,
 )
-from ccpipe.formats.sonar import encode as encode_sonar
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.formats.sonar.rollup import synthetic_pid
 from ccpipe.message import Message, log, metric
-from ccpipe.pipeline import Limits, Sink, run
 from ccpipe.translate.sonar.cc_to_sonar import META, CcToSonar
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
-from tests.pipeline.parts import ListSource, play
 from tests.translate.sonar.sonar_samples import START, at, sample
 from tests.translate.sonar.test_sonar_to_cc_jobs import COMPLETED, PENDING, RUNNING, envelope
 
 
 def load(second: int, value: float = 1.0, node: str = "c1", name: str = "cpu_load") -> Message:
-    """Make a metric of a node."""
     tags = {"cluster": "fox", "hostname": node, "type": "node"}
     return metric(name, value, time=(START + second) * 10**9, tags=tags)
 
 
 def translator(hold: float = 5) -> CcToSonar:
-    """Make a translator whose clock stands still."""
     made = CcToSonar(hold=Duration(hold))
     made.clock = lambda: 0.0
     return made
 
 
 def samples(envelopes: list[Envelope]) -> list[SampleAttributes]:
-    """Return what samples say."""
     return [e.data.attributes for e in envelopes if isinstance(e.data, SampleData)]
 
 
@@ -70,6 +60,7 @@ def test_metrics_of_one_moment_become_one_sample() -> None:
     assert there.feed(to_lines([load(0, 1.5)])) == []
     assert there.feed(to_lines([load(0, 1000, name="mem_used"), load(5, 9)])) == []
     (first,) = samples(there.feed(to_lines([load(10, 2.5)])))
+    assert there.oldest_held() == 2
     system = SampleSystem(load1=1.5, used_memory=1000)
     assert first == SampleAttributes(time=at(0), cluster="fox", node="c1", system=system)
     assert [s.time for s in samples(there.flush())] == [at(5), at(10)]
@@ -112,46 +103,6 @@ def test_the_oldest_moments_go_when_there_are_too_many(monkeypatch: pytest.Monke
     assert [s.node for s in samples(ready)] == [f"c{i}" for i in range(7)]
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.sampled_from("abc")), max_size=30))
-def test_holds_says_what_is_held(rows: list[tuple[int, str]]) -> None:
-    """No window is open that was opened before the feeds that it names."""
-    there = translator()
-    for second, node in rows:
-        there.feed(to_lines([load(second, node=node)]))
-        opened = [window.feed for window in there._windows.values()]
-        assert there.oldest_held() == (min(opened) if opened else None)
-
-
-def test_nothing_is_acknowledged_that_is_still_held() -> None:
-    """In a pipe: the batch waits for the sample that its metrics are in."""
-    diary: list[Any] = []
-
-    class Kept(Sink[Any]):
-        takes = Envelopes
-
-        async def write(self, records: list[Envelope]) -> None:
-            """See ``Sink.write``."""
-            diary.extend(("written", s.time) for s in samples(records))
-
-    there = translator(hold=1e9)
-    source = ListSource([[load(0)], [load(60)]], diary=diary, stay=True)
-
-    async def main() -> None:
-        stop = asyncio.Event()
-        asyncio.get_running_loop().call_later(3, stop.set)
-        await run(source, Kept(), translators=[there], limits=Limits(age=0), stop=stop)
-
-    play(main())
-    acted = [entry for entry in diary if entry[0] in ("written", "ack", "stop")]
-    assert acted == [
-        ("stop", 3.0),
-        ("written", at(0)),
-        ("written", at(60)),
-        ("ack", 0),
-        ("ack", 1),
-    ]
-
-
 def test_a_metric_without_time_is_refused() -> None:
     """Nobody knows of which moment it is."""
     there = translator()
@@ -160,7 +111,6 @@ def test_a_metric_without_time_is_refused() -> None:
 
 
 def plain(*envelopes: Envelope) -> list[Envelope]:
-    """Translate there and back without the events that hold envelopes whole."""
     there = SonarToCc(envelopes=False, all_jobs=True)
     back = translator()
     made = there.feed(Envelopes(envelopes))
@@ -298,12 +248,3 @@ def test_log_lines_of_others_are_no_errors_of_sonar() -> None:
     line = log("slurmd", "error", "no", time=START * 10**9, tags=tags)
     there = translator()
     assert there.feed(to_lines([line])) + there.flush() == []
-
-
-def test_envelopes_made_of_metrics_can_be_encoded() -> None:
-    """By every profile, as long as it can write such an envelope at all."""
-    there = translator()
-    there.feed(to_lines([load(0)]))
-    (only,) = there.flush()
-    for profile in ("spec", "sonar", "jobanalyzer", "slurm-monitor"):
-        assert encode_sonar(only, profile=profile)

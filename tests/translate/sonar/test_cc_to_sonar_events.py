@@ -21,7 +21,6 @@ from tests.translate.sonar.test_cc_to_sonar import load, translator
 
 
 def job_event(function: str, at_second: int = 0, **payload: object) -> Message:
-    """Make an event of a job on cluster fox."""
     text = json.dumps({"jobId": 7, "cluster": "fox"} | payload)
     tags = {"cluster": "fox", "hostname": "c1"}
     return event("job", function, text, time=(START + at_second) * 10**9, tags=tags)
@@ -34,7 +33,6 @@ START_7 = job_event(
 
 
 def record(there: CcToSonar, message: Message) -> SlurmJob:
-    """Return the record that an event becomes."""
     (only,) = there.feed(to_lines([message]))
     assert isinstance(only.data, JobsData)
     (made,) = only.data.attributes.slurm_jobs

@@ -128,14 +128,12 @@ def test_metrics_in_are_metrics_out_and_rejected(rows: list[tuple[Any, ...]]) ->
 
 
 def cpu_used(second: int, percent: float, node: str = "c1", stype_id: str = "7") -> Message:
-    """Make a metric of job 7."""
     tags = {"cluster": "fox", "hostname": node, "type": "node", "stype": "job",
             "stype-id": stype_id, "user": "ann"}  # fmt: skip
     return metric("job_cpu_used", percent, time=(START + second) * 10**9, tags=tags)
 
 
 def processes_of(envelopes: list[Envelope]) -> list[SampleProcess]:
-    """Return the processes that stand for jobs, in order."""
     return [p for s in samples(envelopes) for one in s.jobs for p in one.processes]
 
 

@@ -1,7 +1,6 @@
 """Envelopes to lines: nodes' states, topologies and errors; what the bridge keeps over restarts."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,6 @@ NOTHING = {"cpusAllocated": 0, "memoryAllocated": 0, "gpusAllocated": 0, "jobsRu
 
 @pytest.fixture
 def translator() -> SonarToCc:
-    """Return a translator without the whole envelopes."""
     return SonarToCc(envelopes=False)
 
 
@@ -244,7 +242,6 @@ def test_jobs_in_are_jobs_out_and_rejected(jobs: list[SlurmJob], cluster: str) -
 
 
 def records_in(envelope: Envelope) -> list[Any]:
-    """Return what is to be found again: jobs and errors of a sample, nodes, errors."""
     match envelope.data:
         case SampleData(attributes=sample):
             jobs = {(job.job, job.epoch, job.user) for job in sample.jobs}
@@ -280,7 +277,6 @@ def test_envelopes_in_are_lines_out_and_rejected(whole: Envelope, time: str | No
 
 
 def with_time(envelope: Envelope, time: str) -> Envelope:
-    """Return an envelope of another time."""
     if envelope.data is None:
         errors = tuple(replace(error, time=time) for error in envelope.errors)
         return replace(envelope, errors=errors)
@@ -292,7 +288,6 @@ RAN = replace(COMPLETED, user_name="ann")
 
 
 def functions(lines: Any) -> list[str]:
-    """Return the functions of events."""
     return [message.tags["function"] for message in lines]
 
 
@@ -331,30 +326,6 @@ def test_counters_grow_on_after_a_restart(tmp_path: Path) -> None:
         assert values(lines)["cpu_used"] == 50
         assert values(lines, stype="job", stype_id="7")["job_cpu_used"] == 50
         translator.commit(1)
-
-
-def test_without_a_state_a_restart_sends_a_start_again() -> None:
-    """Nothing else knows that it was sent."""
-    for _ in range(2):
-        lines = SonarToCc(envelopes=False).feed(
-            Envelopes([envelope(10, replace(RUNNING, user_name="ann"))])
-        )
-        assert functions(lines) == ["start_job"]
-
-
-def test_a_stop_waits_until_its_start_is_long_sent() -> None:
-    """In another message; in the same feed they are neighbours."""
-    translator = SonarToCc(envelopes=False, stop_delay=Duration(1))
-    running = replace(RUNNING, user_name="ann", partition="gpu")
-    assert functions(translator.feed(Envelopes([envelope(10, running)]))) == ["start_job"]
-    assert functions(translator.feed(Envelopes([envelope(600, RAN)]))) == []
-    assert translator.oldest_held() == 2
-    time.sleep(1.01)
-    (stop,) = translator.feed(Envelopes([]))
-    assert (stop.tags["function"], stop.tags["partition"]) == ("stop_job", "gpu")
-    others = [envelope(10, replace(running, job_id=n)) for n in (1, 2)]
-    both = translator.feed(Envelopes([*others, envelope(600, replace(RAN, job_id=1))]))
-    assert functions(both) == ["start_job", "stop_job", "start_job"]
 
 
 def test_a_stop_that_is_held_back_is_flushed() -> None:

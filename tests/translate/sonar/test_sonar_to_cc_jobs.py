@@ -22,15 +22,6 @@ from ccpipe.pipeline import Scope
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.translate.sonar.sonar_samples import META, START, at
 
-KEYS_OF_START = {
-    "jobId", "user", "cluster", "subCluster", "partition", "project", "startTime", "submitTime",
-    "walltime", "numNodes", "numHwthreads", "numAcc", "smt", "shared", "monitoringStatus",
-    "resources", "metaData", "arrayJobId", "requestedMemory", "energy", "duration", "id", "tags",
-    "jobState", "energyFootprint", "footprint", "statistics", "concurrentJobs",
-}  # fmt: skip
-"""The keys of cc-backend's ``schema.Job``; it refuses a job with any other."""
-KEYS_OF_STOP = {"jobId", "cluster", "startTime", "stopTime", "jobState"}
-
 PENDING = SlurmJob(
     job_id=1467074,
     job_name="ångström",
@@ -57,12 +48,10 @@ COMPLETED = replace(RUNNING, job_state="COMPLETED", end_time=at(500))
 
 
 def envelope(second: int, *jobs: SlurmJob, cluster: str = "fox") -> JobsEnvelope:
-    """Return an envelope of job records."""
     return JobsEnvelope(META, JobsData(JobsAttributes(at(second), cluster, jobs)))
 
 
 def reported(translator: SonarToCc, *envelopes: Envelope) -> list[tuple[str, dict[str, Any]]]:
-    """Return function and payload of each job event that envelopes make."""
     messages = [m for e in envelopes for m in translator.feed(Envelopes([e]))]
     assert all(not m.problems() for m in messages)
     return [(m.tags["function"], json.loads(str(m.value))) for m in messages if m.name == "job"]
@@ -70,7 +59,6 @@ def reported(translator: SonarToCc, *envelopes: Envelope) -> list[tuple[str, dic
 
 @pytest.fixture
 def translator() -> SonarToCc:
-    """Return a translator that holds no stop back."""
     return SonarToCc(envelopes=False, stop_delay=Duration(0))
 
 
@@ -124,38 +112,17 @@ def test_a_job_starts_and_stops_once(translator: SonarToCc) -> None:
             },
         ),
     ]
-    assert events[0][1].keys() <= KEYS_OF_START
-    assert events[1][1].keys() <= KEYS_OF_STOP
-
-
-def test_jobs_are_not_those_of_one_node() -> None:
-    """A job has several nodes: two processes that share its records would each start it.
-
-    Hence the translator must see all messages, and does not say that those of a node are enough.
-    """
-    first = replace(PENDING, job_state="RUNNING", start_time=at(0), nodes=("c[1-2]",))
-    last = replace(first, job_state="COMPLETED", end_time=at(500))
-    two = [SonarToCc(envelopes=False, stop_delay=Duration(0)) for _ in range(2)]
-    events = [
-        function
-        for translator, job in zip(two, (first, last), strict=True)
-        for function, _ in reported(translator, envelope(600, job))
-    ]
-    assert sorted(events) == ["start_job", "start_job", "stop_job"]
-    assert all(each.scope == Scope.CLUSTER for each in two)
 
 
 def test_without_jobs_the_state_is_that_of_each_node() -> None:
-    """Then no start and no stop is made, and several processes may share the nodes."""
+    """Then no start and no stop is made, and several processes may share the nodes.
+
+    With them each of two processes would start a job on nodes of both.
+    """
+    assert SonarToCc().scope == Scope.CLUSTER
     translator = SonarToCc(envelopes=False, jobs=False)
     assert reported(translator, envelope(600, replace(COMPLETED, user_name="ann"))) == []
     assert translator.scope == Scope.NODE
-
-
-def test_a_job_that_was_seen_only_at_its_end_still_starts_first(translator: SonarToCc) -> None:
-    """cc-backend cannot stop a job without a start."""
-    whole = replace(COMPLETED, user_name="ann")
-    assert [f for f, _ in reported(translator, envelope(600, whole))] == ["start_job", "stop_job"]
 
 
 def test_a_job_that_never_ran_makes_no_event(translator: SonarToCc) -> None:
@@ -226,16 +193,6 @@ def test_an_unlimited_job_has_no_walltime(translator: SonarToCc) -> None:
     assert "walltime" not in reported(translator, envelope(10, job))[0][1]
 
 
-def test_run_after_a_stop_is_another_start(translator: SonarToCc) -> None:
-    """The same id with a later start, after a stop, is another run."""
-    again = replace(COMPLETED, start_time=at(900), end_time=at(950), user_name="ann")
-    events = reported(
-        translator, envelope(600, replace(COMPLETED, user_name="ann")), envelope(1000, again)
-    )
-    assert [function for function, _ in events] == ["start_job", "stop_job"] * 2
-    assert events[2][1]["startTime"] == START + 900
-
-
 def test_resources_may_come_from_sacct(translator: SonarToCc) -> None:
     """Sonar 0.16 has them nowhere else; numbers with a unit are no counts."""
     job = replace(
@@ -246,19 +203,6 @@ def test_resources_may_come_from_sacct(translator: SonarToCc) -> None:
     )
     payload = reported(translator, envelope(10, job))[0][1]
     assert (payload["numHwthreads"], payload["numAcc"]) == (4, 2)
-
-
-def test_a_stop_is_never_before_its_start(translator: SonarToCc) -> None:
-    """cc-backend refuses it; clocks and offsets do go wrong."""
-    job = replace(COMPLETED, user_name="ann", end_time=at(-100))
-    assert reported(translator, envelope(600, job))[1][1]["stopTime"] == START
-
-
-def test_clusters_share_no_ids(translator: SonarToCc) -> None:
-    """Job 7 of one is not job 7 of the other."""
-    job = replace(RUNNING, user_name="ann")
-    events = reported(translator, envelope(10, job), envelope(10, job, cluster="wolf"))
-    assert [payload["cluster"] for _, payload in events] == ["fox", "wolf"]
 
 
 DETAILED = replace(

@@ -25,7 +25,6 @@ from tests.translate.sonar.sonar_samples import START, at, job, sample, values
 
 
 def fed(*envelopes: SampleEnvelope, **options: bool) -> Lines:
-    """Return the lines of the last envelope, after the others."""
     translator = SonarToCc(envelopes=False, **options)  # type: ignore[arg-type]
     for envelope in envelopes[:-1]:
         translator.feed(Envelopes([envelope]))
@@ -160,7 +159,6 @@ def test_disks_tell_what_they_did_since_the_last_sample() -> None:
 
 
 def replace_time(envelope: SampleEnvelope, second: int) -> SampleEnvelope:
-    """Return the same sample of another moment."""
     assert envelope.data is not None
     attributes = replace(envelope.data.attributes, time=at(second))
     return replace(envelope, data=replace(envelope.data, attributes=attributes))
@@ -254,20 +252,11 @@ def test_a_job_uses_no_more_than_the_whole_node() -> None:
 
 
 def process(pid: int, seconds: int, **more: Any) -> SampleProcess:
-    """Make a process that used so much so far, ten percent of a core on average."""
     return SampleProcess(cmd="x", pid=pid, cpu_time=seconds, cpu_avg=10, **more)
 
 
 def cpu_used(lines: Lines) -> Any:
-    """Return what the job used."""
     return values(lines, stype="job", stype_id="7").get("job_cpu_used")
-
-
-def test_rolled_up_processes_are_told_apart_by_parent_and_command() -> None:
-    """They all have the number 0."""
-    first = sample(0, jobs=(job(*(SampleProcess(cmd=c, cpu_time=10) for c in "ab")),))
-    second = sample(60, jobs=(job(*(SampleProcess(cmd=c, cpu_time=40) for c in "ab")),))
-    assert cpu_used(fed(first, second)) == 100
 
 
 def test_a_job_uses_no_more_than_the_node_has() -> None:

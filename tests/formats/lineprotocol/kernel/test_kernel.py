@@ -32,7 +32,6 @@ from tests.conftest import needs_kernel
 
 
 def reported(lines: Lines) -> list[object]:
-    """Return everything about decoded lines but the numbers of series and fields in a table."""
     return [
         *(memoryview(column).tobytes() for column in lines.columns[2:]),
         [lines.table.series[code] for code in lines.series],
@@ -190,7 +189,6 @@ def test_columns_are_equal_in_whatever_order_they_are_asked_for(
 
 
 def outcome(work: Callable[[], object]) -> object:
-    """Return the result of some work, or its error."""
     try:
         return work()
     except CcpipeError as error:
@@ -205,7 +203,6 @@ def results(
     keep: list[bool],
     rows: slice,
 ) -> list[object]:
-    """Do everything that line protocol is used for, and return all results."""
     parts = [read(payload, dialect=dialect, lenient=lenient) for payload in payloads]
     whole = Lines.concat([Lines(), *parts])
     other = Lines.concat([*parts, Lines()])

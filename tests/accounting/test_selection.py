@@ -41,10 +41,7 @@ CASES: list[tuple[RecordSelection, Rule]] = [
         lambda r: r.job_number == 1 or r.job_name == "test",
     ),
     (RecordSelection(tasks=(range(2, 9, 3),)), lambda r: r.task_number in {2, 5, 8}),
-    (
-        RecordSelection(tasks=(range(1, 2), range(4, 7))),
-        lambda r: r.task_number in {1, 4, 5, 6},
-    ),
+    (RecordSelection(tasks=(range(1, 2), range(4, 7))), lambda r: r.task_number in {1, 4, 5, 6}),
     (
         RecordSelection(begin=START + 100 * SECOND),
         lambda r: (r.start_time or 0) >= START + 100 * SECOND,

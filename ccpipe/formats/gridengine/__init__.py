@@ -15,13 +15,7 @@ from ccpipe.formats.gridengine.reader import (
     read,
     read_stream,
 )
-from ccpipe.formats.gridengine.record import (
-    Accounting,
-    Origin,
-    Outcome,
-    Variant,
-    meaning,
-)
+from ccpipe.formats.gridengine.record import Accounting, Origin, Outcome, Variant, meaning
 from ccpipe.formats.gridengine.writer import HEADER, encode_classic, encode_jsonl
 
 __all__ = [

@@ -12,12 +12,7 @@ from ccpipe.formats.lineprotocol.decoder import decode
 from ccpipe.formats.lineprotocol.grammar import INFLUX
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.lines import Lines, RejectedLine
-from ccpipe.formats.lineprotocol.precision import (
-    NO_TIME,
-    UNIT_NUMBERS,
-    Precision,
-    check_precision,
-)
+from ccpipe.formats.lineprotocol.precision import NO_TIME, UNIT_NUMBERS, Precision, check_precision
 from ccpipe.formats.lineprotocol.series import escape, write_series
 from ccpipe.formats.lineprotocol.writer import original, write_message, write_time, write_value
 from ccpipe.message import Message

@@ -106,9 +106,7 @@ class Grammar:
 
 
 CC = Grammar(
-    rb"\x00-\x20\x7f",
-    {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"},
-    tags_once=False,
+    rb"\x00-\x20\x7f", {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}, tags_once=False
 )
 """What ClusterCockpit reads: ``influxdata/line-protocol`` v2.2."""
 

@@ -18,13 +18,7 @@ from msgspec.structs import replace
 from ccpipe.formats.sonar.layout import fields
 from ccpipe.formats.sonar.older_json import upgrade
 from ccpipe.formats.sonar.older_variants import check_depth, modern, unwrap
-from ccpipe.formats.sonar.profiles import (
-    Numbers,
-    ReadProfile,
-    from_sonar,
-    numbers_of,
-    unmark,
-)
+from ccpipe.formats.sonar.profiles import Numbers, ReadProfile, from_sonar, numbers_of, unmark
 from ccpipe.formats.sonar.rules import Problem, beyond_64_bits, problems, written
 from ccpipe.formats.sonar.types.envelope import (
     ENVELOPES,
@@ -219,10 +213,7 @@ def _numbers_of_tree(tree: Any, profile: ReadProfile) -> Numbers:
 
 TOO_EARLY = "JSON ends too early"
 TRAILING = "trailing data after the JSON value"
-_RULES = {
-    "Input data was truncated": TOO_EARLY,
-    "JSON is malformed: trailing characters": TRAILING,
-}
+_RULES = {"Input data was truncated": TOO_EARLY, "JSON is malformed: trailing characters": TRAILING}
 """Our texts for messages of ``msgspec`` that the stream decoder tests for."""
 
 

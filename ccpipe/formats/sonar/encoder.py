@@ -11,13 +11,7 @@ import msgspec
 from ccpipe.errors import EncodeError
 from ccpipe.formats.sonar.decoder import decode_types
 from ccpipe.formats.sonar.layout import FieldLayout, fields
-from ccpipe.formats.sonar.profiles import (
-    STYLES,
-    WriteProfile,
-    depends_on_numbers,
-    mark,
-    to_sonar,
-)
+from ccpipe.formats.sonar.profiles import STYLES, WriteProfile, depends_on_numbers, mark, to_sonar
 from ccpipe.formats.sonar.rules import written
 from ccpipe.formats.sonar.types.envelope import Envelope, JobsData
 from ccpipe.formats.sonar.types.extended import ExtendedUint

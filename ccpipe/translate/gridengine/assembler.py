@@ -85,10 +85,7 @@ class JobRuns(msgspec.Struct, frozen=True):
             "nodes": "" if self.has_all_nodes else "incomplete: only the master's host is known",
         }
         return msgspec.structs.replace(
-            job,
-            start=self.start,
-            end=max(self.end, self.start),
-            metadata=job.metadata | counts,
+            job, start=self.start, end=max(self.end, self.start), metadata=job.metadata | counts
         )
 
 

@@ -20,16 +20,7 @@ from ccpipe.formats.gridengine.event import from_event, is_event, tag, to_event
 from ccpipe.formats.gridengine.reporting import JobLog
 from ccpipe.formats.lineprotocol import Lines, RejectedLine, to_lines
 from ccpipe.formats.lineprotocol.writer import original
-from ccpipe.jobs import (
-    RUNNING,
-    Job,
-    Jobs,
-    JobUsage,
-    Lifecycle,
-    Outbox,
-    is_same_job,
-    read_event,
-)
+from ccpipe.jobs import RUNNING, Job, Jobs, JobUsage, Lifecycle, Outbox, is_same_job, read_event
 from ccpipe.jobs import message as job_message
 from ccpipe.message import Message, metric
 from ccpipe.pipeline import HoldingTranslator, Scope

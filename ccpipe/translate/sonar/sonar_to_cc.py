@@ -10,10 +10,7 @@ from msgspec.structs import replace
 
 from ccpipe.config import Duration
 from ccpipe.errors import DataError
-from ccpipe.formats.clustercockpit import (
-    Accelerator,
-    TopologyEvent,
-)
+from ccpipe.formats.clustercockpit import Accelerator, TopologyEvent
 from ccpipe.formats.lineprotocol import Lines, RejectedLine, SeriesTable
 from ccpipe.formats.lineprotocol.builder import LinesBuilder
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME

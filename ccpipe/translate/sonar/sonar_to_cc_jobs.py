@@ -17,11 +17,7 @@ _NO_NODES = frozenset({(), ("None assigned",)})
 _NEVER_STARTED = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REVOKED"})
 
 
-def job_of(
-    cluster: str,
-    record: SlurmJob,
-    shared: Shared = "none",
-) -> Job | None:
+def job_of(cluster: str, record: SlurmJob, shared: Shared = "none") -> Job | None:
     """Return what a record says of a job; None for a step, which adds nothing.
 
     `shared` is for jobs of which the record does not say whether their nodes are shared. Hardware

@@ -39,11 +39,7 @@ def test_empty_fields_never_shift() -> None:
 
 @pytest.mark.parametrize(
     ("tail", "variant"),
-    [
-        ("", Variant.UNIVA_52),
-        (":10.5:17", Variant.UNIVA_54),
-        (":10.5:17:0,1", Variant.UNIVA_55),
-    ],
+    [("", Variant.UNIVA_52), (":10.5:17", Variant.UNIVA_54), (":10.5:17:0,1", Variant.UNIVA_55)],
 )
 def test_univa_counts_in_milliseconds_and_hides_colons(tail: str, variant: Variant) -> None:
     """Times and wall clock are milliseconds; one high byte stands for a colon in paths."""

@@ -67,11 +67,7 @@ def test_an_intermediate_record_has_exit_status_minus_one() -> None:
     ],
 )
 def test_the_outcome_is_one_of_a_few_classes(
-    failed: int,
-    exit_status: int,
-    started: bool,
-    deleted_by: str,
-    expected: str,
+    failed: int, exit_status: int, started: bool, deleted_by: str, expected: str
 ) -> None:
     """Codes, signals and who deleted a job decide the class, in this order of rules."""
     record = msgspec.structs.replace(

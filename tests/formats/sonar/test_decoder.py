@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 from ccpipe.formats import sonar
-from ccpipe.formats.sonar import (
-    UNSET,
-)
+from ccpipe.formats.sonar import UNSET
 from tests.formats.sonar import examples
 from tests.formats.sonar.examples import bad, changed, one
 

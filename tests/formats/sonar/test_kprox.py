@@ -28,8 +28,7 @@ def feed_in_blocks(decoder: KproxDecoder, stream: bytes, size: int) -> list[byte
 
 
 @given(
-    st.lists(st.tuples(st.binary(max_size=100), st.integers(0, 3)), max_size=5),
-    st.integers(1, 50),
+    st.lists(st.tuples(st.binary(max_size=100), st.integers(0, 3)), max_size=5), st.integers(1, 50)
 )
 def test_decoder_yields_data_whatever_the_blocks(
     messages: list[tuple[bytes, int]], size: int

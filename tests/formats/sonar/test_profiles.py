@@ -6,12 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.sonar import (
-    INFINITE,
-    UNSET,
-    ExtendedUint,
-    MetadataObject,
-)
+from ccpipe.formats.sonar import INFINITE, UNSET, ExtendedUint, MetadataObject
 from ccpipe.formats.sonar.profiles import mark, numbers_of, unmark
 from tests.formats.sonar import examples
 from tests.formats.sonar.examples import changed, one

@@ -6,12 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.sonar import (
-    SampleAttributes,
-    SampleJob,
-    SampleProcess,
-    SampleProcessGpu,
-)
+from ccpipe.formats.sonar import SampleAttributes, SampleJob, SampleProcess, SampleProcessGpu
 from ccpipe.formats.sonar.rollup import roll_up, synthetic_pid
 
 

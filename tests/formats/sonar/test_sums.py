@@ -157,10 +157,7 @@ def test_a_card_is_summed_over_processes() -> None:
     on = SampleProcessGpu(uuid="GPU-1", gpu_util=2.3, gpu_memory=512, gpu_memory_util=5.0)
     other = replace(on, uuid="GPU-2", gpu_util=1.0)
     cards = sums.card_sums(
-        (
-            SampleProcess(pid=1, gpus=(on, other)),
-            SampleProcess(gpus=(replace(on, gpu_util=4.6),)),
-        )
+        (SampleProcess(pid=1, gpus=(on, other)), SampleProcess(gpus=(replace(on, gpu_util=4.6),)))
     )
     assert {uuid: list(card) for uuid, card in cards.items()} == {
         "GPU-1": [6.9, 1024.0, 10.0],

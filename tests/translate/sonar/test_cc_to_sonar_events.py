@@ -7,11 +7,7 @@ import pytest
 
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.lineprotocol.writer import original
-from ccpipe.formats.sonar import (
-    JobsData,
-    SacctData,
-    SlurmJob,
-)
+from ccpipe.formats.sonar import JobsData, SacctData, SlurmJob
 from ccpipe.message import Message, event
 from ccpipe.pipeline.state import StateStore
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar

@@ -7,13 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ccpipe.formats.lineprotocol import to_lines
-from ccpipe.formats.sonar import (
-    Envelope,
-    SampleGpu,
-    SampleProcess,
-    SampleSystem,
-    encode,
-)
+from ccpipe.formats.sonar import Envelope, SampleGpu, SampleProcess, SampleSystem, encode
 from ccpipe.message import Message, metric
 from ccpipe.translate.sonar.sonar_metrics import (
     BOOT,

@@ -3,12 +3,7 @@
 import pytest
 from msgspec.structs import fields
 
-from ccpipe.formats.sonar import (
-    SampleGpu,
-    SampleProcess,
-    SampleProcessGpu,
-    SampleSystem,
-)
+from ccpipe.formats.sonar import SampleGpu, SampleProcess, SampleProcessGpu, SampleSystem
 from ccpipe.formats.sonar.types.primitives import Record
 from ccpipe.node.sampling.metrics import units
 from ccpipe.translate.sonar.sonar_metrics import (

@@ -270,8 +270,7 @@ def test_a_job_reads_and_writes_bytes_a_second() -> None:
     """Counters are in kilobytes; a process that is new counts as a whole."""
     first = sample(0, jobs=(job(process(1, 0, data_read=100, data_written=7)),))
     second = sample(
-        60,
-        jobs=(job(process(1, 0, data_read=160, data_written=7), process(2, 0, data_read=15)),),
+        60, jobs=(job(process(1, 0, data_read=160, data_written=7), process(2, 0, data_read=15)),)
     )
     reported = values(fed(first, second), stype="job", stype_id="7")
     assert (reported["job_read_bw"], reported["job_write_bw"]) == (1280, 0)

@@ -139,11 +139,7 @@ def test_decode_is_one_function_whichever_part_reads(
             )
             assert reported(found) == reported(
                 decode_in_python(
-                    payload,
-                    SeriesTable(_GRAMMARS[dialect]),
-                    precision,
-                    lenient,
-                    max_rejected,
+                    payload, SeriesTable(_GRAMMARS[dialect]), precision, lenient, max_rejected
                 )
             )
 

@@ -14,8 +14,7 @@ OSLO = ZoneInfo("Europe/Oslo")
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["2025-04-07T13:53:24+02:00", "2025-04-07T11:53:24Z", "2024-02-29T00:00:00-11:30"],
+    "text", ["2025-04-07T13:53:24+02:00", "2025-04-07T11:53:24Z", "2024-02-29T00:00:00-11:30"]
 )
 def test_the_specifications_form(text: str) -> None:
     """Local time, offset, whole seconds, ``Z`` for +00:00; and it is the moment that it says."""

@@ -7,7 +7,6 @@
 import functools
 import math
 import re
-from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -23,27 +22,12 @@ _GPU = ("gpu", "gpus", "ngpus", "gpu_count", "gpucount", "cuda")
 
 
 class Requests(msgspec.Struct, frozen=True):
-    """The options of a category.
-
-    Resources (``-l``) are kept apart by scope: those of the whole job, of the master task and of
-    the slave tasks. Values are as written; the properties have units.
-    """
+    """The hard resource requests (``-l``) of a category, by scope; values are as written."""
 
     resources: dict[str, str] = {}
-    soft: dict[str, str] = {}
+    """Those of the whole job."""
     master: dict[str, str] = {}
     slave: dict[str, str] = {}
-    queues: tuple[str, ...] = ()
-    soft_queues: tuple[str, ...] = ()
-    master_queues: tuple[str, ...] = ()
-    pe: str = ""
-    pe_range: str = ""
-    """Slots asked for, such as ``4`` or ``2,3``."""
-    project: str = ""
-    options: dict[str, str] = {}
-    """All other options without their hyphen: ``ckpt``, ``ar``, ``U``, ``u``, ``I``, …"""
-    unknown: tuple[str, ...] = ()
-    """Words that are not part of an option."""
 
     @property
     def h_rt(self) -> float | None:
@@ -63,46 +47,20 @@ class Requests(msgspec.Struct, frozen=True):
 
 @functools.lru_cache(maxsize=4096)  # a site has few categories, and each many records
 def parse_category(text: str) -> Requests:
-    """Read a category; it never fails: words that are not part of an option go to `unknown`."""
+    """Read the resources of a category; it never fails: all else is left out."""
     if text in EMPTY:
         return Requests()
-    words = deque(text.split())
-    scope, soft = "global", False
-    found: dict[str, dict[str, str]] = {"global": {}, "soft": {}, "master": {}, "slave": {}}
-    queues: dict[str, list[str]] = {"hard": [], "soft": [], "master": []}
-    options: dict[str, str] = {}
-    unknown: list[str] = []
-    while words:
-        word = words.popleft()
+    words = iter(text.split())
+    scope, is_soft = "global", False
+    found: dict[str, dict[str, str]] = {"global": {}, "master": {}, "slave": {}}
+    for word in words:
         if word in {"-hard", "-soft"}:
-            soft = word == "-soft"
-        elif word == "-scope" and words:
-            scope, soft = words.popleft(), False
-        elif word == "-l" and words:
-            found.setdefault("soft" if soft else scope, {}).update(_pairs(words.popleft()))
-        elif word in {"-q", "-masterq"} and words:
-            kind = "master" if "masterq" in word or scope == "master" else "hard"
-            queues["soft" if soft else kind] += words.popleft().split(",")
-        elif word == "-pe" and len(words) > 1:
-            options["pe"], options["pe_range"] = words.popleft(), words.popleft()
-        elif word.startswith("-") and words and not words[0].startswith("-"):
-            options[word[1:]] = words.popleft()
-        else:
-            unknown.append(word)
-    return Requests(
-        resources=found["global"],
-        soft=found["soft"],
-        master=found["master"],
-        slave=found["slave"],
-        queues=tuple(queues["hard"]),
-        soft_queues=tuple(queues["soft"]),
-        master_queues=tuple(queues["master"]),
-        pe=options.pop("pe", ""),
-        pe_range=options.pop("pe_range", ""),
-        project=options.pop("P", ""),
-        options=options,
-        unknown=tuple(unknown),
-    )
+            is_soft = word == "-soft"
+        elif word == "-scope":
+            scope, is_soft = next(words, ""), False
+        elif word == "-l" and (pairs := _pairs(next(words, ""))) and not is_soft:
+            found.setdefault(scope, {}).update(pairs)
+    return Requests(found["global"], found["master"], found["slave"])
 
 
 def _pairs(text: str) -> dict[str, str]:

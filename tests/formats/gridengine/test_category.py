@@ -4,21 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.gridengine.category import parse_category, seconds, size
+from ccpipe.formats.gridengine.category import Requests, parse_category, seconds, size
 
 
 def test_a_category_is_what_the_job_asked_for() -> None:
-    """Options of both generations are read, hard and soft and by scope."""
+    """Of both generations; what is only wished for (``-soft``) does not count."""
     old = parse_category("-q all.q@node01*,low.q -l h_rt=3600,h_vmem=1.5G,excl -pe smp 2,3 -ar 7")
-    assert (old.queues, old.pe, old.pe_range) == (("all.q@node01*", "low.q"), "smp", "2,3")
-    assert (old.h_rt, old.h_vmem, old.options) == (3600, 3 * 2**29, {"ar": "7"})
-    assert old.resources["excl"] == "TRUE"
+    assert (old.h_rt, old.h_vmem, old.resources["excl"]) == (3600, 3 * 2**29, "TRUE")
     new = parse_category(
         "-scope global -hard -l h_rt=0:1:30 -soft -l fast=1 -q b.q -scope slave -hard -l gpu=2 -P x"
     )
-    assert (new.h_rt, new.gpu, new.soft, new.slave) == (90, 2, {"fast": "1"}, {"gpu": "2"})
-    assert (new.soft_queues, new.project) == (("b.q",), "x")
-    assert parse_category("what is this -I y").unknown == ("what", "is", "this")
+    assert (new.h_rt, new.gpu, new.resources) == (90, 2, {"h_rt": "0:1:30"})
+    assert parse_category("what is this -I y") == Requests()
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,9 @@ def cells(value: Value) -> tuple[float, int, ValueType]:
             return float(value), value, ValueType.INT
         case float() if math.isfinite(value):
             return value, 0, ValueType.FLOAT
-        case str() if not re.search(_SURROGATE, value):
+        case str():
+            if re.search(_SURROGATE, value):
+                raise EncodeError(f"{value!r:.80} holds half a surrogate pair")
             return math.nan, 0, ValueType.TEXT
         case _:
             raise EncodeError(f"{value!r:.80} cannot be a value in line protocol")

@@ -1,6 +1,5 @@
 """Encoding one message to a canonical line, in pure Python: reference for the compiled kernel."""
 
-import math
 from typing import Literal
 
 from ccpipe.errors import EncodeError
@@ -12,7 +11,8 @@ from ccpipe.formats.lineprotocol.precision import (
     coarsest,
 )
 from ccpipe.formats.lineprotocol.series import escape, write_series
-from ccpipe.message import Message, Uint, Value
+from ccpipe.formats.lineprotocol.values import ValueType, cells
+from ccpipe.message import Message, Value
 
 
 def write_message(message: Message, precision: Precision | Literal["auto"]) -> bytes:
@@ -45,26 +45,15 @@ def write_time(time: int, precision: Precision | Literal["auto"]) -> bytes:
 
 
 def write_value(value: Value) -> bytes:
-    match value:
-        case bool():
+    number, _, kind = cells(value)
+    match kind:
+        case ValueType.FLOAT:
+            return float.__repr__(number).encode()  # a subclass, as NumPy's, prints differently
+        case ValueType.BOOL:
             return b"true" if value else b"false"
-        case Uint() if 0 <= value < 2**64:
-            return b"%du" % value
-        case int() if not isinstance(value, Uint) and INT64_MIN <= value <= INT64_MAX:
-            return b"%di" % value
-        case float() if math.isfinite(value):
-            return float.__repr__(value).encode()  # a subclass, such as NumPy's, prints differently
-        case str():
-            return b'"%b"' % _escape_text(value)
-        case _:
-            raise EncodeError(f"{value!r:.80} cannot be a value in line protocol")
+        case ValueType.TEXT:
+            return b'"%b"' % str(value).translate(_TEXT_ESCAPES).encode()
+    return b"%d%c" % (int(value), b"u" if kind is ValueType.UINT else b"i")
 
 
 _TEXT_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
-
-
-def _escape_text(text: str) -> bytes:
-    try:
-        return text.translate(_TEXT_ESCAPES).encode()
-    except UnicodeEncodeError:
-        raise EncodeError(f"{text!r:.80} holds half a surrogate pair") from None

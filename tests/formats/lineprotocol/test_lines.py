@@ -256,7 +256,7 @@ def test_rows_can_be_added_by_number() -> None:
         Message("m", {"a": "b"}, "x", None),
     ]
     for value in (float("nan"), float("-inf"), 2**63, Uint(-1), Uint(2**64), "\udc00"):
-        with pytest.raises(EncodeError, match="cannot be a value"):
+        with pytest.raises(EncodeError, match="cannot be a value|surrogate"):
             lines.append(series, field, value, 5)
     with pytest.raises(EncodeError, match="outside 64 bits"):
         lines.append(series, field, 1.0, 2**63)

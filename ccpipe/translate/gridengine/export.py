@@ -1,6 +1,6 @@
 """The output formats of ``ccpipe convert --from gridengine``."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import IO, Literal, Protocol
 
@@ -81,14 +81,15 @@ def open_writer(  # noqa: PLR0911 - one return for each format
             return _Table(target, to)
         case "line":
             return _Jobs(
-                target, lambda job: _encode(chain(events(job, mapping), metrics(job, mapping)))
+                target,
+                lambda jobs: _encode(chain(events(j, mapping), metrics(j, mapping)) for j in jobs),
             )
         case "metrics":
-            return _Jobs(target, lambda job: _encode(metrics(job, mapping)))
+            return _Jobs(target, lambda jobs: _encode(metrics(job, mapping) for job in jobs))
         case "events":
-            return _Jobs(target, lambda job: _encode(events(job, mapping)))
+            return _Jobs(target, lambda jobs: _encode(events(job, mapping) for job in jobs))
         case "sonar":
-            return _Sonar(target, mapping)
+            return _Jobs(target, lambda jobs: _envelope(jobs, mapping))
 
 
 def _encode_json(record: Accounting) -> bytes:
@@ -104,8 +105,13 @@ def events(job: JobRuns, mapping: Mapping) -> Iterator[Message]:
         yield job_message("stop_job", finished)
 
 
-def _encode(messages: Iterator[Message]) -> bytes:
-    return encode_lines(list(messages), precision="auto")
+def _encode(messages: Iterable[Iterator[Message]]) -> bytes:
+    return encode_lines(list(chain.from_iterable(messages)), precision="auto")
+
+
+def _envelope(jobs: Sequence[JobRuns], mapping: Mapping) -> bytes:
+    time = max(job.end for job in jobs)
+    return encode(jobs_to_sonar(jobs, mapping, time=time)).rstrip() + b"\n"
 
 
 class _Lines:
@@ -148,29 +154,11 @@ class _Table:
 
 
 class _Jobs:
-    """Events and metrics of each job when it has ended."""
+    """What is made of the jobs that ended within a block: events, metrics, an envelope."""
 
-    def __init__(self, target: IO[bytes], encode: Callable[[JobRuns], bytes]) -> None:
+    def __init__(self, target: IO[bytes], encode: Callable[[Sequence[JobRuns]], bytes]) -> None:
         self.target = target
         self.encode = encode
-        self.assembler = Assembler()
-
-    def write(self, records: Sequence[Accounting]) -> None:
-        self.target.write(
-            b"".join(map(self.encode, self.assembler.feed(job_of(each, "") for each in records)))
-        )
-
-    def close(self) -> None:
-        for job in self.assembler.flush():
-            self.target.write(self.encode(job))
-
-
-class _Sonar:
-    """An envelope for the jobs that ended within a block; its time is the end of the last one."""
-
-    def __init__(self, target: IO[bytes], mapping: Mapping) -> None:
-        self.target = target
-        self.mapping = mapping
         self.assembler = Assembler()
 
     def write(self, records: Sequence[Accounting]) -> None:
@@ -181,5 +169,4 @@ class _Sonar:
 
     def put(self, jobs: Sequence[JobRuns]) -> None:
         if jobs:
-            time = max(job.end for job in jobs)
-            self.target.write(encode(jobs_to_sonar(jobs, self.mapping, time=time)).rstrip() + b"\n")
+            self.target.write(self.encode(jobs))

@@ -80,7 +80,7 @@ def _of_qhost(tree: ET.Element) -> list[Share]:
     shares = []
     for host in tree.iter("host"):
         for job in host.iter("job"):
-            known = {value.get("name"): value.text or "" for value in job.iter("jobvalue")}
+            known = _values(job, "jobvalue")
             queue, _, at = known.get("qinstance_name", "").partition("@")
             start = known.get("start_time", "")
             task = known.get("taskid", "")
@@ -117,12 +117,10 @@ def _number(job: ET.Element, name: str) -> int:
 
 
 def _digits(text: str, name: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST):
+    number = _whole(text)
+    if number is None:
         raise DataError(f"{name} is {text!r:.40}: not a number")
-    return int(text)
-
-
-_LONGEST = 10  # digits of a job number or of a time in seconds
+    return number
 
 
 def _moment(text: str | None, zone: tzinfo | None) -> int | None:
@@ -211,8 +209,8 @@ def _values(parent: ET.Element, tag: str) -> dict[str, str]:
 
 
 def _whole(text: str) -> int | None:
-    is_number = text.isascii() and text.isdecimal() and len(text) < _MAX_DIGITS
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
     return int(text) if is_number else None
 
 
-_MAX_DIGITS = 10
+_MAX_DIGITS = 10  # of a job number or of a time in seconds

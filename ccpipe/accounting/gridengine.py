@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from ccpipe.accounting.each import each
-from ccpipe.accounting.scheduler import OUTCOME, SchedulerColumns
+from ccpipe.accounting.measures import OUTCOME, SchedulerColumns, each
 from ccpipe.errors import MissingExtra
 from ccpipe.formats.gridengine import parse_category
 from ccpipe.formats.gridengine.record import GRACE, NO_DATA, Outcome, classify, is_last_record

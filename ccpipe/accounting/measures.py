@@ -1,12 +1,15 @@
-"""Measures of finished jobs beyond plain sums, as columns, and sketches of their distribution."""
+"""Measures of finished jobs beyond plain sums, as columns, and sketches of their distribution.
+
+``SchedulerColumns`` is what they and ``Sums`` have to know of a scheduler's records.
+"""
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ccpipe.accounting.each import each
 from ccpipe.errors import MissingExtra
 
 try:
@@ -14,6 +17,27 @@ try:
     import pyarrow.compute as pc
 except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
+
+OUTCOME = "outcome"
+"""The column of ``measure`` with how a run ended; no record has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerColumns:
+    """How tables of a scheduler's records are grouped, summed and measured."""
+
+    keys: Mapping[str, str]
+    """By name of a key to group by: its column; ``OUTCOME`` for how the run ended."""
+    sums: Mapping[str, str]
+    """By title of a sum: the column that is summed."""
+    cpu: str
+    """The title of the sum of CPU time, in seconds."""
+    fields: tuple[str, ...]
+    job_columns: Callable[[Any], dict[str, Any]]
+    """Converts a table to the columns that ``measure`` takes."""
+    good: frozenset[str]
+    """Outcomes of runs that did not fail."""
+
 
 MEASURES = ("wait", "wallclock", "memory")
 """Measures with percentiles: seconds waited and run, and peak memory in bytes."""
@@ -33,6 +57,31 @@ def _float(number: float) -> Any:
 _NOTHING, _ONE, _SECOND, _MAX = map(_float, (0.0, 1.0, 1e9, 1e300))
 _NO_BUCKET = pa.scalar(_ZERO, pa.int64())
 _UNKNOWN = pa.scalar(None, pa.float64())
+
+
+def each(columns: Sequence[Any], function: Callable[..., Any], kind: pa.DataType) -> Any:
+    """Apply a function to the values of each row; it is called once for equal rows."""
+    codes: Any = None
+    values_of = []
+    for column in columns:
+        encoded = pc.dictionary_encode(_whole(column), null_encoding="encode")
+        indices = pc.cast(encoded.indices, pa.int64())
+        values_of.append(encoded.dictionary.to_pylist())
+        count = pa.scalar(len(values_of[-1]), pa.int64())
+        codes = indices if codes is None else pc.add(pc.multiply(codes, count), indices)
+    distinct = pc.dictionary_encode(codes)
+    results = []
+    for code in distinct.dictionary.to_pylist():
+        row = []
+        for values in reversed(values_of):
+            code, index = divmod(code, len(values))  # noqa: PLW2901 - digit by digit
+            row.append(values[index])
+        results.append(function(*reversed(row)))
+    return pa.array(results, kind).take(distinct.indices)
+
+
+def _whole(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def measure(columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,11 +9,12 @@
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from ccpipe.accounting.scheduler import OUTCOME, SchedulerColumns
+from ccpipe.accounting.measures import OUTCOME, SchedulerColumns
 from ccpipe.errors import DataError, MissingExtra
 from ccpipe.formats.slurm.records import SacctRow
 from ccpipe.formats.slurm.values import gpu_count, tres
@@ -156,41 +157,21 @@ def _memory(step: SacctRow) -> int | None:
     return None if step.max_rss is None else step.max_rss * (step.ntasks or 1)
 
 
-def _text(name: str) -> tuple[pa.DataType, Callable[[JobRun], Any]]:
-    return pa.string(), lambda run: getattr(run.job, name)
-
-
-def _number(name: str) -> tuple[pa.DataType, Callable[[JobRun], Any]]:
-    return pa.float64(), lambda run: getattr(run.job, name)
-
-
-def _time(name: str) -> tuple[pa.DataType, Callable[[JobRun], Any]]:
-    return pa.int64(), lambda run: getattr(run.job, name)
-
-
-def _integer(read: Callable[[JobRun], int]) -> tuple[pa.DataType, Callable[[JobRun], Any]]:
-    return pa.int64(), read
-
-
-def _measured(name: str) -> tuple[pa.DataType, Callable[[JobRun], Any]]:
-    return pa.float64(), lambda run: getattr(run, name)
-
-
 _TEXTS = (
     "cluster", "user", "group", "account", "partition", "qos", "reservation", "wckey", "node_list",
     "job_name",
 )  # fmt: skip
 COLUMNS: dict[str, tuple[pa.DataType, Callable[[JobRun], Any]]] = {
-    **{name: _text(name) for name in _TEXTS},
+    **{name: (pa.string(), attrgetter(f"job.{name}")) for name in _TEXTS},
     "state": (pa.string(), lambda run: run.job.state or "UNKNOWN"),
-    "alloc_cpus": _integer(lambda run: run.job.alloc_cpus or 0),
-    "alloc_nodes": _integer(lambda run: run.job.alloc_nodes or 0),
-    "job": _integer(lambda run: run.job.id.job),
-    "array_job": _integer(lambda run: run.job.id.array_job or 0),
-    **{name: _time(name) for name in ("submit", "start", "end")},
-    **{name: _number(name) for name in ("elapsed", "cpu_time")},
+    "alloc_cpus": (pa.int64(), lambda run: run.job.alloc_cpus or 0),
+    "alloc_nodes": (pa.int64(), lambda run: run.job.alloc_nodes or 0),
+    "job": (pa.int64(), attrgetter("job.id.job")),
+    "array_job": (pa.int64(), lambda run: run.job.id.array_job or 0),
+    **{name: (pa.int64(), attrgetter(f"job.{name}")) for name in ("submit", "start", "end")},
+    **{name: (pa.float64(), attrgetter(f"job.{name}")) for name in ("elapsed", "cpu_time")},
     **{
-        name: _measured(name)
+        name: (pa.float64(), attrgetter(name))
         for name in ("user_cpu", "system_cpu", "total_cpu", "consumed_energy", "memory")
     },
     "gpu_time": (pa.float64(), lambda run: run.gpus * (run.job.elapsed or 0)),
@@ -198,8 +179,8 @@ COLUMNS: dict[str, tuple[pa.DataType, Callable[[JobRun], Any]]] = {
         pa.float64(),
         lambda run: None if run.memory is None else run.job.requested_memory,
     ),
-    "is_final": (pa.bool_(), lambda run: run.is_final),
-    "ends_job": (pa.bool_(), lambda run: run.ends_job),
+    "is_final": (pa.bool_(), attrgetter("is_final")),
+    "ends_job": (pa.bool_(), attrgetter("ends_job")),
 }
 """The columns of runs: type, and what reads it. Memory in bytes, times in ns, the rest seconds."""
 

@@ -9,10 +9,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccpipe.accounting.each import each
 from ccpipe.accounting.gridengine import GRID_ENGINE
-from ccpipe.accounting.measures import MEASURES, buckets, measure, percentile, period
-from ccpipe.accounting.scheduler import OUTCOME, SchedulerColumns
+from ccpipe.accounting.measures import (
+    MEASURES,
+    OUTCOME,
+    SchedulerColumns,
+    buckets,
+    each,
+    measure,
+    percentile,
+    period,
+)
 from ccpipe.accounting.selection import NONE
 from ccpipe.errors import MissingExtra
 

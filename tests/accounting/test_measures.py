@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpipe.accounting.measures import ACCURACY, buckets, measure, percentile, period
+from ccpipe.accounting.measures import ACCURACY, buckets, each, measure, percentile, period
 
 TIMES = st.none() | st.integers(0, 2**63 - 1)
 AMOUNTS = st.floats(allow_nan=False)
@@ -73,3 +73,23 @@ def test_any_numbers_can_be_measured(
             percentile(Counter({bucket: 1}), 50)
     known = start is not None and submission is not None
     assert measured["started"].to_pylist() == [int(known)]
+
+
+@few
+@given(rows=st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 3))))
+def test_each_row_gets_its_result_and_equal_rows_share_a_call(
+    rows: list[tuple[str, int | None]],
+) -> None:
+    """Nulls are values like others; the function is asked once for each combination."""
+    asked = []
+
+    def describe(letter: str, number: int | None) -> str:
+        asked.append((letter, number))
+        return f"{letter}{number}"
+
+    columns = [
+        pa.array([letter for letter, _ in rows], pa.string()),
+        pa.chunked_array([pa.array([number for _, number in rows], pa.int64())]),
+    ]
+    assert each(columns, describe, pa.string()).to_pylist() == [f"{a}{b}" for a, b in rows]
+    assert sorted(map(str, asked)) == sorted(map(str, set(rows)))

@@ -62,9 +62,7 @@ def controls(
 def _topology(envelopes: "Iterable[Envelope]", root: str) -> str:
     """Return the payload of the event ``topology`` and, beside it, cc-node-controller's keys."""
     from ccpipe.formats.sonar import SysinfoAttributes
-    from ccpipe.translate.sonar.sonar_to_cc import (
-        topology_payload,  # 2 MB that few nodes need
-    )
+    from ccpipe.translate.sonar.topology import topology_payload  # which few nodes need
 
     errors = []
     for envelope in envelopes:

@@ -19,12 +19,12 @@ from ccpipe.formats.sonar import (
     SacctData,
     SlurmJob,
     SysinfoAttributes,
-    SysinfoGpuCard,
     timestamp,
 )
 from ccpipe.jobs import Job, function_of, read_event
 from ccpipe.message import Message
 from ccpipe.pipeline.state import StateStore
+from ccpipe.translate.sonar.topology import sysinfo
 
 SECOND = 10**9
 MAX_JOBS = 100_000
@@ -36,7 +36,6 @@ class JobEvents:
     """Makes job records of events ``job``; that of an end includes what the start said."""
 
     def __init__(self, state: StateStore) -> None:
-        """Remember starts in `state`."""
         self._starts = state.table("start_job", tuple[str, int], Job, maximum=MAX_JOBS)
 
     def record(self, message: Message) -> tuple[str, SlurmJob]:
@@ -118,41 +117,7 @@ def cluster(payload: str, time: int) -> ClusterAttributes:
 
 def node(payload: str, time: int) -> SysinfoAttributes:
     """Convert the payload of an event ``topology``; raises DataError."""
-    reported = _read(payload, TopologyEvent)
-    cards = tuple(
-        SysinfoGpuCard(
-            index=card.index,
-            uuid=card.id,
-            address=card.address,
-            manufacturer=card.type,
-            model=card.model,
-            architecture=card.architecture,
-            driver=card.driver,
-            firmware=card.firmware,
-            memory=card.memory,
-            power_limit=card.powerLimit,
-            max_power_limit=card.maxPowerLimit,
-            min_power_limit=card.minPowerLimit,
-            max_ce_clock=card.maxClock,
-            max_memory_clock=card.maxMemoryClock,
-        )
-        for card in reported.accelerators
-    )
-    return SysinfoAttributes(
-        time=timestamp.write(time),
-        cluster=reported.cluster,
-        node=reported.hostname,
-        os_name=reported.osName,
-        os_release=reported.osRelease,
-        architecture=reported.architecture,
-        sockets=reported.socketsPerNode,
-        cores_per_socket=reported.coresPerSocket,
-        threads_per_core=reported.threadsPerCore,
-        cpu_model=reported.processorType,
-        memory=reported.memory,
-        cards=cards,
-        numa_nodes=reported.memoryDomains,
-    )
+    return sysinfo(_read(payload, TopologyEvent), timestamp.write(time))
 
 
 def _read(payload: str, kind: type[T]) -> T:

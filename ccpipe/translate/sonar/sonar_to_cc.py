@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from ccpipe.config import Duration
 from ccpipe.errors import DataError
-from ccpipe.formats.clustercockpit import Accelerator, TopologyEvent
 from ccpipe.formats.lineprotocol import Lines, RejectedLine, SeriesTable
 from ccpipe.formats.lineprotocol.builder import LinesBuilder
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME
@@ -25,7 +24,6 @@ from ccpipe.formats.sonar import (
     SampleAttributes,
     SampleData,
     SlurmJob,
-    SysinfoAttributes,
     SysinfoData,
     encode,
 )
@@ -41,6 +39,7 @@ from ccpipe.translate.node_states import node_state_payloads
 from ccpipe.translate.sonar.sonar_metrics import MAX_FUTURE
 from ccpipe.translate.sonar.sonar_to_cc_jobs import Shared, job_of
 from ccpipe.translate.sonar.sonar_to_cc_sample import NodeCounters, NodeSamples
+from ccpipe.translate.sonar.topology import topology_payload
 
 MAX_NODES = 50_000
 """Nodes whose last counters are remembered; the one that was silent longest is forgotten first."""
@@ -149,7 +148,6 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
         self._outbox.commit(feed)
 
     def feed(self, records: Envelopes) -> Lines:
-        """Return the lines that the envelopes make."""
         self._state.open()
         if len(self._table) > SPARE_SERIES + 2 * self._live:
             self._table = SeriesTable()
@@ -168,7 +166,6 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
         self._rejected.append(RejectedLine(0, 0, 0, reason, Envelopes([envelope]).original(0)))
 
     def flush(self) -> Lines:
-        """Return the stops that are held back."""
         columns = LinesBuilder(self._table)
         _add_messages(columns, self._outbox.flush())
         return columns.lines()
@@ -267,7 +264,6 @@ class About(NamedTuple):
 
 
 def about(envelope: Envelope) -> About:
-    """Return what an envelope is about."""
     if envelope.data is None:
         first = envelope.errors[0]
         return About("error", first.cluster, first.node, _time(first.time))
@@ -324,41 +320,3 @@ def _node_states(cluster: ClusterAttributes) -> tuple[dict[str, list[str]], list
                 known = states.setdefault(name, [])
                 known += [state.lower() for state in nodes.states if state.lower() not in known]
     return states, wrong
-
-
-def topology_payload(node: SysinfoAttributes) -> str:
-    """Return the payload of an event ``topology``."""
-    cards = [
-        Accelerator(
-            id=card.uuid,
-            type=card.manufacturer,
-            model=card.model,
-            index=card.index,
-            address=card.address,
-            architecture=card.architecture,
-            driver=card.driver,
-            firmware=card.firmware,
-            memory=card.memory,
-            powerLimit=card.power_limit,
-            maxPowerLimit=card.max_power_limit,
-            minPowerLimit=card.min_power_limit,
-            maxClock=card.max_ce_clock,
-            maxMemoryClock=card.max_memory_clock,
-        )
-        for card in node.cards
-    ]
-    reported = TopologyEvent(
-        cluster=node.cluster,
-        hostname=node.node,
-        processorType=node.cpu_model,
-        socketsPerNode=node.sockets,
-        coresPerSocket=node.cores_per_socket,
-        threadsPerCore=node.threads_per_core,
-        memoryDomains=node.numa_nodes,
-        memory=node.memory,
-        architecture=node.architecture,
-        osName=node.os_name,
-        osRelease=node.os_release,
-        accelerators=cards,
-    )
-    return msgspec.json.encode(reported).decode()

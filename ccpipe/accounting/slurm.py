@@ -51,7 +51,6 @@ class JobRun(msgspec.Struct, kw_only=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether the run has ended."""
         return self.job.state is not None and self.job.state not in UNFINISHED
 
     @property
@@ -72,7 +71,6 @@ class JobRun(msgspec.Struct, kw_only=True):
 
     @property
     def efficiency(self) -> float | None:
-        """CPU time over allocated CPU time."""
         allocated = (self.job.alloc_cpus or 0) * (self.job.elapsed or 0)
         return self.total_cpu / allocated if self.total_cpu is not None and allocated else None
 

@@ -77,7 +77,6 @@ class GroupTotal:
 
     @property
     def wait(self) -> float | None:
-        """Mean of the seconds between submission and start."""
         return self.waited / self.started if self.started else None
 
     @property
@@ -100,7 +99,6 @@ class GroupTotal:
 
     @property
     def memory_share(self) -> float | None:
-        """Memory used as a share of the requested memory."""
         return self.used / self.requested if self.requested else None
 
 

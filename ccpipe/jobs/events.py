@@ -29,7 +29,6 @@ changes another job instead (1.5.4).
 
 
 def is_complete(job: Job) -> bool:
-    """Return whether a job has both a start and a stop to report."""
     return job.can_be_reported and job.has_ended
 
 
@@ -177,7 +176,6 @@ def read_event(message: Message) -> Job:
 
 
 def _numbers(texts: dict[str, str]) -> dict[str, Any]:
-    """Take the fields of a job out of its metadata."""
     found = {key: texts.pop(key) for key in _NUMBERS if _INTEGER.fullmatch(texts.get(key, ""))}
     return {_NUMBERS[key]: int(text) for key, text in found.items()}
 

@@ -29,7 +29,6 @@ class Outbox:
     """Output of a translator, feed by feed; feeds are numbered from 1 in each process."""
 
     def __init__(self, state: StateStore, *, clock: Callable[[], int] = time.time_ns) -> None:
-        """Create the tables, before the store is opened."""
         self.feed = 0
         self.clock = clock
         self._state = state
@@ -40,7 +39,6 @@ class Outbox:
 
     @property
     def oldest_held(self) -> int | None:
-        """The oldest feed of which something is held back."""
         return min((feed for _, feed, _ in self._held), default=None)
 
     def put(self, messages: Iterable[Held]) -> list[Message]:

@@ -56,7 +56,6 @@ class Jobs(RecordList[Job]):
 
     @staticmethod
     def size_of(record: Job) -> int:  # noqa: ARG004 - all count alike
-        """Return an estimate for any job."""
         return _JOB_SIZE
 
     def take(self, keep: Sequence[int]) -> Self:

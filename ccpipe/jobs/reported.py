@@ -43,7 +43,6 @@ class ReportedJobs:
         self._ended = self.state.table("ended", tuple[str, int], JobReport, maximum=MAX_ENDED)
 
     def add(self, report: JobReport) -> None:
-        """Record what the store has confirmed."""
         key = report.key[:2]
         if report.function == "stop_job":
             started = self._running.get(key)

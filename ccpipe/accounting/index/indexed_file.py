@@ -33,7 +33,6 @@ class Indexed(NamedTuple):
 
 
 def note_of(path: Path, identity: str, *, size: int, lines: int, is_packed: bool) -> dict[str, str]:
-    """Return the metadata of an index, which ``read_note`` reads."""
     return {
         "path": str(path),
         "identity": identity,
@@ -76,7 +75,6 @@ def identify(path: Path, count: int = 1) -> str | None:
 
 
 def is_file_of(path: Path, identity: str, count: int = 1) -> bool:
-    """Return whether a file exists and has this id, of a number of lines."""
     return path.is_file() and identify(path, count) == identity
 
 

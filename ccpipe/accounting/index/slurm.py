@@ -56,7 +56,6 @@ class RunPosition(NamedTuple):
 
 
 def has_rows(path: Path) -> bool:
-    """Return whether a file begins with the names of sacct's columns."""
     with open_stream(path) as stream:
         line = stream.read1(MAX_HEADER).partition(b"\n")[0]
     try:

@@ -46,7 +46,6 @@ class JobLog(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_start(self) -> bool:
-        """Whether it starts a job or an array task."""
         return self.event in STARTED and self.task_number >= 0 and self.pe_taskid is None
 
 

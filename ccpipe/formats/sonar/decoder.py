@@ -147,7 +147,6 @@ def _broken(envelope: Envelope, wire: _Wire, numbers: Numbers, *, strict: bool) 
 
 
 def _normal(envelope: Envelope, numbers: Numbers) -> Envelope:
-    """Return an envelope with the specification's numbers."""
     meta = unmark(envelope.meta)
     if meta is not envelope.meta:
         envelope = replace(envelope, meta=meta)
@@ -241,7 +240,6 @@ def _problem(error: Exception, tree: Any) -> Problem:
 
 
 def _at(tree: Any, path: str) -> Any:
-    """Return the scalar at a path; None for an object, an array, or nothing."""
     for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", path):
         try:
             tree = tree[int(index) if index else name]

@@ -72,7 +72,6 @@ _ALWAYS = object()
 def _plan(
     cls: type[Record], profile: WriteProfile
 ) -> list[tuple[str, Any, Callable[[Any], Any] | None]]:
-    """Return name, omitted default and conversion to JSON of each field."""
     always = STYLES[profile].always.get(cls, frozenset())
     return [
         (name, _ALWAYS if name in always else field.default, _conversion(field, profile))
@@ -107,7 +106,6 @@ def _with_offset(time: str) -> str:
 
 
 def _with_unknown(tree: dict[str, Any], envelope: Envelope) -> bytes:
-    """Encode with the unknown fields in their places."""
     for path, value in envelope.unknown.items():
         place: Any = tree
         try:

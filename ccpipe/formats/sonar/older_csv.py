@@ -28,7 +28,6 @@ _CSV = re.compile(rb'\s*(?:"?[A-Za-z]\w*%?=|\d{4}-\d\d-\d\dT)')
 
 
 def is_csv(start: bytes) -> bool:
-    """Return whether a file that begins like this holds CSV."""
     return _CSV.match(start) is not None
 
 
@@ -95,7 +94,6 @@ class CsvDecoder:
             self._jobs.add(job)  # that it comes again begins the report of another time
 
     def _close(self) -> None:
-        """Decode the records at hand as one envelope."""
         if not self._records:
             return
         records, self._records = self._records, []

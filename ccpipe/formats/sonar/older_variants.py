@@ -70,7 +70,6 @@ def unwrap(tree: Any) -> Any:
 
 
 def _drop_nulls(value: Any, depth: int = 0) -> None:
-    """Remove fields that are ``null``, which means missing."""
     if depth > DEEPEST:
         raise RecursionError
     if isinstance(value, dict):

@@ -226,7 +226,6 @@ def mark(meta: MetadataObject, numbers: Numbers, *, needed: bool) -> MetadataObj
 
 
 def unmark(meta: MetadataObject) -> MetadataObject:
-    """Remove the mark from the version."""
     if "+" in meta.version:
         for numbers in _MARKS:
             if (version := _without_mark(meta.version, numbers)) != meta.version:

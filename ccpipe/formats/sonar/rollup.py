@@ -64,7 +64,6 @@ def _is_batch(job: SampleJob) -> bool:
 
 
 def _rolled(job: SampleJob, parents: set[int], pids: set[int]) -> tuple[SampleProcess, ...]:
-    """Put each sum in the place of its first process."""
     alike: dict[object, list[SampleProcess]] = {}
     for index, process in enumerate(job.processes):
         is_leaf = process.ppid != 0 and (process.pid == 0 or process.pid not in parents)

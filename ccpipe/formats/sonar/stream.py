@@ -147,7 +147,6 @@ class Decoder:
         return end
 
     def _take_framed(self, start: int, *, final: bool) -> int | None:
-        """Decode the value wherever it ends."""
         with memoryview(self._buffer)[start : start + self.largest] as rest:
             size, bad = _measure(rest)
         if bad is None:

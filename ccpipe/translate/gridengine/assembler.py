@@ -177,7 +177,6 @@ class Assembler:
                 yield from self.add(job)
 
     def flush(self) -> Iterator[JobRuns]:
-        """Yield the jobs that still wait for a further run."""
         while self._waiting:
             yield from self._as_it_is(next(iter(self._waiting)))
 
@@ -251,7 +250,6 @@ class Assembler:
         waiting.places.append(place)
 
     def _let_go(self) -> Iterator[JobRuns]:
-        """Yield jobs that waited too long or exceed the maximum."""
         while self._waiting:
             key, oldest = next(iter(self._waiting.items()))
             if len(self._waiting) <= self.maximum and self.latest - oldest.seen < self.quiet:
@@ -274,7 +272,6 @@ class Assembler:
         return waiting
 
     def _as_it_is(self, key: Key) -> Iterator[JobRuns]:
-        """Yield a job with the records received so far."""
         waiting = self._forget(key)
         if waiting.runs:
             yield JobRuns(waiting.runs[-1], tuple(waiting.tasks), tuple(waiting.runs[:-1]))

@@ -237,5 +237,4 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return tuple(JobNode(name) for name in names if name)
 
     def node(self, hostname: str) -> str:
-        """Return ClusterCockpit's name of a host."""
         return hostname.partition(".")[0] if self.short_hostnames else hostname

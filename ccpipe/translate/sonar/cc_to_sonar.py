@@ -129,7 +129,6 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
         return next(iter(self._windows.values())).feed if self._windows else None
 
     def feed(self, records: Lines) -> Envelopes:
-        """Add lines; return the envelopes that are complete."""
         if not self._is_open:
             self._state.open()
             self._is_open = True
@@ -172,7 +171,6 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
         self._reject(message, "the timestamp is missing" if message.time is None else reason)
 
     def flush(self) -> Envelopes:
-        """Return all that is held."""
         ready: list[Envelope] = []
         for key in list(self._windows):
             self._close(key, ready)
@@ -180,7 +178,6 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
         return Envelopes(ready)
 
     def _plan(self, lines: Lines, series: int, field: int) -> Plan:
-        """Return what to do with a series."""
         name, tags, _ = lines.table.series[series]
         key = lines.table.fields[field]
         about = tags.get("cluster", ""), tags.get("hostname", "")
@@ -240,7 +237,6 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
         return window
 
     def _take(self, message: Message, ready: list[Envelope]) -> None:
-        """Translate one event or log line."""
         try:
             if message.name == "sonar" and message.kind is Kind.EVENT:
                 ready += self._whole(message)

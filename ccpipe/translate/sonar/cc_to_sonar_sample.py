@@ -155,7 +155,6 @@ class PartialSample:
     """The metrics of one node and time so far."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self.values: dict[SampleField, float] = {}
         self.errors: list[str] = []
         self.time = 0

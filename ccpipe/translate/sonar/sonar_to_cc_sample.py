@@ -93,7 +93,6 @@ class NodeSamples:
     def __init__(
         self, cluster: str, name: str, columns: LinesBuilder, counters: NodeCounters
     ) -> None:
-        """Continue from `counters`."""
         tags = {"cluster": cluster, "hostname": name, "type": "node"}
         self.counters = counters
         self._tags = tags

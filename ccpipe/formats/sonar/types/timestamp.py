@@ -23,7 +23,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def is_strict(text: str) -> bool:
-    """Return whether a time conforms to the specification."""
     return _STRICT.match(text) is not None and is_readable(text)
 
 

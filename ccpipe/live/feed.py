@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from ccpipe.bus.codecs.line import LineCodec
-from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.streams.jetstream import all_streams, consumers_of
 from ccpipe.bus.nats.streams.stored import read_stored
@@ -17,6 +16,7 @@ from ccpipe.config import Site
 from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.live.state import MAX_TEXTS, LiveState
 from ccpipe.node.sampling.metrics import Metric, declared
+from ccpipe.process.background import end_tasks
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.sonar.sonar_metrics import GPU
 

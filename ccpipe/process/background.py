@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar
 
@@ -85,3 +85,22 @@ def guarded_call(callback: Callable[P, None]) -> Callable[P, None]:
             log.exception("an unexpected error in %s", callback.__qualname__)
 
     return call
+
+
+async def end_tasks(tasks: Iterable["asyncio.Task[Any] | None"]) -> None:
+    """Cancel tasks until they have ended; a cancellation of the caller waits for them, too.
+
+    Libraries sometimes swallow a cancellation: where Python 3.11's ``asyncio.wait_for`` does, if
+    what it waits for, such as a refused connection, ends at the same moment.
+    """
+    cancelled = None
+    left = {task for task in tasks if task is not None and task is not asyncio.current_task()}
+    while left := {task for task in left if not task.done()}:
+        for task in left:
+            task.cancel()
+        try:
+            await asyncio.wait(left, timeout=0.1)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled

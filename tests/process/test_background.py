@@ -2,13 +2,14 @@
 
 import ast
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ccpipe.process.background import background, failing, guarded, guarded_call
+from ccpipe.process.background import background, end_tasks, failing, guarded, guarded_call
 from tests.conftest import eventually
 from tests.paths import ROOT
 
@@ -165,3 +166,44 @@ async def test_guarded_callbacks_log_their_errors(caplog: pytest.LogCaptureFixtu
         "note",
         "note_later",
     ]
+
+
+async def test_tasks_that_swallow_a_cancellation_are_cancelled_again() -> None:
+    """What nats-py now and then does; tasks that have ended and none are no trouble."""
+    swallowed = 0
+
+    async def stubborn() -> None:
+        nonlocal swallowed
+        while swallowed < 3:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                swallowed += 1
+
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        await end_tasks([task, None, asyncio.current_task()])
+    assert (task.done(), swallowed) == (True, 3)
+
+
+async def test_our_own_cancellation_waits_for_the_tasks() -> None:
+    """It is not lost, and nothing is left running behind it."""
+    may_end = asyncio.Event()
+
+    async def slow() -> None:
+        while not may_end.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await may_end.wait()
+
+    task = asyncio.create_task(slow())
+    await asyncio.sleep(0)
+    ending = asyncio.create_task(end_tasks([task]))
+    await asyncio.sleep(0)
+    ending.cancel()
+    await asyncio.sleep(0.05)
+    assert not ending.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(ending, 60)
+    assert task.done()

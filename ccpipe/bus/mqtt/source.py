@@ -16,6 +16,7 @@ from ccpipe.bus.subjects import Subjects, escape
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.pipeline import Batch, Scope, SharedSource, wait_for_event
+from ccpipe.process.background import end_tasks
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -117,10 +118,7 @@ class MqttSource(SharedSource[Any]):
 
     async def __aexit__(self, *exit_: object) -> None:
         """Disconnect; unacknowledged messages are redelivered."""
-        assert self._task is not None
-        while not self._task.done():  # `asyncio.wait_for` may swallow a cancellation: Python 3.11
-            self._task.cancel()
-            await asyncio.wait({self._task}, timeout=1)
+        await end_tasks([self._task])
 
     async def check(self) -> None:
         """Check that the broker accepts our credentials; takes no message."""

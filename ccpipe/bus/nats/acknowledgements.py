@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.bus.nats.protocol.frames import Delivery
-from ccpipe.bus.nats.protocol.reader import Receive
+from ccpipe.bus.nats.protocol.frames import Delivery, Receive
 
 
 class Answer(msgspec.Struct):

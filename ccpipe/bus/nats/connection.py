@@ -10,30 +10,24 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import nats.errors
-from nats.aio.msg import Msg
 
 from ccpipe.bus.nats.acknowledgements import Acknowledgements
 from ccpipe.bus.nats.announcement import running
-from ccpipe.bus.nats.client import (
-    PING_SECONDS,
-    UNANSWERED_PINGS,
-    Client,
-    end_tasks,
-    tls_problem,
-)
+from ccpipe.bus.nats.client import PING_SECONDS, UNANSWERED_PINGS, Client
 from ccpipe.bus.nats.credentials import (
     check_urls,
     client_options,
     explain_denial,
     requires_tls,
+    tls_problem,
     without_secrets,
 )
 from ccpipe.bus.nats.permissions import Permissions
 from ccpipe.bus.nats.protocol.frames import Delivery as Delivery  # noqa: PLC0414 - re-exported for subscribers
-from ccpipe.bus.nats.protocol.reader import FlawedMessage, Receive
+from ccpipe.bus.nats.protocol.frames import FlawedMessage, Receive
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError, system_reason
-from ccpipe.process.background import background, guarded
+from ccpipe.process.background import background, end_tasks, guarded
 from ccpipe.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -238,7 +232,7 @@ class Connection:
         """
         self._subscriptions.append((subject, queue, receive))
         try:
-            await self._subscribe(subject, queue, receive)
+            await self._client.subscribe_lists(subject, queue, receive)
         except nats.errors.Error as error:
             raise UnavailableError(f"subscribing to {subject}: {error}") from None
 
@@ -309,13 +303,6 @@ class Connection:
             await self._client.flush(timeout=5)
         except (nats.errors.Error, TimeoutError, OSError) as error:
             raise UnavailableError(f"{self.url}: {error or type(error).__name__}") from None
-
-    async def _subscribe(self, subject: str, queue: str, receive: Receive) -> None:
-        async def passed_by(_: Msg) -> None:
-            """Placeholder callback for `receive`, which the protocol reader calls directly."""
-
-        self._client.reader.receivers[passed_by] = receive
-        await self._client.subscribe(subject, queue, cb=passed_by)
 
     def _new_client(self) -> Client:
         client = Client(guarded(self._trouble))
@@ -395,7 +382,7 @@ class Connection:
             try:
                 await self._connect()
                 for subscription in self._subscriptions:
-                    await self._subscribe(*subscription)
+                    await self._client.subscribe_lists(*subscription)
             except nats.errors.Error as error:  # refused once more
                 await self._trouble(error)
                 await self._client.leave(flushed=False)

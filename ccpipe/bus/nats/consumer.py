@@ -14,7 +14,7 @@ from typing import Any, Self
 from ccpipe.bus.codecs import Codec
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.protocol.frames import stored_as
-from ccpipe.bus.nats.protocol.replies import stored
+from ccpipe.bus.nats.protocol.splitter import stored
 from ccpipe.bus.nats.reader import STUCK_SECONDS, MessageReader, size_of
 from ccpipe.bus.nats.streams.jetstream import consumer_of
 from ccpipe.bus.nats.streams.partitions import StreamPartition

@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import re
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from ccpipe.errors import ConfigError, MissingExtra
 from ccpipe.tls import tls_context
 
 SCHEMES = ("nats", "tls", "ws", "wss")
+
+
+class TlsError(nats.errors.Error):
+    """TLS is required and the server does not offer it; nothing was sent."""
 
 
 def client_options(bus: Bus) -> dict[str, Any]:
@@ -122,3 +127,19 @@ def _password(path: str) -> str:
         return read_secret("bus.password_file", path)
     except ConfigError as error:
         raise nats.errors.Error(f"nats: {error}") from None
+
+
+def tls_problem(error: BaseException) -> str:
+    """Describe a TLS error; empty for an error of another kind."""
+    if isinstance(error.__cause__, ssl.SSLError):  # aiohttp's, which lacks the attributes
+        error = error.__cause__
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"TLS: the server's certificate is refused: {error.verify_message.rstrip('.')} "
+            "(its authority is bus.ca_file, else one of the system's)"
+        )
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        hint = " (bus.cert_file)" if "certificate" in reason else ""
+        return f"TLS: the handshake failed: {reason}{hint}"
+    return str(error) if isinstance(error, TlsError) else ""

@@ -8,10 +8,10 @@ from typing import Any, Self
 
 from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.line import JOINED_BYTES
-from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import Batch, wait_for_event
+from ccpipe.process.background import end_tasks
 from ccpipe.provenance import Provenance
 from ccpipe.records import Records, RejectedRecord
 from ccpipe.telemetry import Telemetry

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
-from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.streams.stored import read_stored, stored_patterns
 from ccpipe.bus.subjects import Subjects, matches
@@ -23,7 +22,7 @@ from ccpipe.cli.tail.stdout import Stdout
 from ccpipe.cli.tail.view import RateLimiter, TailView
 from ccpipe.errors import CcpipeError, DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode
-from ccpipe.process.background import background
+from ccpipe.process.background import background, end_tasks
 from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note, plural, printable

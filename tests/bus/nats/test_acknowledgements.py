@@ -12,8 +12,7 @@ from nats.aio.msg import Msg
 from ccpipe.bus.nats.acknowledgements import Acknowledgements, Answer, Waiting
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.outgoing import Outgoing
-from ccpipe.bus.nats.protocol.frames import Delivery
-from ccpipe.bus.nats.protocol.reader import Receive
+from ccpipe.bus.nats.protocol.frames import Delivery, Receive
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.store import store
 from ccpipe.config import Site

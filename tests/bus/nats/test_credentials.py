@@ -1,5 +1,6 @@
 """Who we are to the broker: files that hold it, and addresses that must not show it."""
 
+import ssl
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.bus.nats.connection import Connection, check
-from ccpipe.bus.nats.credentials import check_urls, client_options, requires_tls, without_secrets
+from ccpipe.bus.nats.credentials import (
+    TlsError,
+    check_urls,
+    client_options,
+    requires_tls,
+    tls_problem,
+    without_secrets,
+)
 from ccpipe.config import Bus
 from ccpipe.errors import ConfigError, DeniedError
 from ccpipe.telemetry import Telemetry
@@ -114,3 +122,17 @@ def test_no_secret_stands_in_a_message(secret: str, scheme: str) -> None:
     assert without_secrets(f"{scheme}hunter2:{secret}hunter3@host:1").endswith("://host:1")
     assert "hunter" not in without_secrets(f"{scheme}hunter2:{secret}hunter3@host:1")
     assert without_secrets(f"nats://host:1/?token={secret}hunter2") == "nats://host:1"
+
+
+def test_what_is_wrong_with_tls_is_said_in_words() -> None:
+    """An error of another kind is not TLS's."""
+    refused = ssl.SSLCertVerificationError(1, "x")
+    refused.verify_message = "self-signed certificate."
+    assert tls_problem(refused).startswith(
+        "TLS: the server's certificate is refused: self-signed certificate (its authority is"
+    )
+    handshake = ssl.SSLError(1, "x")
+    handshake.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+    assert tls_problem(handshake).endswith("tlsv13 alert certificate required (bus.cert_file)")
+    assert tls_problem(TlsError("TLS is required")) == "TLS is required"
+    assert tls_problem(ConnectionError("refused")) == ""

@@ -11,10 +11,10 @@ from typing import Any
 import nats
 import pytest
 
+from ccpipe.bus.nats.client import Client
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.control_requests import control_request, send_requests
 from ccpipe.bus.nats.outgoing import Outgoing
-from ccpipe.bus.nats.protocol.reader import RobustClient
 from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
@@ -170,7 +170,7 @@ async def test_nats_py_s_own_subscriptions_survive_too(nats_server: NatsServer, 
     async def report(error: Exception) -> None:
         reported.append(error)
 
-    client = RobustClient(report)
+    client = Client(report)
     await client.connect(nats_server.url)
     subscription = await client.subscribe("a.>")
     await client.flush()

@@ -1,6 +1,6 @@
 # distutils: language = c++
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""What is done for each message: ``frames.split_in_python`` and ``replies.stored_in_python``."""
+"""What is done for each message: ``frames.split_in_python`` and ``splitter.stored_in_python``."""
 
 from cpython cimport array
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
@@ -223,7 +223,7 @@ cdef bint read_stored(const char* p, Py_ssize_t size, int64_t* number, int64_t* 
 
 
 def stored(list replies):
-    """Return numbers and times in columns; see ``replies.stored_in_python``."""
+    """Return numbers and times in columns; see ``splitter.stored_in_python``."""
     cdef Py_ssize_t count = len(replies), row, size
     cdef array.array numbers = array.clone(_INT64, count, False)
     cdef array.array times = array.clone(_INT64, count, False)

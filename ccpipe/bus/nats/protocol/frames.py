@@ -9,7 +9,7 @@ Source: NATS documentation, *Client Protocol*; ADR-4, *NATS Message Headers*.
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ccpipe.errors import DataError
@@ -132,12 +132,23 @@ def write_header(headers: Mapping[str, str]) -> bytes:
 
 _SPACE = re.compile(rb"\s")
 
+Receive = Callable[[list[Delivery]], None]
+"""Called with messages in the order in which they arrived."""
+
 Frame: TypeAlias = tuple[int, "list[Delivery] | bytes"]
 """Subscription id and its messages; or 0 and a control line without its line end."""
 
 
 class BrokenFrame(DataError):  # noqa: N818 - named for what happened
     """The server sent bytes that violate the protocol."""
+
+
+class FlawedMessage(DataError):  # noqa: N818 - named for what happened
+    """A message was dropped because it violates the protocol."""
+
+    def __init__(self, message: Delivery) -> None:
+        """Take the message with its flaw."""
+        super().__init__(f"a message on {ascii(message.subject)[:200]} was dropped: {message.flaw}")
 
 
 def deliver(subject: bytes, payload: bytes, header: bytes, reply: bytes) -> Delivery:

@@ -1,8 +1,9 @@
-"""Splits the byte stream from a NATS server into frames, across reads."""
+"""Splits the byte stream from a NATS server into frames, across reads, and reply subjects."""
 
+from array import array
 from collections.abc import Callable
 
-from ccpipe.bus.nats.protocol.frames import Frame, split_in_python
+from ccpipe.bus.nats.protocol.frames import Frame, split_in_python, stored_as
 from ccpipe.formats.kernel import load_kernel
 
 KERNEL = load_kernel(__package__, "_frames")
@@ -63,3 +64,21 @@ class FrameSplitter:
         store = self._store if len(self._store) == size else bytearray(size)
         store[: len(held)] = bytes(held)
         self._store, self._start, self._end = store, 0, len(held)
+
+
+def stored_in_python(replies: list[str]) -> "tuple[array[int], array[int]] | None":
+    """Return each message's stream sequence and time of storage; see ``stored_as``.
+
+    None if one of the subjects was chosen by a publisher.
+    """
+    numbers, times = array("q"), array("q")
+    for found in map(stored_as, replies):
+        if found is None:
+            return None
+        numbers.append(found[0])
+        times.append(found[1])
+    return numbers, times
+
+
+stored: "Callable[[list[str]], tuple[array[int], array[int]] | None]"
+stored = stored_in_python if KERNEL is None else KERNEL.stored

@@ -1,6 +1,5 @@
 """JetStream's descriptions of streams and consumers, unabridged: updates lose no field."""
 
-import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ import nats.errors
 import nats.js.errors
 from nats.js import JetStreamContext
 
+from ccpipe.bus.nats.client import api_request
 from ccpipe.bus.nats.explain import explain
 from ccpipe.errors import UnavailableError
 
@@ -144,20 +144,21 @@ async def call(
 
     """
     try:
-        return await _call(jetstream, subject, request)
+        return await api_request(jetstream, subject, request)
     except (nats.errors.Error, TimeoutError, OSError) as error:
         raise explain(error, doing) from None
 
 
-async def _call(
-    jetstream: JetStreamContext, subject: str, request: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    # The client's own methods drop unknown fields.
-    return await jetstream._api_request(  # noqa: SLF001
-        f"{jetstream._prefix}.{subject}",  # noqa: SLF001
-        json.dumps(request).encode() if request else b"",
-        timeout=jetstream._timeout,  # noqa: SLF001
-    )
+async def _find(
+    jetstream: JetStreamContext, subject: str, request: Mapping[str, Any] | None, doing: str
+) -> dict[str, Any] | None:
+    """Send a request like `call`; return None if there is no such thing."""
+    try:
+        return await api_request(jetstream, subject, request)
+    except nats.js.errors.NotFoundError:
+        return None
+    except (nats.errors.Error, TimeoutError, OSError) as error:
+        raise explain(error, doing) from None
 
 
 async def names_of(jetstream: JetStreamContext, subject: str) -> list[str]:
@@ -173,13 +174,9 @@ async def stream_of(jetstream: JetStreamContext, name: str) -> Stream | None:
 
 async def _time_of_last(jetstream: JetStreamContext, stream: str, subject: str) -> datetime | None:
     """Return when a stream stored the last message on a subject pattern; None if there is none."""
-    try:
-        answer = await _call(jetstream, f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
-    except nats.js.errors.NotFoundError:
-        return None
-    except (nats.errors.Error, TimeoutError, OSError) as error:
-        raise explain(error, f"looking at {subject}") from None
-    return msgspec.convert(answer["message"]["time"], datetime)
+    request = {"last_by_subj": subject}
+    answer = await _find(jetstream, f"STREAM.MSG.GET.{stream}", request, f"looking at {subject}")
+    return msgspec.convert(answer["message"]["time"], datetime) if answer else None
 
 
 async def age_of_newest(jetstream: JetStreamContext, patterns: Iterable[str]) -> float | None:
@@ -231,13 +228,8 @@ async def _pages(
 
 
 async def _info(jetstream: JetStreamContext, subject: str, kind: type[T], doing: str) -> T | None:
-    try:
-        answer = await _call(jetstream, subject, None)
-    except nats.js.errors.NotFoundError:
-        return None
-    except (nats.errors.Error, TimeoutError, OSError) as error:
-        raise explain(error, doing) from None
-    return _read(answer, kind, doing)
+    answer = await _find(jetstream, subject, None, doing)
+    return None if answer is None else _read(answer, kind, doing)
 
 
 def _read(answer: Any, kind: type[T], doing: str) -> T:

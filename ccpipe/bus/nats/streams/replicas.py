@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol, Self
 
-from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.streams.claims import Claims, ClaimTable, Observer
 from ccpipe.bus.nats.streams.jetstream import Stream, consumer_of, consumers_of, stream_of
@@ -26,7 +25,7 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.pipeline import Batch, wait_for_event
-from ccpipe.process.background import background
+from ccpipe.process.background import background, end_tasks
 from ccpipe.records import Records
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 import nats.errors
 from nats.js import JetStreamContext, api
 
-from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.explain import explain
 from ccpipe.bus.nats.protocol.frames import ack_tokens, stored_as
@@ -17,7 +16,7 @@ from ccpipe.bus.nats.streams.jetstream import all_streams, stream_of
 from ccpipe.bus.nats.streams.partitions import published, stored
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import wait_for_event
-from ccpipe.process.background import background
+from ccpipe.process.background import background, end_tasks
 
 DELETE_SECONDS = 2.0
 """Time limit for removing the consumer, which the broker otherwise does by itself."""

@@ -10,8 +10,7 @@ from ccpipe.bus.nats.protocol.frames import (
     is_redelivered,
     stored_as,
 )
-from ccpipe.bus.nats.protocol.replies import stored_in_python
-from ccpipe.bus.nats.protocol.splitter import KERNEL
+from ccpipe.bus.nats.protocol.splitter import KERNEL, stored_in_python
 from tests.conftest import needs_kernel
 
 SHORT = "$JS.ACK.stream.durable.1.7.9.1740052800000000001.0"

@@ -51,7 +51,6 @@ class AcceptedSocket(socket.socket):
     """When it is closed, unless a request begins or ends; None if it may last."""
 
     def close(self) -> None:
-        """Close it."""
         self.limits.forget(self)
         super().close()
 
@@ -76,11 +75,7 @@ class ConnectionLimits:
     def admit(self, accepted: socket.socket, peer: Any) -> tuple[AcceptedSocket, Any]:
         """Return the connection and its peer; close another one if there are too many.
 
-        Raises
-        ------
-        ConnectionAbortedError
-            if no other one can be closed; this one then is.
-
+        Raises ConnectionAbortedError if no other one can be closed; this one then is.
         """
         with self._lock:
             self.expire()
@@ -143,13 +138,11 @@ class ConnectionLimits:
                     self._shut(each)
 
     def forget(self, connection: AcceptedSocket) -> None:
-        """Free the place of a connection."""
         with self._lock:
             if self._open.get(connection.peer) is connection:
                 del self._open[connection.peer]
 
     def __len__(self) -> int:
-        """Return the number of open connections."""
         return len(self._open)
 
     def report(self, kind: str, what: str) -> None:
@@ -172,7 +165,6 @@ class ListeningSocket(socket.socket):
     limits: ConnectionLimits
 
     def accept(self) -> tuple[AcceptedSocket, Any]:
-        """Accept a connection."""
         return self.limits.admit(*super().accept())
 
 

@@ -46,14 +46,8 @@ def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
 def find(group: str, name: str, where: str) -> Part:
     """Load the class or the function registered under a name.
 
-    Raises
-    ------
-    ConfigError
-        beginning with `where`, if there is no such name, which suggests the most similar one,
-        or if its class cannot be loaded.
-    MissingExtra
-        if the class needs a library that is not installed.
-
+    Raises ConfigError, beginning with `where`, if it is unknown, with the most similar name, or
+    cannot be loaded; MissingExtra if it needs a library that is not installed.
     """
     known = entry_points(group)
     if name not in known:
@@ -73,13 +67,7 @@ def build(
 ) -> Any:
     """Construct a part from its table in a recipe, whose key ``use`` names the class.
 
-    Errors begin with `where` (a file) and `path` (a key path).
-
-    Raises
-    ------
-    ConfigError
-        naming the key that is unknown, missing or of the wrong type.
-
+    Raises ConfigError that begins with `where` (a file) and `path` (a key path), and names the key.
     """
     rest = dict(options)
     name = rest.pop("use", None)
@@ -96,7 +84,6 @@ def build(
 
 
 def name_of(cls: Part) -> str:
-    """Return the name of a class or a function."""
     return str(getattr(cls, "__name__", cls))
 
 

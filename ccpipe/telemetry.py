@@ -66,7 +66,6 @@ class Gauge(msgspec.Struct):
     """By part; the key is the empty string if there is only one value."""
 
     def set(self, value: float, part: str = "") -> None:
-        """Set the gauge."""
         self.values[part] = value
 
 
@@ -78,7 +77,6 @@ class Telemetry:
     """
 
     def __init__(self) -> None:
-        """Create the counters, separate from those of any other pipe."""
         self._registry: CollectorRegistry | None = None
         self._lock = threading.Lock()
         self.read = self._counter("read_records", "records read from the source")
@@ -124,7 +122,6 @@ class Telemetry:
 
     @property
     def registry(self) -> "CollectorRegistry":
-        """Return a registry of prometheus_client with all counters and gauges."""
         with self._lock:
             if self._registry is None:
                 from prometheus_client import CollectorRegistry
@@ -145,12 +142,10 @@ class Telemetry:
             counter.values[label] = counter.values.get(label, 0.0) + amount
 
     def total(self, counter: Counter) -> int:
-        """Return a counter's sum over all parts."""
         with self._lock:
             return int(sum(counter.values.values()))
 
     def families(self) -> "Iterator[Metric]":
-        """Yield counters, gauges, and what is computed on request."""
         from importlib import metadata
 
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -184,19 +179,16 @@ class Telemetry:
         self._due.pop(type(part).__name__, None)
 
     def stuck(self) -> list[str]:
-        """Return the parts whose deadline for progress has passed."""
         now = time.monotonic()
         return [part for part, due in list(self._due.items()) if due < now]
 
     def wrote(self, part: object, records: int) -> None:
-        """Record a successful write."""
         self.count(self.written, part, records)
         self.count(self.batches, part)
         self.last_write.set(time.time())
         self.ready = True
 
     def failed(self, part: object) -> None:
-        """Record a failed write that will be retried."""
         self.count(self.retries, part)
         self.expect_nothing(part)
         self.ready = False
@@ -268,7 +260,6 @@ class TelemetryServer:
             request_queue_size = BACKLOG
 
             def get_request(self) -> tuple[socket.socket, object]:
-                """Accept a connection within the limits."""
                 return limits.admit(*super().get_request())
 
             def service_actions(self) -> None:
@@ -309,7 +300,6 @@ class TelemetryServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

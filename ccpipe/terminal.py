@@ -45,7 +45,6 @@ class _Stdout(io.FileIO):
     """File descriptor 1; write errors raise OutputError."""
 
     def __init__(self, *, is_data: bool) -> None:
-        """Write text of a command, or data that may come from anybody."""
         super().__init__(1, "w", closefd=False)
         self._is_data = is_data
 
@@ -99,19 +98,16 @@ class Progress:
     """A progress line on stderr, if that is a terminal and the work takes some time."""
 
     def __init__(self) -> None:
-        """Start the delay before the first output."""
         self.next = time.monotonic() + PROGRESS_DELAY
         self.shown = False
 
     def show(self, text: str) -> None:
-        """Show the progress if an update is due."""
         if sys.stderr.isatty() and time.monotonic() >= self.next:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
             self.next = time.monotonic() + PROGRESS_DELAY / 4
             self.shown = True
 
     def clear(self) -> None:
-        """Erase the line before other output."""
         if self.shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
             self.shown = False

@@ -9,13 +9,7 @@ def tls_context(ca_file: str, cert_file: str, key_file: str, where: str = "") ->
     """Return a context that verifies the server's certificate and presents ours.
 
     Without `ca_file` the system's certificate authorities are trusted. `where` is the prefix of
-    option names in errors.
-
-    Raises
-    ------
-    ConfigError
-        if a file cannot be read.
-
+    option names in ConfigError.
     """
     try:
         context = ssl.create_default_context(cafile=ca_file or None)
@@ -26,7 +20,6 @@ def tls_context(ca_file: str, cert_file: str, key_file: str, where: str = "") ->
 
 
 def server_tls_context(cert_file: str, key_file: str) -> ssl.SSLContext | None:
-    """Return the context of a server with a certificate; raises ConfigError."""
     if not cert_file:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

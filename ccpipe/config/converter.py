@@ -21,12 +21,7 @@ def to_struct(
     """Turn plain data into a Struct of `kind`.
 
     Errors begin with `where`, or with the value in `origins` for that key path, and `path`.
-
-    Raises
-    ------
-    ConfigError
-        naming the key path and, for an unknown key, the most similar one.
-
+    Raises ConfigError naming the key path and, for an unknown key, the most similar one.
     """
     try:
         return msgspec.convert(tree, kind, strict=False, dec_hook=_read_special)

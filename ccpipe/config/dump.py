@@ -10,7 +10,6 @@ from ccpipe.config import Duration, Size
 
 
 def plain(value: Any) -> Any:
-    """Convert a value of the configuration to plain data for TOML or JSON."""
     if isinstance(value, Duration | Size):
         return with_unit(value)
     if isinstance(value, msgspec.Struct):

@@ -54,14 +54,7 @@ def read_text(option: str, path: str) -> str:
 
 
 def make_folder_of(option: str, path: Path) -> None:
-    """Create the folder of a file that an option names, if it is missing.
-
-    Raises
-    ------
-    CreateError
-        if we may not create it, or not write to it.
-
-    """
+    """Create the folder of a file that an option names, if it is missing; raises CreateError."""
     folder = path.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,16 +81,7 @@ def listen_address(option: str, listen: str) -> tuple[str, int]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file.
-
-    Raises
-    ------
-    MissingInputError
-        if it cannot be opened.
-    ConfigError
-        naming file and place, where it is not TOML.
-
-    """
+    """Read a TOML file; raises MissingInputError, and ConfigError naming file and place."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

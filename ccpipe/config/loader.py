@@ -47,13 +47,8 @@ def load(
     """Build a Struct of `kind` from a file, the environment and `flags`; later ones override.
 
     `flags` are given by key path (``{"bus.servers": [...]}``); None means not given. `below` are
-    values that the file overrides: a recipe overrides the site's configuration.
-
-    Raises
-    ------
-    ConfigError
-        naming the file, the key path and, for an unknown key, the most similar one.
-
+    values that the file overrides: a recipe overrides the site's configuration. Raises ConfigError
+    naming the file, the key path and, for an unknown key, the most similar one.
     """
     tree: dict[str, Any] = merge_tables(dict(below or {}), read_toml(path) if path else {})
     origins: dict[str, str] = {}  # of values that do not come from the file

@@ -147,7 +147,6 @@ class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """File for lines that cannot be delivered; default: ``dead.lp`` in the state folder."""
 
     def __post_init__(self) -> None:
-        """Check the tags; raises ValueError."""
         for key, text in self.tags.items():
             check_tag("tags", key)
             check_tag(f"tags.{key}", text)
@@ -189,7 +188,6 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     telemetry: TelemetryOptions = TelemetryOptions()
 
     def __post_init__(self) -> None:
-        """Check the names; raises ValueError."""
         check_tag("cluster", self.cluster)
         check_tag("hostname", self.hostname)
         if not self.hostname:

@@ -30,5 +30,4 @@ def bare_type(kind: Any) -> Any:
 
 
 def field_types(kind: Any) -> dict[str, Any]:
-    """Return the declared types of a Struct's keys."""
     return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}

@@ -26,7 +26,6 @@ _FORMATS: dict[str, Format] = {".csv": "csv", ".json": "json", ".jsonl": "json",
 
 
 def format_of(path: str) -> Format:
-    """Return the format of a file from its name."""
     suffixes = [each for each in Path(path).suffixes if each not in COMPRESSED]
     return _FORMATS.get(suffixes[-1], "line") if suffixes else "line"
 
@@ -85,25 +84,17 @@ class FileSource(Source[Lines]):
         self._sizes: dict[str, int] = {}  # of the files when the source began
 
     async def check(self) -> None:
-        """Check whether the files can be read, for ``ccpipe validate``."""
         for path in self.paths:
             if path != STDIN and not os.access(path, os.R_OK):
                 raise ConfigError(f"{path} cannot be read")
 
     def stop(self) -> None:
-        """End after the current block."""
         self._stopped.set()
 
     async def batches(self) -> AsyncIterator[Batch[Lines]]:
         """Yield the lines of all files; a line without a timestamp keeps none.
 
-        Raises
-        ------
-        MissingInputError
-            if a file cannot be opened.
-        DataError
-            if the rest of a file cannot be read.
-
+        Raises MissingInputError if a file cannot be opened, DataError if its rest cannot be read.
         """
         self._sizes = sizes_of(self.paths)
         for path in self.paths:

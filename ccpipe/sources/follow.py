@@ -115,18 +115,9 @@ class Follower:
     ) -> None:
         """Continue from a checkpoint.
 
-        Parameters
-        ----------
-        path
-            The file that the writer appends to; it may be missing for a while.
-        progress
-            How far the path was read.
-        grace
-            Seconds without a write before a rotated file is left, because a writer may still have
-            it open; also how long a vanished file is looked for.
-        block
-            Bytes that are read at once.
-
+        A rotated file is left after `grace` seconds without a write, because a writer may still
+        have it open; a vanished one is looked for as long. `block` is how many bytes are read at
+        once.
         """
         self.path = path
         self.progress = progress
@@ -173,7 +164,6 @@ class Follower:
                 pass
 
     def close(self) -> None:
-        """Close the open file."""
         if self._handle is not None:
             self._handle.close()
             self._handle = None
@@ -345,11 +335,7 @@ class Follower:
     def _scan(self) -> list[_File]:
         """Return the rotated files, oldest first.
 
-        Raises
-        ------
-        MovedError
-            if they were renamed meanwhile, so that one may be missing.
-
+        Raises MovedError if they were renamed meanwhile, so that one may be missing.
         """
         before = self._listing()
         files = [file for name in before if (file := self._look(self.path.parent / name))]

@@ -107,20 +107,16 @@ class Hdf5Dir(Source[Lines]):
         self._stopped = asyncio.Event()
 
     async def check(self) -> None:
-        """Check that the folder exists; raises ConfigError."""
         if not self.folder.is_dir():
             raise ConfigError(f"dir: {self.folder} is not a folder")
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Close the state's file."""
         self._state.close()
 
     def stop(self) -> None:
-        """End after the current batch."""
         self._stopped.set()
 
     async def batches(self) -> AsyncIterator[Batch[Lines]]:
-        """Yield new samples, file by file."""
         await self.check()
         self._state.open()
         while not self._stopped.is_set():
@@ -138,7 +134,6 @@ class Hdf5Dir(Source[Lines]):
             await wait_for_event(self._stopped, self.poll)
 
     def _changed(self) -> Iterator[tuple[str, Path, tuple[int, int]]]:
-        """Yield the files that changed since they were last read."""
         known = set()
         for path in sorted(self.folder.glob("**/*.h5")):
             try:
@@ -157,7 +152,6 @@ class Hdf5Dir(Source[Lines]):
             self._reported.pop(key, None)
 
     def _batches(self, key: str, path: Path) -> Iterator[Batch[Lines]]:
-        """Yield the new samples of a file."""
         if key not in self._given:
             sent = self._sent.get(key)
             self._given[key] = dict(sent.rows) if sent else {}

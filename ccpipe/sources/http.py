@@ -144,7 +144,6 @@ class HttpSource(Source[Any]):
         """When a refusal was last logged, by status."""
 
     async def check(self) -> None:
-        """Check that the configured files can be read; raises ConfigError."""
         self._read_credentials()
         server_tls_context(self.cert_file, self.key_file)
 
@@ -158,7 +157,6 @@ class HttpSource(Source[Any]):
         )
 
     async def __aenter__(self) -> Self:
-        """Listen; raises ConfigError if that is impossible."""
         self._credentials = self._read_credentials()
         app = web.Application()
         for path in ("/ping", "/health"):
@@ -197,7 +195,6 @@ class HttpSource(Source[Any]):
             self._waiting.put_nowait(None)
 
     async def batches(self) -> AsyncIterator[Batch[Any]]:
-        """Yield a batch for each request."""
         while one := await self._waiting.get():
             if one.batch is not None:  # otherwise it was answered with 503 and will be repeated
                 yield one.batch
@@ -214,7 +211,6 @@ class HttpSource(Source[Any]):
         return web.json_response({"results": [{"statement_id": 0}]})
 
     async def _post(self, request: web.Request) -> web.Response:
-        """Answer a request once its records are stored."""
         try:
             if self._stopping:
                 raise Refused(503, "shutting down")
@@ -311,7 +307,6 @@ class HttpSource(Source[Any]):
         return lines.fill_missing_times(time.time_ns())
 
     def _clusters_of(self, records: Lines | Envelopes) -> set[str]:
-        """Return the clusters that records are published for."""
         if isinstance(records, Envelopes):
             found = records.clusters()
         else:

@@ -37,16 +37,13 @@ class KproxStream:
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether the client has shown valid credentials."""
         return self._credentials.are_required and bool(self._clusters.names)
 
     @property
     def size(self) -> int:
-        """Bytes in memory."""
         return self._decoder.buffered + self.complete
 
     def feed(self, part: bytes) -> None:
-        """Read a part of the stream."""
         try:
             for data in self._decoder.feed(part):
                 found = decode_sonar(data)
@@ -58,7 +55,6 @@ class KproxStream:
             self._fail(error)
 
     def finish(self) -> None:
-        """End the stream."""
         try:
             self._decoder.finish()
         except DataError as error:

@@ -23,7 +23,6 @@ class Refused(Exception):  # noqa: N818 - a response, not an internal error
     """A request that is answered with an error status."""
 
     def __init__(self, status: int, reason: str) -> None:
-        """Take the status and the reason of the response."""
         super().__init__(reason)
         self.status = status
 
@@ -35,7 +34,7 @@ class Clusters(NamedTuple):
     """``*`` stands for all."""
 
     def check(self, written: Iterable[str]) -> None:
-        """Check the clusters of what it sent; raises Refused with 403."""
+        """Raise Refused with 403 if it may not write for one of them."""
         if "*" not in self.names and (foreign := sorted({*written} - self.names)):
             allowed = ", ".join(sorted(self.names)) or "none"
             raise Refused(
@@ -90,7 +89,6 @@ class Credentials(NamedTuple):
 
     @property
     def are_required(self) -> bool:
-        """Whether clients must authenticate."""
         return bool(self.users or self.token)
 
     def check(self, authorization: str) -> Clusters:
@@ -107,7 +105,6 @@ class Credentials(NamedTuple):
         raise _unknown()
 
     def check_user(self, user: str, password: str) -> Clusters:
-        """Check a password; raises Refused with 401."""
         if not self.are_required:
             return ALL_CLUSTERS
         if not (_equal(password, self.users.get(user, "")) and user in self.users):
@@ -135,11 +132,7 @@ def _equal(one: str, other: str) -> bool:
 async def read_body(request: "web.Request", limit: int, take: Callable[[int], None]) -> bytes:
     """Read a body, compressed or not, of at most `limit` bytes; `take` is called with sizes held.
 
-    Raises
-    ------
-    Refused
-        with 413 if it is larger, 415 if its encoding is unknown, 400 if it is corrupt.
-
+    Raises Refused with 413 if it is larger, 415 if its encoding is unknown, 400 if it is corrupt.
     """
     parts: list[bytes] = []
     async for part in body_parts(request, limit):
@@ -169,13 +162,11 @@ class Unpacker:
     """Decompresses gzip or zlib in pieces of bounded size."""
 
     def __init__(self) -> None:
-        """Begin."""
         self._object = zlib.decompressobj(wbits=47)  # detects either format
         self._has_begun = False
 
     @property
     def ended(self) -> bool:
-        """Whether the data are complete."""
         return self._object.eof or not self._has_begun
 
     def pieces(self, chunk: bytes) -> Iterator[bytes]:

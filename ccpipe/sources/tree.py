@@ -101,26 +101,19 @@ class TreeSource(Source[Envelopes]):
         self._stopped = asyncio.Event()
 
     async def check(self) -> None:
-        """Check that the root exists; raises ConfigError."""
         if not self.root.is_dir():
             raise ConfigError(f"dir: {self.root} is not a folder")
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Close the state file."""
         self._state.close()
 
     def stop(self) -> None:
-        """End after the current batch."""
         self._stopped.set()
 
     async def batches(self) -> AsyncIterator[Batch[Envelopes]]:
         """Yield new envelopes, file by file, earlier days first.
 
-        Raises
-        ------
-        MissingInputError
-            if the folder does not exist, or, after all others, if files could not be read.
-
+        Raises MissingInputError if the folder is missing, or at the end if files could not be read.
         """
         if not self.root.is_dir():
             raise MissingInputError(f"{self.root} is not a folder")
@@ -151,7 +144,6 @@ class TreeSource(Source[Envelopes]):
         return list_files(self.root, day, cluster_folders=self.cluster_folders)
 
     def _batches(self, file: TreeFile) -> Iterator[Batch[Envelopes]]:
-        """Yield the new envelopes of a file."""
         try:
             with file.path.open("rb") as stream:
                 yield from self._rest(file, stream)

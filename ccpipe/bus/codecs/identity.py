@@ -21,14 +21,9 @@ class HeldToSubject(Codec[Lines | Envelopes]):
     """A codec that rejects records which do not belong on the subject that they arrived on."""
 
     def __init__(self, codec: Codec[Any], subjects: Subjects, names: Iterable[str]) -> None:
-        """Check the records of another codec.
+        """Check the records of another codec, lines or envelopes.
 
-        Raises
-        ------
-        ConfigError
-            if a template among `names` lacks the node, or the records are neither lines nor
-            envelopes, so that they cannot be checked.
-
+        Raises ConfigError for any other, and if a template among `names` lacks the node.
         """
         if codec.records not in (Lines, Envelopes):
             raise ConfigError(
@@ -46,7 +41,6 @@ class HeldToSubject(Codec[Lines | Envelopes]):
                 )
 
     def decode(self, messages: Sequence[Received]) -> Iterator[tuple[Lines | Envelopes, int]]:
-        """Decode messages one by one; records that belong on another subject are rejected."""
         for message in messages:
             for records, count in self.codec.decode([message]):
                 is_lines = isinstance(records, Lines)
@@ -60,11 +54,9 @@ class HeldToSubject(Codec[Lines | Envelopes]):
     def encode(
         self, records: Lines | Envelopes, subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
-        """Encode with the other codec."""
         return self.codec.encode(records, subjects, packing)
 
     def _lines(self, lines: Lines, message: Received) -> Lines:
-        """Return the accepted lines; each series and field is checked once."""
         reasons: dict[tuple[int, int], str] = {}
         for row, key in enumerate(zip(lines.series, lines.fields, strict=True)):
             if key not in reasons:

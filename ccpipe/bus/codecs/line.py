@@ -96,7 +96,6 @@ class LineCodec(Codec[Lines]):
     def encode(
         self, records: Lines, subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
-        """Group records by subject and pack the lines of each subject into payloads."""
         destinations, of_events = self._destinations(records, subjects)
         rows = _rows_of_each(destinations)
         if len(rows) == 1 and not of_events and len(records) <= packing.lines:
@@ -119,7 +118,7 @@ class LineCodec(Codec[Lines]):
     def _destinations(
         self, records: Lines, subjects: Subjects
     ) -> "tuple[list[_Destination], set[_Destination]]":
-        """Return the destination of each record, and the destinations of events."""
+        """Return the destination of each record, and those of events."""
         found = self._of_metrics(subjects).of_rows(records)
         kinds = fields_of(records, Kind.of)
         if _EVENTS.isdisjoint(kinds.values()):
@@ -130,7 +129,7 @@ class LineCodec(Codec[Lines]):
         return found, {found[row] for row in events}
 
     def _of_metrics(self, subjects: Subjects) -> "PerSeries[_Destination]":
-        """Return the cache of metric destinations, which depend on name and tags only."""
+        """They depend on name and tags only."""
         if self._metrics is None or self._metrics[0] is not subjects:
             self._metrics = (
                 subjects,
@@ -157,7 +156,6 @@ _interned = lru_cache(maxsize=4096)(_Destination)
 
 
 def _rows_of_each(destinations: Sequence[_Destination]) -> dict[_Destination, Sequence[int]]:
-    """Return the rows of each destination, in order."""
     if destinations and destinations.count(destinations[0]) == len(destinations):
         return {destinations[0]: range(len(destinations))}
     rows: dict[_Destination, list[int]] = {}
@@ -169,7 +167,6 @@ def _rows_of_each(destinations: Sequence[_Destination]) -> dict[_Destination, Se
 def _encoded(
     records: Lines, destinations: Sequence[_Destination], precisions: Collection[AnyPrecision]
 ) -> list[bytes]:
-    """Encode each record once, in the precision of its destination."""
     if len(precisions) == 1:
         return encode_each(records, precision=next(iter(precisions)))
     encoded = [b""] * len(records)
@@ -234,7 +231,6 @@ def _runs(parts: Sequence[JobPart], total: int) -> Iterator[tuple[int, bool]]:
 
 
 def _job_parts(messages: Iterable[Message]) -> Iterator[JobPart]:
-    """Yield the role of each message among the events of its job."""
     from ccpipe.jobs import is_stop_of  # not needed for metrics
 
     before: Message | None = None

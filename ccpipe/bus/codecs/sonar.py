@@ -31,7 +31,6 @@ class SonarCodec(Codec[Envelopes]):
         self.strict = strict
 
     def decode(self, messages: Sequence[Received]) -> Iterator[tuple[Envelopes, int]]:
-        """Decode messages one by one."""
         for message in messages:
             envelopes = decode_envelopes(message.payload, strict=self.strict, profile=self.reads)
             envelopes.provenance = Provenance.of_message(message.subject, len(envelopes))
@@ -40,7 +39,6 @@ class SonarCodec(Codec[Envelopes]):
     def encode(
         self, records: Iterable[Envelope], subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
-        """Encode each envelope for the subject of its cluster and type."""
         for index, envelope in enumerate(records):
             payload = encode_envelope(envelope, profile=self.writes)
             if len(payload) > packing.limit:
@@ -50,7 +48,6 @@ class SonarCodec(Codec[Envelopes]):
 
 
 def subject_of(envelope: Envelope, subjects: Subjects) -> str:
-    """Return the subject that an envelope is published on."""
     data = envelope.data
     cluster = envelope.errors[0].cluster if data is None else data.attributes.cluster
     node = envelope.errors[0].node if data is None else getattr(data.attributes, "node", "")

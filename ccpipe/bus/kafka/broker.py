@@ -55,7 +55,6 @@ class KafkaBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Time limit for a broker's response."""
 
     def __post_init__(self) -> None:
-        """Check combinations of options; raises ValueError naming the key path."""
         if not self.servers:
             raise ValueError("servers: at least one is needed")
         if bool(self.user) != bool(self.password_file):
@@ -65,7 +64,6 @@ class KafkaBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def url(self) -> str:
-        """The servers, for log messages."""
         return ", ".join(self.servers)
 
     def options(self) -> dict[str, Any]:
@@ -95,15 +93,9 @@ def keyed_subjects(site: Site, topics: Mapping[str, str]) -> Subjects:
 
 
 def topic_and_key(subject: str, prefix: str = "") -> tuple[str, bytes]:
-    """Split a subject of ``keyed_subjects`` into topic and key.
+    """Split a subject of ``keyed_subjects`` into topic and key; raises EncodeError.
 
     Kafka allows dots in topic names, so that a cluster's name is not escaped.
-
-    Raises
-    ------
-    EncodeError
-        if Kafka does not allow the topic.
-
     """
     escaped, _, key = subject.partition(" ")
     topic = unquote(f"{prefix}.{escaped}" if prefix else escaped)
@@ -128,7 +120,6 @@ async def administration(broker: KafkaBroker) -> AsyncIterator[AIOKafkaAdminClie
 
 
 async def check(broker: KafkaBroker) -> None:
-    """Check that a cluster answers and accepts our credentials."""
     async with administration(broker) as admin:
         await admin.describe_cluster()
 
@@ -171,7 +162,6 @@ async def explain_start(error: Exception, broker: KafkaBroker) -> CcpipeError:
 
 
 def explain(error: Exception, broker: KafkaBroker) -> CcpipeError:
-    """Translate an error of aiokafka or of the connection."""
     reason = f"{broker.url}: {type(error).__name__}: {error}"
     if isinstance(error, _REJECTED):
         return RejectedError(reason)

@@ -21,11 +21,9 @@ class Offsets:
     """
 
     def __init__(self) -> None:
-        """Start without partitions."""
         self._partitions: dict[Any, _Partition] = {}
 
     def hand_over(self, partition: Any, offset: int) -> None:
-        """Record a message that is being processed."""
         state = self._partitions.setdefault(partition, _Partition())
         state.open[offset] = None
         state.next = offset + 1
@@ -48,12 +46,10 @@ class Offsets:
         }
 
     def commit(self, positions: dict[Any, int]) -> None:
-        """Record committed offsets."""
         for partition, offset in positions.items():
             if (state := self._partitions.get(partition)) is not None:
                 state.committed = offset
 
     def forget(self, partitions: Iterable[Any]) -> None:
-        """Remove partitions that were assigned to another process."""
         for partition in partitions:
             self._partitions.pop(partition, None)

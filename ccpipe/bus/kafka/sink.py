@@ -90,24 +90,20 @@ class KafkaSink(Sink[Any]):
         self._stopping: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        """Connect if the cluster is reachable; raises DeniedError if it refuses us."""
         with contextlib.suppress(UnavailableError):
             await self._started()
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Disconnect."""
         if self._producer is not None:
             self._stop(self._producer)
         if self._stopping:
             await asyncio.wait(self._stopping)
 
     async def check(self) -> None:
-        """Check that the cluster answers and accepts our credentials."""
         await check(self.broker)
 
     async def write(self, records: Records) -> None:
-        """Publish records; see ``Sink.write`` for what it raises."""
         messages = [
             (*topic_and_key(subject, self.prefix), payload)
             for subject, payload in self.codec.encode(records, self.subjects, self.packing)

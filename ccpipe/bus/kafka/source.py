@@ -115,7 +115,6 @@ class KafkaSource(SharedSource[Any]):
         self._stopped = asyncio.Event()
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Commit stored messages and leave the group."""
         if self._consumer is None:
             return
         if self._committer is not None:
@@ -127,15 +126,12 @@ class KafkaSource(SharedSource[Any]):
         self._consumer = None
 
     async def check(self) -> None:
-        """Check that the cluster answers and accepts our credentials; takes no message."""
         await check(self.broker)
 
     def stop(self) -> None:
-        """End the iteration once all received messages were handed over."""
         self._stopped.set()
 
     async def batches(self, scope: Scope = Scope.RECORD) -> AsyncIterator[Batch[Any]]:
-        """Yield batches until stopped; wait until the cluster is reachable."""
         consumer = self._consumer = await self._connected(scope)
         if consumer is not None and self.group:
             self._committer = background(self._keep_committing(), "ccpipe-commit")
@@ -199,7 +195,6 @@ class KafkaSource(SharedSource[Any]):
         return consumer
 
     async def _refuse_others(self) -> None:
-        """Check that the group has no other member; raises ConfigError if it has."""
         async with administration(self.broker) as admin:
             [described] = await admin.describe_consumer_groups([self.group])
         if described.groups[0][_MEMBERS]:

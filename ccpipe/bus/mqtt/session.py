@@ -73,7 +73,6 @@ class MqttBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Time limit for the broker's response; that for acknowledgements grows while it is slower."""
 
     def __post_init__(self) -> None:
-        """Check the address; raises ValueError, which names the key path."""
         address = urlsplit(self.url)
         if address.scheme not in _PORTS or not address.hostname:
             raise ValueError(f"{mask(self.url, 'url')!r} is not an mqtt:// or mqtts:// address")
@@ -126,16 +125,7 @@ class Session:
         """Whether the broker has confirmed a subscription."""
 
     async def __aenter__(self) -> Self:
-        """Connect.
-
-        Raises
-        ------
-        UnavailableError
-            if no broker answers.
-        DeniedError
-            if it refuses our credentials.
-
-        """
+        """Connect; raises UnavailableError or DeniedError."""
         try:
             await self._client.__aenter__()
         except (aiomqtt.MqttError, OSError) as error:
@@ -144,7 +134,6 @@ class Session:
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Disconnect."""
         assert self._lost is not None
         self._lost.cancel()
         await asyncio.gather(self._lost, return_exceptions=True)
@@ -153,7 +142,6 @@ class Session:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection is lost."""
         return self._lost is None or self._lost.done()
 
     async def wait(self) -> None:
@@ -175,23 +163,15 @@ class Session:
         self.is_subscribed = True
 
     def ack(self, message: Any) -> None:
-        """Acknowledge a message received on this connection."""
         self._paho.ack(message.mid, message.qos)
 
     async def publish(
         self, messages: Sequence[tuple[str, bytes]], seconds: float, *, retain: bool = False
     ) -> None:
-        """Publish topics and payloads with QoS 1, in order, until the broker has acknowledged all.
+        """Publish with QoS 1, in order, until the broker has acknowledged all.
 
-        Raises
-        ------
-        UnavailableError
-            if the connection is lost first.
-        TimedOutError
-            if a few of them are not acknowledged within `seconds`.
-        DeniedError, RejectedError
-            if the broker refuses one of them; only MQTT 5 reports it.
-
+        Raises UnavailableError if the connection is lost first, TimedOutError if a few are not
+        acknowledged within `seconds`, DeniedError or RejectedError if one is refused (MQTT 5 only).
         """
         self._is_publishing = True
         try:

@@ -90,24 +90,20 @@ class MqttSink(TimedSink[Any]):
         self._refused = 0  # times in a row that the broker closed the connection over one record
 
     async def __aenter__(self) -> Self:
-        """Connect if the broker is reachable; raises DeniedError if it refuses us."""
         with contextlib.suppress(UnavailableError):
             await self._connected()
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Disconnect."""
         if self._session is not None:
             await self._session.__aexit__(None, None, None)
             self._session = None
 
     async def check(self) -> None:
-        """Check that the broker accepts our credentials."""
         async with Session(self.broker):
             pass
 
     async def write(self, records: Records) -> None:
-        """Publish records; see ``Sink.write`` for what it raises."""
         messages = [
             (topic_of(subject, self.prefix), payload)
             for subject, payload in self.codec.encode(records, self.subjects, self.packing)

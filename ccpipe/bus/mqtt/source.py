@@ -111,27 +111,22 @@ class MqttSource(SharedSource[Any]):
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect in the background, until a broker is reachable."""
         self._task = asyncio.create_task(self._stay_connected(), name="ccpipe-mqtt-source")
         self._task.add_done_callback(lambda _: self._changed.set())
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Disconnect; unacknowledged messages are redelivered."""
         await end_tasks([self._task])
 
     async def check(self) -> None:
-        """Check that the broker accepts our credentials; takes no message."""
         async with Session(self.broker):
             pass
 
     def stop(self) -> None:
-        """End the iteration once all received messages were handed over."""
         self._stopped.set()
         self._changed.set()
 
     async def batches(self, scope: Scope = Scope.RECORD) -> AsyncIterator[Batch[Any]]:
-        """Yield batches until stopped."""
         if self.queue and scope > Scope.RECORD:
             raise ConfigError("queue: a translator of this recipe must see all messages")
         while True:
@@ -146,7 +141,6 @@ class MqttSource(SharedSource[Any]):
             await self._changed.wait()
 
     def _take(self) -> list[MqttMessage]:
-        """Take waiting messages, up to the size that is decoded at once."""
         taken: list[MqttMessage] = []
         size = 0
         while self._waiting and size < JOINED_BYTES:
@@ -190,7 +184,6 @@ class MqttSource(SharedSource[Any]):
             await wait_for_event(self._stopped, RECONNECT_SECONDS)
 
     def _receive(self, message: Any) -> None:
-        """Keep a message; called by the client."""
         session = self._session
         assert session is not None
         if message.retain and not self.retained:
@@ -208,7 +201,6 @@ class MqttSource(SharedSource[Any]):
 def _filters(
     site: Site, topics: "tuple[str, ...] | list[str]", prefix: str, queue: str
 ) -> list[str]:
-    """Return topic filters for subject names and for plain topics."""
     subjects = Subjects.of(site)
     found: dict[str, None] = {}
     for topic in topics:

@@ -149,7 +149,6 @@ def ensure_keys(folder: Path, role: str, names: Iterable[str]) -> None:
 
 
 def users_of(folder: Path) -> list[User]:
-    """Return all users that have a seed; raises ConfigError if one cannot be read."""
     return [
         User(role, path.stem, public_nkey(str(path), read_secret("seed", str(path))))
         for role in ROLES
@@ -158,10 +157,7 @@ def users_of(folder: Path) -> list[User]:
 
 
 def ensure_domains(folder: Path, names: Iterable[str]) -> None:
-    """Add JetStream domains of leaf nodes that bridges may use; raises ConfigError.
-
-    They are listed in the file ``domains``, one per line; delete a line to remove one.
-    """
+    """Add JetStream domains of leaf nodes to the file ``domains``; raises ConfigError."""
     for name in names:
         if unfit := re.search(r"[^\w-]", name):
             raise ConfigError(f"domain: {name!r}: {unfit[0]!r} cannot be in such a name")
@@ -171,7 +167,6 @@ def ensure_domains(folder: Path, names: Iterable[str]) -> None:
 
 
 def domains_of(folder: Path) -> list[str]:
-    """Return the JetStream domains that bridges may use."""
     path = folder / DOMAINS
     return path.read_text(encoding="utf-8").split() if path.exists() else []
 
@@ -207,10 +202,6 @@ def server_configuration(cluster: str, users: Iterable[User], domains: Sequence[
 
 
 def permissions(user: User, cluster: str, domains: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the permissions of a user as nats-server's configuration.
-
-    Bridges may use JetStream of `domains`, besides that of the server itself.
-    """
     inbox = f"_INBOX.{user.key}.>"
     heard = [f"{cluster}.{subject}" for subject in HEARD]
     if user.role == "node":
@@ -249,7 +240,6 @@ def permissions(user: User, cluster: str, domains: Sequence[str] = ()) -> dict[s
 
 
 def site_configuration(cluster: str) -> str:
-    """Return the part of ``ccpipe.toml`` that nodes and bridges share."""
     plain = [
         f"{key} = {json.dumps(text)}" for key, text in SUBJECTS.items() if isinstance(text, str)
     ]
@@ -265,13 +255,7 @@ def site_configuration(cluster: str) -> str:
 def write_site(folder: Path, cluster: str) -> list[User]:
     """Write both configurations for all users that have a seed; an existing site file is kept.
 
-    Raises
-    ------
-    ConfigError
-        if a seed cannot be read.
-    CreateError
-        if a file cannot be written.
-
+    Raises ConfigError if a seed cannot be read, and CreateError if a file cannot be written.
     """
     users = users_of(folder)
     try:

@@ -53,7 +53,6 @@ class Acknowledgements:
         new_inbox: Callable[[], str],
         subscribe: Callable[[str, Receive], Awaitable[None]],
     ) -> None:
-        """Prepare; the subscription is made with the first message."""
         self._new_inbox = new_inbox
         self._subscribe = subscribe
         self._inbox = ""
@@ -73,12 +72,10 @@ class Acknowledgements:
         return reply
 
     def forget(self, replies: Iterable[str]) -> None:
-        """Drop replies that are no longer expected."""
         for reply in replies:
             self._waiting.pop(reply, None)
 
     def lost(self) -> None:
-        """Notify all senders that the connection was lost."""
         waiting = set(self._waiting.values())
         self._waiting.clear()
         for each in waiting:

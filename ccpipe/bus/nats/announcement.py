@@ -18,11 +18,7 @@ class RunningServer(msgspec.Struct, frozen=True):
     folder: str
 
     def announce(self) -> bool:
-        """Announce the server in a file that only the user can read.
-
-        If a server announced earlier is still running, it stays; return whether this one was
-        announced.
-        """
+        """Return false if a server that was announced earlier is still running: it stays."""
         other = running()
         if other is not None and other.pid != self.pid:
             return False
@@ -32,13 +28,11 @@ class RunningServer(msgspec.Struct, frozen=True):
         return True
 
     def withdraw(self) -> None:
-        """Remove the announcement, unless another server has replaced it."""
         if running() == self:
             _announcement().unlink(missing_ok=True)
 
 
 def running() -> RunningServer | None:
-    """Return this user's running ``ccpipe up``, if there is one."""
     try:
         found = msgspec.json.decode(_announcement().read_bytes(), type=RunningServer)
         os.kill(found.pid, 0)

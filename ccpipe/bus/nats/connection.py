@@ -92,32 +92,14 @@ class Connection:
         return self
 
     def require_connected(self) -> None:
-        """Check that a server is connected.
-
-        Raises
-        ------
-        UnavailableError
-            if not connected at the moment.
-        DeniedError
-            if the server refused our credentials.
-
-        """
+        """Raise UnavailableError if not connected, DeniedError if our credentials were refused."""
         if self._opening is not None and self._opening.done():
             self._opening.result()
         if not self.is_connected:
             raise UnavailableError(f"not connected to {self.url}")
 
     async def __aenter__(self) -> Self:
-        """Connect.
-
-        Raises
-        ------
-        UnavailableError
-            if no server answers and `forever` is false.
-        DeniedError
-            if the server refuses our credentials.
-
-        """
+        """Connect; raises DeniedError, and UnavailableError unless `forever`."""
         deadline = math.inf if self.forever else time.monotonic() + CONNECT_SECONDS
         self.telemetry.connections.append(self)
         try:
@@ -165,17 +147,14 @@ class Connection:
 
     @property
     def url(self) -> str:
-        """The servers' addresses, without secrets in URLs."""
         return ", ".join(without_secrets(server) for server in self.servers)
 
     @property
     def is_connected(self) -> bool:
-        """Whether a server is connected at the moment."""
         return self._client.is_connected
 
     @property
     def server_version(self) -> str:
-        """Version of the server that is connected, or was last."""
         return self._client.server_version
 
     @property
@@ -184,16 +163,13 @@ class Connection:
         return self._client.max_payload
 
     def jetstream(self, timeout: float = 5.0) -> "JetStreamContext":
-        """Return a JetStream context of this connection."""
         return self._client.jetstream(timeout=timeout, domain=self._bus.domain or None)
 
     @property
     def api_prefix(self) -> str:
-        """Prefix of the subjects of JetStream's API."""
         return f"$JS.{self._bus.domain}.API" if self._bus.domain else "$JS.API"
 
     def new_inbox(self) -> str:
-        """Return a unique subject for replies."""
         return str(self._client.new_inbox())
 
     async def subscribe(
@@ -201,13 +177,8 @@ class Connection:
     ) -> None:
         """Call `callback` with every message; members of the same `queue` group share them.
 
-        Messages that violate the protocol are dropped, counted and logged.
-
-        Raises
-        ------
-        UnavailableError
-            if the connection is lost; the subscription is made once it is back.
-
+        Messages that violate the protocol are dropped, counted and logged. Raises UnavailableError
+        if the connection is lost; the subscription is made once it is back.
         """
 
         def receive(messages: Sequence[Delivery]) -> None:
@@ -222,14 +193,7 @@ class Connection:
         await self.subscribe_lists(subject, receive, queue)
 
     async def subscribe_lists(self, subject: str, receive: Receive, queue: str = "") -> None:
-        """Call `receive` with lists of messages, including those with a `flaw`.
-
-        Raises
-        ------
-        UnavailableError
-            as ``subscribe`` does.
-
-        """
+        """Call `receive` with lists of messages, including those with a `flaw`; see `subscribe`."""
         self._subscriptions.append((subject, queue, receive))
         try:
             await self._client.subscribe_lists(subject, queue, receive)
@@ -244,40 +208,19 @@ class Connection:
         reply: str = "",
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Publish a message without acknowledgement.
-
-        Raises
-        ------
-        UnavailableError
-            if there is no connection: what is sent then would only pile up.
-
-        """
+        """Publish without acknowledgement; raises UnavailableError if there is no connection."""
         if not self._client.is_connected:
             raise UnavailableError(f"not connected to {self.url}")
         await self._client.publish(subject, payload, reply, headers)
 
     def write(self, commands: Sequence[bytes]) -> None:
-        """Send protocol commands, in pieces, without waiting.
-
-        Raises
-        ------
-        UnavailableError
-            as ``publish`` does.
-
-        """
+        """Send protocol commands, in pieces, without waiting; raises as ``publish`` does."""
         if not self._client.is_connected:
             raise UnavailableError(f"not connected to {self.url}")
         self._client.write(commands)
 
     async def publish_each(self, subjects: Sequence[str], payload: bytes) -> None:
-        """Publish the same payload to many subjects chosen by the server, in one write.
-
-        Raises
-        ------
-        UnavailableError
-            as ``publish`` does.
-
-        """
+        """Publish one payload to many subjects that the server chose; raises as ``publish``."""
         end = f" {len(payload)}\r\n{payload.decode()}\r\n"
         for first in range(0, len(subjects), EACH):
             if not self._client.is_connected:

@@ -100,7 +100,6 @@ class ConsumerReader(MessageReader):
         self._unread = UnreadWatch(bus, self.durable, telemetry)
 
     async def __aenter__(self) -> Self:
-        """Start requesting messages."""
         self._inbox = self.bus.new_inbox()
         await self.bus.subscribe_lists(self._inbox, self._receive)
         unread = self._unread.run(lambda: self.stream)
@@ -108,13 +107,11 @@ class ConsumerReader(MessageReader):
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """End; unacknowledged messages are redelivered."""
         await super().__aexit__()
         if self.stream:
             await self._unread.poll_last(self.stream)
 
     def stop(self) -> None:
-        """End the iteration once all received messages were handed over; see `drain`."""
         super().stop()
         self._served.set()
 
@@ -125,7 +122,6 @@ class ConsumerReader(MessageReader):
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether all received messages were acknowledged."""
         return not (self._waiting or self._taken or self.handed_over)
 
     def _has_ended(self) -> bool:
@@ -184,11 +180,9 @@ class ConsumerReader(MessageReader):
 
     @property
     def _is_full(self) -> bool:
-        """Whether the limit on undecoded messages is reached."""
         return self._waiting_count >= PULL or self._waiting_bytes >= PULL_BYTES
 
     def _end_request(self, status: str, description: str) -> None:
-        """Record that the broker closed our request, and why."""
         if status == "503" or "deleted" in description.lower():
             # The broker lost the consumer, perhaps with its disk: recreate it.
             self.stream, self._refusal = "", f"{status} {description}".strip()
@@ -288,7 +282,6 @@ class ConsumerReader(MessageReader):
                 answered = time.monotonic()
 
     async def _is_prepared(self) -> bool:
-        """Find or create stream and consumer; return whether they exist."""
         if self.stream:
             return True
         jetstream = self.bus.jetstream()
@@ -329,7 +322,6 @@ class ConsumerReader(MessageReader):
                 self.telemetry.expect(self, STUCK_SECONDS)
 
     def _held(self) -> list[str]:
-        """Return the reply subjects of messages that are held here."""
         waiting = [self._taken, *(together for together, _ in self._waiting)]
         replies = [delivery.reply for each in waiting for delivery in each]
         return replies + [reply for each in self.handed_over.values() for reply in each]

@@ -23,15 +23,8 @@ async def send_requests(
     """Send requests over an open connection; return the log lines that answer them.
 
     Returns as soon as every named node has answered, or no subscriber exists; if a request names
-    no node, after `seconds`. Nodes that did not answer are missing from the result.
-
-    Raises
-    ------
-    DeniedError
-        if the broker does not permit control requests.
-    UnavailableError
-        if there is no connection.
-
+    no node, after `seconds`. Nodes that did not answer are missing from the result. Raises
+    DeniedError or UnavailableError.
     """
     if not bus.is_connected:
         raise UnavailableError(f"not connected to {bus.url}")

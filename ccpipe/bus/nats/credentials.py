@@ -24,14 +24,7 @@ class TlsError(nats.errors.Error):
 
 
 def client_options(bus: Bus) -> dict[str, Any]:
-    """Convert credentials and certificates to options of the client; secrets come from files.
-
-    Raises
-    ------
-    ConfigError
-        naming the key whose file cannot be used.
-
-    """
+    """Convert credentials and certificates to options of the client; raises ConfigError."""
     options: dict[str, Any] = {}
     inbox = bus.user
     if bus.credentials_file or bus.nkey_file:
@@ -61,7 +54,6 @@ def client_options(bus: Bus) -> dict[str, Any]:
 
 
 def requires_tls(bus: Bus) -> bool:
-    """Return whether nothing may be sent before TLS."""
     if bus.tls != "auto" or bus.ca_file or bus.cert_file:
         return True
     return any(server.startswith(("tls://", "wss://")) for server in bus.servers)
@@ -70,12 +62,7 @@ def requires_tls(bus: Bus) -> bool:
 def check_urls(servers: Sequence[str]) -> None:
     """Check the servers' URLs, and that websockets' library is installed if needed.
 
-    Raises
-    ------
-    ConfigError without the URL in its message, which may hold a password.
-    MissingExtra
-        for websockets without aiohttp.
-
+    Raises MissingExtra, or ConfigError without the URL, which may hold a password.
     """
     for number, server in enumerate(servers):
         try:

@@ -19,19 +19,14 @@ class DeadLetterStream:
     """The dead letters of a cluster, over a connection opened and closed by the caller."""
 
     def __init__(self, bus: Connection, subjects: Subjects) -> None:
-        """Read the stream that stores ``<cluster>.dead``."""
         self.jetstream = bus.jetstream()
         self.subject = subjects.dead()
         self._stream = ""
 
     async def read(self) -> AsyncIterator[StoredDeadLetter]:
-        """Yield the dead letters, the oldest first; includes those that arrive meanwhile.
+        """Yield the oldest first, also those that arrive meanwhile.
 
-        Raises
-        ------
-        UnavailableError, DeniedError
-            if JetStream does not answer or denies access.
-
+        Raises UnavailableError or DeniedError.
         """
         sequence = 1
         try:
@@ -48,7 +43,6 @@ class DeadLetterStream:
             raise explain(error, "reading dead letters") from None
 
     async def remove(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Remove dead letters that were read; raises UnavailableError or DeniedError."""
         for letter in letters:
             try:
                 await self.jetstream.delete_msg(self._stream, int(letter.id))

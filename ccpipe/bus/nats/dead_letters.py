@@ -18,14 +18,12 @@ class NatsDeadLetterSink(DeadLetterSink):
     """
 
     def __init__(self, bus: Connection, site: Site) -> None:
-        """Publish over a connection opened and closed by the caller."""
         self.bus = bus
         subjects = Subjects.of(site)
         self.subject = subjects.dead()
         self._publisher = Publisher(bus, site.bus, subjects, names=())
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Publish the dead letters in order; see ``DeadLetterSink.write``."""
         await self._publisher.publish([self._encode(letter) for letter in letters])
 
     def _encode(self, letter: DeadLetter) -> Outgoing:

@@ -31,19 +31,13 @@ class Outgoing(NamedTuple):
 
     @classmethod
     def of(cls, subject: str, payload: bytes) -> "Outgoing":
-        """Return a message whose id is a hash of its content and subject."""
         return cls(subject, payload, digest(subject, payload))
 
     def command(self, reply: str, limit: int) -> tuple[bytes, bytes, bytes]:
         """Return the publish command with reply subject `reply`, in three parts.
 
-        Raises
-        ------
-        EncodeError
-            if the subject or a header contains a line end.
-        RejectedError
-            if it is larger than `limit`, the server's ``max_payload``.
-
+        Raises EncodeError if the subject or a header contains a line end, and RejectedError if it
+        is larger than `limit`, the server's ``max_payload``.
         """
         for name, value in self.headers.items():
             _check_header(name, value)

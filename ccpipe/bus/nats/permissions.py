@@ -19,7 +19,6 @@ class ForbiddenError(RejectedError):
     """The server does not permit us to publish on some subjects: retrying is pointless."""
 
     def __init__(self, subjects: Collection[str], indices: Sequence[int] | None = None) -> None:
-        """Take the subjects, and the records that belong there if known."""
         self.subjects = frozenset(subjects)
         names = ", ".join(sorted(self.subjects))
         super().__init__(f"the server does not permit us to publish on {names}", indices)
@@ -29,7 +28,6 @@ class Permissions:
     """The permission errors of one connection."""
 
     def __init__(self) -> None:
-        """Start without any."""
         self._watching: dict[str, list[Callable[[str], None]]] = {}
         self._asked: set[str] = set()  # patterns of subjects whose refusal is an expected answer
         self._inbox = ""  # subjects that we may not subscribe to
@@ -54,7 +52,6 @@ class Permissions:
         return True
 
     def forget(self) -> None:
-        """Start over with a new connection."""
         self._inbox = ""
 
     def require_replies(self) -> None:

@@ -36,13 +36,7 @@ class Publisher:
     async def publish(self, messages: Sequence[Outgoing]) -> None:
         """Publish messages; after a failure, the same call again sends only what is missing.
 
-        Raises
-        ------
-        ForbiddenError
-            if the server does not permit it; permitted messages were published.
-        UnavailableError, RejectedError, EncodeError, DeniedError
-            as ``Sink.write`` does.
-
+        Raises as ``Sink.write`` does, and ForbiddenError, where permitted messages were published.
         """
         if self.config.jetstream:
             await self._store_all(messages)
@@ -51,11 +45,9 @@ class Publisher:
         self._stored.clear()
 
     def unstored(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
-        """Return what a failed call did not store."""
         return [message for message in messages if message.id not in self._stored]
 
     def forget(self) -> None:
-        """Forget a failed call, which will not be repeated."""
         self._stored.clear()
 
     async def _send_all(self, messages: Sequence[Outgoing]) -> None:

@@ -26,7 +26,6 @@ class MessageReader:
     """Yields what arrived as batches; a subclass says how it arrives, by tasks that it runs."""
 
     def __init__(self, bus: Connection, codec: Codec[Any], telemetry: Telemetry) -> None:
-        """Decode with `codec` what arrives over a connection opened and closed by the caller."""
         self.bus = bus
         self.codec = codec
         self.telemetry = telemetry
@@ -46,7 +45,6 @@ class MessageReader:
             task.add_done_callback(lambda _: self._changed.set())
 
     async def __aexit__(self, *exit_: object) -> None:
-        """End the tasks."""
         await end_tasks(self._tasks)
         self.telemetry.expect_nothing(self)
 
@@ -57,7 +55,6 @@ class MessageReader:
         self._emptied.set()
 
     async def batches(self) -> AsyncIterator[Batch[Records]]:
-        """Yield batches until stopped."""
         while True:
             while self._waiting:
                 self._taken = self._take()
@@ -81,7 +78,6 @@ class MessageReader:
         return self._stopped.is_set()
 
     def _take(self) -> list[Delivery]:
-        """Take waiting messages, up to about the size that is decoded at once."""
         taken: list[Delivery] = []
         size = 0
         while self._waiting and size < JOINED_BYTES:
@@ -129,13 +125,11 @@ class SubscriptionReader(MessageReader):
         patterns: list[str],
         queue: str,
     ) -> None:
-        """Subscribe to `patterns`, sharing the messages with others of the same `queue`."""
         super().__init__(bus, codec, telemetry)
         self.patterns = patterns
         self.queue = queue
 
     async def __aenter__(self) -> Self:
-        """Subscribe."""
         for pattern in self.patterns:
             await self.bus.subscribe_lists(pattern, self._receive, self.queue)
         self.start(probe=self._probe())
@@ -150,7 +144,6 @@ class SubscriptionReader(MessageReader):
         self._keep(deliveries, size)
 
     async def _probe(self) -> None:
-        """Check periodically, until stopped, that the broker still responds."""
         while not self._stopped.is_set():
             with contextlib.suppress(UnavailableError):
                 await self.bus.flush()
@@ -159,5 +152,4 @@ class SubscriptionReader(MessageReader):
 
 
 def size_of(deliveries: list[Delivery]) -> int:
-    """Return the bytes of the payloads of messages."""
     return sum([len(delivery.payload) for delivery in deliveries])

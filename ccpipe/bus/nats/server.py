@@ -28,14 +28,7 @@ USER = "ccpipe"
 
 
 def server_program() -> str:
-    """Return the nats-server of our own environment, else the one on PATH.
-
-    Raises
-    ------
-    MissingExtra
-        if there is none.
-
-    """
+    """Return the nats-server of our own environment, else of PATH; raises MissingExtra."""
     own = Path(sysconfig.get_path("scripts")) / "nats-server"
     program = str(own) if own.is_file() else shutil.which("nats-server")
     if program is None:
@@ -75,7 +68,6 @@ class NatsServer:
 
     @property
     def pid(self) -> int | None:
-        """The server's process id, while it runs."""
         return self._process.pid if self._process else None
 
     async def __aenter__(self) -> Self:
@@ -86,7 +78,6 @@ class NatsServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop the server; its streams stay on disk."""
         if self._watch is not None:
             self._watch.cancel()
         await child.end(self._process, 3)
@@ -107,7 +98,6 @@ class NatsServer:
         )
 
     async def _answers(self) -> bool:
-        """Check that the server at the port is ours."""
         with contextlib.suppress(OSError, ValueError, TimeoutError):
             async with asyncio.timeout(1):
                 reader, writer = await asyncio.open_connection("127.0.0.1", self.port)

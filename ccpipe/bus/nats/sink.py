@@ -65,31 +65,23 @@ class NatsSink(Sink[Any]):
         self._publisher = Publisher(bus, self.site.bus, self.subjects)
 
     def using(self, bus: Connection) -> Self:
-        """Publish over a connection opened and closed by the caller."""
         self._is_ours = False
         self._connect(bus)
         return self
 
     async def __aenter__(self) -> Self:
-        """Connect; if no server is reachable yet, continue in the background."""
         if self._is_ours:
             await self.bus.connect_in_background()
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Close the connection."""
         if self._is_ours:
             await self.bus.__aexit__(None, None, None)
 
     async def check(self) -> None:
-        """Check that the broker accepts our credentials."""
         await check(self.site.bus, self.telemetry)
 
     async def write(self, records: Records) -> None:
-        """Publish records; see ``Sink.write`` for what it raises.
-
-        With JetStream, the ids of messages depend on the stream messages that records came from.
-        """
         known = records.provenance
         if self.site.bus.jetstream and known and known.has_ids:
             messages = list(self._encode_origins(records, known))
@@ -102,7 +94,6 @@ class NatsSink(Sink[Any]):
             raise self.located(error, records) from None
 
     def encode(self, records: Records) -> list[Outgoing]:
-        """Encode records to messages; raises EncodeError or RejectedError."""
         return [Outgoing.of(subject, payload) for subject, payload in self._encode(records)]
 
     def located(self, error: ForbiddenError, records: Records) -> ForbiddenError:

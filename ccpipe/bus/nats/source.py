@@ -76,7 +76,6 @@ class NatsSource(SharedSource[Any]):
         self._is_stopped = False
 
     async def __aenter__(self) -> Self:
-        """Connect; a plain subscription begins here."""
         self._is_stopped = False
         await self._stack.enter_async_context(self.bus)
         if not self.durable:
@@ -87,16 +86,13 @@ class NatsSource(SharedSource[Any]):
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Close the connection; unacknowledged messages are redelivered."""
         self.reader = None
         await self._stack.aclose()
 
     async def check(self) -> None:
-        """Check that the broker accepts our credentials; takes no message."""
         await check(self.site.bus, self.telemetry)
 
     def stop(self) -> None:
-        """End the iteration once all received messages were handed over; see `drain`."""
         self._is_stopped = True
         if self.reader is not None:
             self.reader.stop()
@@ -121,7 +117,6 @@ class NatsSource(SharedSource[Any]):
 
     @property
     def stream(self) -> str:
-        """Name of the stream that is read; empty until it was found."""
         return self.reader.stream if isinstance(self.reader, ConsumerReader) else ""
 
     def _durable_reader(self, scope: Scope) -> ConsumerReader | Replicas:
@@ -144,5 +139,4 @@ class NatsSource(SharedSource[Any]):
 
     @property
     def dead_letter_sink(self) -> NatsDeadLetterSink:
-        """Dead letters go back to the broker."""
         return NatsDeadLetterSink(self.bus, self.site)

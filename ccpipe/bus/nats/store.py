@@ -24,7 +24,6 @@ class NoStreamError(UnavailableError):
     """No stream appears to store a subject; creating one may help."""
 
     def __init__(self, subject: str, reason: str) -> None:
-        """Take the subject and the broker's answer."""
         super().__init__(f"publishing on {subject}: {reason}")
         self.subject = subject
         self.reason = reason
@@ -37,15 +36,8 @@ async def store(bus: Connection, messages: Sequence[Outgoing], stored: set[str])
     subject is stored: if several were in flight and one failed, its retry would come behind the
     messages sent after it.
 
-    Raises
-    ------
-    NoStreamError
-        if no stream acknowledges a message.
-    ForbiddenError
-        if the server does not permit us to publish on some subjects; messages on others are stored.
-    UnavailableError, RejectedError, EncodeError, DeniedError
-        as ``Sink.write`` does.
-
+    Raises as ``Sink.write`` does; NoStreamError if no stream acknowledges a message; ForbiddenError
+    if the server does not permit some subjects, while messages on others are stored.
     """
     if not messages:
         return
@@ -102,7 +94,6 @@ class _Window(Waiting):
         self._done = self._loop.create_future()
 
     async def run(self) -> None:
-        """Send and wait until everything is stored or an error occurs."""
         self._timer = self._loop.call_later(STORE_SECONDS, self._expire)
         try:
             self.proceed()
@@ -112,7 +103,6 @@ class _Window(Waiting):
             self._bus.acknowledgements.forget(self._in_flight)
 
     def proceed(self) -> None:
-        """Send what may be sent now, in one write."""
         commands: list[bytes] = []
         due = self._loop.time() + STORE_SECONDS
         try:
@@ -134,7 +124,6 @@ class _Window(Waiting):
             self._done.set_result(None)
 
     def answered(self, reply: str, answer: Answer) -> None:
-        """Record that a message is stored, or the error."""
         message, lane, _ = self._in_flight.pop(reply)
         if answer.stream and answer.error is None:
             self._stored.add(message.id)
@@ -146,7 +135,6 @@ class _Window(Waiting):
             self.error = self.error or _refusal(answer, message.subject)
 
     def lost(self) -> None:
-        """End: no acknowledgement arrives over a lost connection."""
         self._give_up(UnavailableError(f"the connection to {self._bus.url} was lost"))
         self.proceed()
 

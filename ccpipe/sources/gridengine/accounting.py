@@ -95,17 +95,14 @@ class AccountingFile(Source[Jobs]):
         self._is_unsaved = False  # of the checkpoint, if the disk is full
 
     async def check(self) -> None:
-        """Check that the files' folders exist, for ``ccpipe validate``."""
         for path in map(Path, self._all_paths()):
             if not path.parent.is_dir():
                 raise UnavailableError(f"{path.parent} is not an accessible folder")
 
     def stop(self) -> None:
-        """Stop after the current batch."""
         self._stopped.set()
 
     async def __aenter__(self) -> Self:
-        """Read and lock the checkpoint."""
         self.checkpoint.open()
         for path in self._all_paths():
             progress = self.checkpoint.progress.get(path, FileProgress())
@@ -118,7 +115,6 @@ class AccountingFile(Source[Jobs]):
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Write the checkpoint and close everything."""
         for follower in self._followers.values():
             follower.close()
         self.checkpoint.close()
@@ -134,7 +130,6 @@ class AccountingFile(Source[Jobs]):
             follower.skip_rotated()
 
     async def batches(self) -> AsyncIterator[Batch[Jobs]]:
-        """Yield batches, one for each chunk of a file, until stopped."""
         while not self._stopped.is_set():
             batch = await self._next()
             if batch is not None:
@@ -233,7 +228,6 @@ class AccountingCheckpoint:
             raise ConfigError(f"checkpoint: {self.path}: {error}") from None
 
     def save_now_and_then(self) -> None:
-        """Write the file unless it was written less than ``EVERY`` ago."""
         if time.monotonic() >= self._next:
             self.save()
 
@@ -249,7 +243,6 @@ class AccountingCheckpoint:
         self._saved = dict(self.progress)
 
     def close(self) -> None:
-        """Write the last state and unlock the file."""
         try:
             self.save()
         finally:

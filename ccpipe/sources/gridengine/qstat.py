@@ -69,16 +69,13 @@ class Qstat(Source[Lines]):
         self._stopped = asyncio.Event()
 
     async def check(self) -> None:
-        """Check that there is such a program; raises ConfigError."""
         if shutil.which(self.command[0]) is None:
             raise ConfigError(f"command: {self.command[0]}: no such program")
 
     def stop(self) -> None:
-        """End after the current run of the command."""
         self._stopped.set()
 
     async def batches(self) -> AsyncIterator[Batch[Lines]]:
-        """Yield what each run of the command reports, until stopped."""
         while not self._stopped.is_set():
             try:
                 output = await self._run()
@@ -101,7 +98,6 @@ class Qstat(Source[Lines]):
         return [message("start_job", self.mapping.apply(job)) for job in new if job.user]
 
     def _node_states(self, hosts: list[Host]) -> list[Message]:
-        """Return the states of all nodes as events."""
         rows = [self._node_state(host) for host in hosts]
         cluster = self.site.cluster
         tags = {"cluster": cluster, "hostname": self.site.hostname, "type": "node"}
@@ -126,7 +122,7 @@ class Qstat(Source[Lines]):
         return NodeState(name, states, cpusAllocated=threads, jobsRunning=host.jobs_running)
 
     async def _run(self) -> bytes:
-        """Run the command; raises DataError if it fails, TimeoutError if it takes too long."""
+        """Raises DataError if the command fails, TimeoutError if it takes too long."""
         process = await asyncio.create_subprocess_exec(
             *self.command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )

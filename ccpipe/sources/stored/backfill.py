@@ -43,7 +43,6 @@ class StoredRange(NamedTuple):
 
 
 def message_of(row: Sequence[Any]) -> Message:
-    """Return a stored row as the original message."""
     name, field, *own, tags, time, value, exact, unsigned, boolean, text = row
     named = {
         tag.replace("_id", "-id"): said
@@ -80,13 +79,8 @@ class BackfillSource(Source[Lines]):
     ) -> None:
         """Read a selection, at most `rate` records per second; 0 means no limit.
 
-        `name` identifies what is read; `on_progress` is called with what is written.
-
-        Raises
-        ------
-        ConfigError
-            if the checkpoint is of another backfill.
-
+        `name` identifies what is read; `on_progress` is called with what is written. Raises
+        ConfigError if the checkpoint is of another backfill.
         """
         self.reader = reader
         self.selection = selection
@@ -96,7 +90,6 @@ class BackfillSource(Source[Lines]):
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
-        """End after the current batch."""
         self._stopped.set()
 
     async def batches(self) -> AsyncIterator[Batch[Lines]]:
@@ -129,11 +122,7 @@ class BackfillSource(Source[Lines]):
 async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[StoredRange]:
     """Yield a reader for a folder of Parquet files.
 
-    Raises
-    ------
-    UnavailableError
-        if files were removed while being read, by a bridge's compaction: start again.
-
+    Reading raises UnavailableError if a bridge's compaction removed files meanwhile: start again.
     """
     import duckdb
 
@@ -170,13 +159,7 @@ async def from_postgres(
 ) -> AsyncGenerator[StoredRange]:
     """Yield a reader for the view ``messages`` of a database, as one snapshot.
 
-    Raises
-    ------
-    UnavailableError
-        if the database cannot be read.
-    DeniedError
-        if the server refuses us.
-
+    Raises UnavailableError or DeniedError.
     """
     try:
         import asyncpg

@@ -44,11 +44,7 @@ class BackfillCheckpoint:
     ) -> None:
         """Load the file at `path`; without one start at `done`.
 
-        Raises
-        ------
-        ConfigError
-            if it is the checkpoint of another backfill.
-
+        Raises ConfigError if it is the checkpoint of another backfill.
         """
         self.path = path
         self.state = BackfillState(

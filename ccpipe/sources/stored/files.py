@@ -35,18 +35,7 @@ class FilesSource(FileSource):
         rate: int = 0,
         on_progress: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Read a selection, at most `rate` lines per second; 0 means no limit.
-
-        `name` identifies what is read; `on_progress` is called with what is written.
-
-        Raises
-        ------
-        MissingInputError
-            if a file does not exist.
-        ConfigError
-            if the checkpoint is of another backfill.
-
-        """
+        """Read a selection; see ``BackfillSource``, and MissingInputError if a file is missing."""
         super().__init__(paths=[str(path) for path in paths], format=format, rate=rate)
         for path in paths:
             if not path.is_file():

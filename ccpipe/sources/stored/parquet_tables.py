@@ -75,11 +75,7 @@ Answer = TypeVar("Answer")
 def run_query(folder: Path, work: Callable[[duckdb.DuckDBPyConnection], Answer]) -> Answer:
     """Call `work` with a connection that has the tables; again if files were removed meanwhile.
 
-    Raises
-    ------
-    MissingInputError
-        if there are no files.
-
+    Raises MissingInputError if there are no files.
     """
     for trial in range(TRIES):
         try:

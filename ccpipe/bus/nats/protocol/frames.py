@@ -87,7 +87,7 @@ def ack_tokens(reply: str) -> list[str]:
 def stored_as(reply: str) -> tuple[int, int] | None:
     """Return a message's stream sequence and when it was stored, in nanoseconds.
 
-    Both are parsed from the reply subject for its acknowledgement; None for any other.
+    Both are in the reply subject for its acknowledgement; None for any other.
     """
     tokens = ack_tokens(reply)
     if not tokens:
@@ -101,13 +101,11 @@ def stored_as(reply: str) -> tuple[int, int] | None:
 
 
 def is_redelivered(reply: str) -> bool:
-    """Return whether the broker had delivered a message before, by its reply subject."""
     tokens = ack_tokens(reply)
     return bool(tokens) and tokens[2] != "1"
 
 
 def any_redelivered(deliveries: Sequence[Delivery]) -> bool:
-    """Return whether the broker had delivered any of a consumer's messages before."""
     tokens = ack_tokens(deliveries[0].reply) if deliveries else []
     replies = [delivery.reply for delivery in deliveries]
     if tokens:
@@ -147,7 +145,6 @@ class FlawedMessage(DataError):  # noqa: N818 - named for what happened
     """A message was dropped because it violates the protocol."""
 
     def __init__(self, message: Delivery) -> None:
-        """Take the message with its flaw."""
         super().__init__(f"a message on {ascii(message.subject)[:200]} was dropped: {message.flaw}")
 
 
@@ -169,18 +166,9 @@ def deliver(subject: bytes, payload: bytes, header: bytes, reply: bytes) -> Deli
 
 
 def split_in_python(store: bytearray, start: int, end: int) -> tuple[list[Frame], int, int]:
-    """Split ``store[start:end]`` into frames.
+    """Split ``store[start:end]``; raises BrokenFrame.
 
-    Returns
-    -------
-    tuple
-        The frames; where the first unfinished one begins; how many bytes it has at least.
-
-    Raises
-    ------
-    BrokenFrame
-        if the bytes are not the protocol.
-
+    Returns the frames, where the first unfinished one begins, and how many bytes it has at least.
     """
     data = bytes(memoryview(store)[start:end])
     frames: list[Frame] = []
@@ -215,14 +203,7 @@ def split_in_python(store: bytearray, start: int, end: int) -> tuple[list[Frame]
 
 
 def message_line(line: bytes) -> tuple[bytes, int, bytes, int, int]:
-    """Return subject, subscription id, reply subject, header size and total size.
-
-    Raises
-    ------
-    BrokenFrame
-        if the line is not that of a message.
-
-    """
+    """Return subject, subscription id, reply subject, header size and total size."""
     kind, *words = line.split(b" ")  # only there: a subject may contain any other byte
     numbers = 2 if kind == b"HMSG" else 1
     fewest = 2 + numbers

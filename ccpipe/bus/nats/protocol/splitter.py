@@ -22,7 +22,6 @@ class FrameSplitter:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self._size = SMALL
         self._store = bytearray()
         self._start = self._end = 0

@@ -35,7 +35,6 @@ class ClaimTable(msgspec.Struct):
     """The owner of each partition, by the name of its consumer."""
 
     def of(self, member: str) -> list[str]:
-        """Return the partitions of a process."""
         return [partition for partition, owner in self.owners.items() if owner == member]
 
     def share(self, member: str, partitions: int) -> int:
@@ -44,7 +43,6 @@ class ClaimTable(msgspec.Struct):
         return partitions // len(self.members) + (place < partitions % len(self.members))
 
     def remove(self, members: set[str]) -> None:
-        """Remove processes and free their partitions."""
         self.members = {name: n for name, n in self.members.items() if name not in members}
         self.owners = {p: owner for p, owner in self.owners.items() if owner not in members}
 
@@ -85,14 +83,7 @@ class Observer:
 async def owners_of(
     jetstream: JetStreamContext, subjects: Subjects, durables: Iterable[str]
 ) -> dict[str, str]:
-    """Return the reader of each partition of some durable names, by consumer; read-only.
-
-    Raises
-    ------
-    UnavailableError, DeniedError
-        as ``Claims.read`` does.
-
-    """
+    """Return the reader of each partition of some durable names, by consumer; read-only."""
     found: dict[str, str] = {}
     for durable in durables:
         version = await _find(jetstream, _stream(subjects), _subject(subjects, durable))
@@ -116,7 +107,6 @@ def _subject(subjects: Subjects, durable: str) -> str:
 
 
 async def _find(jetstream: JetStreamContext, stream: str, subject: str) -> Version | None:
-    """Return the latest table; None if there is none."""
     try:
         message = await jetstream.get_last_msg(stream, subject)
     except nats.js.errors.NotFoundError:
@@ -142,11 +132,7 @@ class Claims:
     async def read(self, jetstream: JetStreamContext) -> Version:
         """Return the table, empty if there is none; creates its stream.
 
-        Raises
-        ------
-        UnavailableError, DeniedError
-            if JetStream does not answer, or denies access.
-
+        Raises UnavailableError or DeniedError.
         """
         found = await _find(jetstream, self._stream, self._subject)
         if found is None:
@@ -155,14 +141,7 @@ class Claims:
         return found
 
     async def write(self, jetstream: JetStreamContext, table: ClaimTable, sequence: int) -> bool:
-        """Write the table, unless it has changed since it was read: then return false.
-
-        Raises
-        ------
-        UnavailableError, DeniedError
-            as ``read`` does.
-
-        """
+        """Write the table; return false if it has changed since it was read. Raises as ``read``."""
         headers = {EXPECTED: str(sequence)}
         try:
             await jetstream.publish(self._subject, msgspec.json.encode(table), headers=headers)

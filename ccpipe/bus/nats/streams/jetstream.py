@@ -39,7 +39,6 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Its name."""
         return str(self.config["name"])
 
     @property
@@ -77,7 +76,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def age(self) -> float:
-        """Age of the oldest message, in seconds."""
+        """In seconds, of the oldest message."""
         if not self.state.messages or self.ts is None:
             return 0
         return max(0.0, (self.ts - self.state.first_ts).total_seconds())
@@ -117,7 +116,6 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """What distinguishes it from a later consumer of the same name."""
         found = (self.config.get("metadata") or {}).get(IDENTITY)
         return str(found or f"{self.created:%Y-%m-%dT%H:%M:%S.%fZ}")
 
@@ -135,13 +133,9 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
 async def call(
     jetstream: JetStreamContext, subject: str, request: Mapping[str, Any] | None, doing: str
 ) -> dict[str, Any]:
-    """Send one request of JetStream's API and return the answer.
+    """Return the answer to one request of JetStream's API; `doing` names the operation.
 
-    Raises
-    ------
-    UnavailableError, DeniedError
-        if it fails; `doing` names the operation for the message.
-
+    Raises UnavailableError or DeniedError, as do all functions here.
     """
     try:
         return await api_request(jetstream, subject, request)
@@ -162,18 +156,15 @@ async def _find(
 
 
 async def names_of(jetstream: JetStreamContext, subject: str) -> list[str]:
-    """Return the names of streams that store subjects matching a pattern."""
     answer = await call(jetstream, "STREAM.NAMES", {"subject": subject}, "looking for a stream")
     return list(answer.get("streams") or ())
 
 
 async def stream_of(jetstream: JetStreamContext, name: str) -> Stream | None:
-    """Return a stream by its name; None if there is none."""
     return await _info(jetstream, f"STREAM.INFO.{name}", Stream, f"looking at the stream {name}")
 
 
 async def _time_of_last(jetstream: JetStreamContext, stream: str, subject: str) -> datetime | None:
-    """Return when a stream stored the last message on a subject pattern; None if there is none."""
     request = {"last_by_subj": subject}
     answer = await _find(jetstream, f"STREAM.MSG.GET.{stream}", request, f"looking at {subject}")
     return msgspec.convert(answer["message"]["time"], datetime) if answer else None
@@ -196,19 +187,16 @@ async def age_of_newest(jetstream: JetStreamContext, patterns: Iterable[str]) ->
 
 
 async def consumer_of(jetstream: JetStreamContext, stream: str, name: str) -> Consumer | None:
-    """Return a consumer by its name; None if there is none."""
     subject = f"CONSUMER.INFO.{stream}.{name}"
     return await _info(jetstream, subject, Consumer, f"inspecting the consumer {name}")
 
 
 async def all_streams(jetstream: JetStreamContext) -> AsyncIterator[Stream]:
-    """Yield all streams."""
     async for stream in _pages(jetstream, "STREAM.LIST", "streams", Stream, "listing streams"):
         yield stream
 
 
 async def consumers_of(jetstream: JetStreamContext, stream: str) -> AsyncIterator[Consumer]:
-    """Yield all consumers of a stream."""
     subject, doing = f"CONSUMER.LIST.{stream}", f"listing the consumers of {stream}"
     async for consumer in _pages(jetstream, subject, "consumers", Consumer, doing):
         yield consumer

@@ -48,7 +48,6 @@ def all_counts(config: Mapping[str, Any]) -> list[int]:
 
 
 def published(subject: str) -> str:
-    """Return the published subject of a message, given its subject in a partitioned stream."""
     return _STORED.sub("", subject)
 
 
@@ -104,14 +103,11 @@ class StreamPartition(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """Prefix of the subjects of its messages."""
         return "" if self.total == 1 else f"p{self.total}.{self.number}."
 
     def stored(self, patterns: list[str]) -> list[str]:
-        """Return the subjects under which the stream stores messages published on others."""
         return [self.prefix + pattern for pattern in patterns]
 
 
 def partitions(durable: str, total: int) -> list[StreamPartition]:
-    """Return all partitions of a stream with a given number of partitions."""
     return [StreamPartition(durable, number, total) for number in range(total)]

@@ -43,11 +43,7 @@ class Survey(NamedTuple):
 async def survey(bus: Connection, site: Site) -> Survey:
     """Examine all streams that store subjects of a cluster.
 
-    Raises
-    ------
-    UnavailableError, DeniedError
-        if JetStream does not answer, or denies access.
-
+    Raises UnavailableError or DeniedError.
     """
     jetstream = bus.jetstream()
     subjects = Subjects.of(site)
@@ -113,13 +109,8 @@ async def check_streams(bus: Connection, site: Site) -> None:
 async def apply(bus: Connection, site: Site, found: Survey, *, drop: bool) -> None:
     """Change our streams to match the configuration; a site's own streams are not touched.
 
-    Raises
-    ------
-    ConfigError
-        if stored messages would exceed new limits, unless `drop`.
-    UnavailableError, DeniedError
-        if JetStream does not answer, or denies access.
-
+    Raises UnavailableError, DeniedError, and unless `drop` ConfigError if stored messages would
+    exceed new limits.
     """
     jetstream = bus.jetstream()
     subjects = Subjects.of(site)

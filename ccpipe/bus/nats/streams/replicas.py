@@ -1,4 +1,9 @@
-"""Several processes of one recipe share the partitions of a stream; one process reads each."""
+"""Several processes of one recipe share the partitions of a stream; one process reads each.
+
+JetStream's priority groups with a pinned client do not replace this: the pin moves while its former
+holder still has messages, which newer ones then overtake, and nobody shares pins out equally. The
+table of processes and the wait for redelivery would remain, and servers before 2.11 have no pins.
+"""
 
 import asyncio
 import contextlib
@@ -110,12 +115,10 @@ class Replicas:
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Start sharing."""
         self._keeper = asyncio.create_task(self._keep(), name="ccpipe-replicas")
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Release remaining claims; unacknowledged messages are redelivered."""
         tasks = [reading.task for reading in self._readings.values()]
         tasks += [self._keeper] if self._keeper else []
         await end_tasks(tasks)
@@ -124,11 +127,9 @@ class Replicas:
                 await self._leave()
 
     def stop(self) -> None:
-        """End the iteration once all received messages were handed over."""
         self._stopped.set()
 
     async def batches(self) -> AsyncIterator[Batch[Records]]:
-        """Yield batches of all partitions until stopped; raises the error of a reader."""
         while (batch := await self._batches.get()) is not None:
             yield batch
         if self._failed is not None:

@@ -38,22 +38,9 @@ async def read_stored(
 
     The oldest comes first in each stream; subjects that no stream stores have no messages.
     Nothing is acknowledged, and bridges are not affected. How long this may take is the caller's
-    to limit.
-
-    Parameters
-    ----------
-    since
-        Begin at this time, in nanoseconds since the epoch; None for everything.
-    maximum
-        End after this many messages of each stream.
-    follow
-        Continue with new messages, until cancelled.
-
-    Raises
-    ------
-    UnavailableError, DeniedError
-        if reading cannot start.
-
+    to limit. `since` is in nanoseconds since the epoch; `maximum` is that of each stream; with
+    `follow` new messages come too, until cancelled. Raises UnavailableError or DeniedError if
+    reading cannot start.
     """
     found = await _streams_of(bus.jetstream(), patterns)
     tasks = [
@@ -71,18 +58,14 @@ async def read_stored(
 async def stored_patterns(bus: Connection, patterns: Sequence[str]) -> set[str]:
     """Return the patterns of which a stream stores messages.
 
-    Raises
-    ------
-    UnavailableError, DeniedError
-        if JetStream does not answer, or denies access.
-
+    Raises UnavailableError or DeniedError.
     """
     found = await _streams_of(bus.jetstream(), patterns)
     return {pattern for wanted in found.values() for pattern in wanted}
 
 
 async def _streams_of(jetstream: JetStreamContext, patterns: Sequence[str]) -> dict[str, list[str]]:
-    """Return the streams that store any of the patterns, and which of them each one stores."""
+    """Return the streams that store any of the patterns, and which."""
     streams: dict[str, list[str]] = {}
     async for stream in all_streams(jetstream):
         wanted = [p for p in patterns if any(overlap(p, each) for each in stream.subjects)]

@@ -54,13 +54,7 @@ async def ensure_stream(
     created by the site is used as it is, whatever its name; those of `patterns` that another stream
     stores are reported. Dead letters have a separate stream, so that metrics cannot displace them.
 
-    Raises
-    ------
-    UnavailableError
-        if JetStream does not answer (yet).
-    DeniedError
-        if we may not examine or create a stream.
-
+    Raises UnavailableError if JetStream does not answer (yet), and DeniedError.
     """
     dead = patterns == [subjects.dead()]
     if has_upstream(bus) and not dead:
@@ -87,7 +81,6 @@ async def ensure_stream(
 
 
 async def _ensure_downstream(jetstream: JetStreamContext, config: api.StreamConfig) -> str:
-    """Create the stream that copies its messages from others, if it does not exist."""
     name = str(config.name)
     if await stream_of(jetstream, name) is None:
         doing = f"creating the stream {name}"
@@ -97,14 +90,7 @@ async def _ensure_downstream(jetstream: JetStreamContext, config: api.StreamConf
 
 
 async def find_home(jetstream: JetStreamContext, pattern: str) -> Stream | None:
-    """Return the stream that stores all subjects of a pattern; None if there is none.
-
-    Raises
-    ------
-    UnavailableError, DeniedError
-        as ``ensure_stream`` does.
-
-    """
+    """Return the stream that stores all subjects of a pattern; raises as `ensure_stream`."""
     for name in await names_of(jetstream, pattern):
         stream = await stream_of(jetstream, name)
         if stream is not None and any(covers(subject, pattern) for subject in stream.subjects):
@@ -118,7 +104,6 @@ def stream_name(subjects: Subjects, *, dead: bool = False) -> str:
 
 
 def wanted_stream(bus: Bus, subjects: Subjects, *, dead: bool = False) -> api.StreamConfig:
-    """Return the configured stream of a cluster, or of its dead letters."""
     max_age = DEAD_SECONDS if dead else float(bus.stream_age)
     name = stream_name(subjects, dead=dead)
     upstream = has_upstream(bus) and not dead
@@ -267,15 +252,8 @@ async def ensure_consumer(
     """Find or create the durable consumer that keeps a bridge's position.
 
     Returns an identifier of the consumer, distinct from that of a later one of the same name, and
-    the same for all bridges that share it, however often they and the broker start.
-
-    Raises
-    ------
-    UnavailableError, DeniedError
-        as ``ensure_stream`` does.
-    ConfigError
-        if a consumer of that name exists with other subjects or settings.
-
+    the same for all bridges that share it, however often they and the broker start. Raises as
+    ``ensure_stream`` does, and ConfigError if it exists with other subjects or settings.
     """
     found = await consumer_of(jetstream, stream, durable)
     config = api.ConsumerConfig(
@@ -306,19 +284,11 @@ async def ensure_consumer(
 async def refuse_others(
     jetstream: JetStreamContext, stream: str, durable: str, owner: str = ""
 ) -> None:
-    """Refuse a durable consumer that belongs to another process.
+    """Raise ConfigError if a durable consumer belongs to another process.
 
     Before the consumer is ours (`owner` is empty) that is one with an open pull request: the
     broker drops the request with the connection, so that a killed bridge does not block its
     successor. Afterwards it is one whose description names another owner.
-
-    Raises
-    ------
-    ConfigError
-        if it belongs to another process.
-    UnavailableError, DeniedError
-        as ``ensure_stream`` does.
-
     """
     try:
         info = await jetstream.consumer_info(stream, durable)

@@ -34,7 +34,6 @@ class UnreadWatch:
     """
 
     def __init__(self, bus: Connection, durable: str, telemetry: Telemetry) -> None:
-        """Watch the consumer `durable` over a connection opened and closed by the caller."""
         self._bus = bus
         self._durable = durable
         self._telemetry = telemetry
@@ -123,12 +122,10 @@ class UnreadWatch:
 
 
 def is_refusing(stream: Stream) -> bool:
-    """Whether a full stream rejects new messages instead of deleting old ones."""
     return bool(stream.config.get("discard") == "new")
 
 
 def limits(stream: Stream) -> str:
-    """Format the limits of a stream."""
     size = f"{stream.max_bytes} bytes" if stream.max_bytes else "any number of bytes"
     return size + (f" for {lasting(stream.max_age)}" if stream.max_age else "")
 

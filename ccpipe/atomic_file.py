@@ -25,3 +25,8 @@ def replace_content(path: Path, content: bytes, mode: int = 0o666) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file that only its owner can read; raises OSError."""
+    replace_content(path, text.encode(), 0o600)

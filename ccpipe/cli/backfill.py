@@ -18,8 +18,15 @@ from ccpipe.errors import ConfigError, DataError, UsageError
 from ccpipe.formats.nodelist import expand
 from ccpipe.pipeline import Source
 from ccpipe.sources.file import Format
-from ccpipe.sources.stored.backfill import BackfillSource, StoredRange, from_parquet, from_postgres
-from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, BackfillSelection
+from ccpipe.sources.stored.backfill import (
+    EARLIEST,
+    LATEST,
+    BackfillSelection,
+    BackfillSource,
+    StoredRange,
+    from_parquet,
+    from_postgres,
+)
 from ccpipe.sources.stored.files import FilesSource
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import Progress, plural

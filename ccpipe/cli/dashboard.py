@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ccpipe.bus.nats.announcement import write_private
+from ccpipe.atomic_file import write_private
 from ccpipe.cli.console.options import SiteOptions, seconds
 from ccpipe.config import read_secret, state_folder
 from ccpipe.process.signals import stop_signals

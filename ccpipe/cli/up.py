@@ -17,7 +17,8 @@ from typing import Annotated, NamedTuple, Self
 
 from cyclopts import Parameter
 
-from ccpipe.bus.nats.announcement import RunningServer, write_private
+from ccpipe.atomic_file import write_private
+from ccpipe.bus.nats.announcement import RunningServer
 from ccpipe.bus.nats.server import NatsServer, free_port
 from ccpipe.bus.subjects import escape
 from ccpipe.cli.console.options import On, SiteOptions, check_port, seconds

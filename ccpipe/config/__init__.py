@@ -4,7 +4,7 @@ An unknown key or a bad value is an error before anything starts. The error name
 key path and, for an unknown key, the most similar key.
 """
 
-from ccpipe.config.converter import to_struct
+from ccpipe.config.converter import Duration, Interval, Size, to_struct
 from ccpipe.config.files import (
     find_config,
     listen_address,
@@ -26,7 +26,6 @@ from ccpipe.config.site import (
     SpoolOptions,
     TelemetryOptions,
 )
-from ccpipe.config.units import Duration, Interval, Size
 
 __all__ = [
     "ENVIRONMENT",

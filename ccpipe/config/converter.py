@@ -1,16 +1,43 @@
-"""Conversion of plain data to Structs, with errors that name the key path and a suggestion."""
+"""Conversion of plain data to Structs; errors name the key path and make a suggestion."""
 
 import difflib
+import functools
 import re
-from collections.abc import Mapping
+import types
+import typing
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from ccpipe.config.types import bare_type, field_types, type_inside
-from ccpipe.config.units import Duration, Interval, Size
 from ccpipe.errors import ConfigError
+
+
+class Duration(float):
+    """Seconds, written ``250ms``, ``10s``, ``5m``, ``2h``, ``1d`` or as a plain number."""
+
+    __slots__ = ()
+    EXAMPLES = "500ms, 10s, 5m"
+    UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "": 1}  # noqa: RUF012
+
+
+class Interval(Duration):
+    """A duration of more than 0."""
+
+    __slots__ = ()
+
+
+class Size(int):
+    """Bytes, written ``64KiB``, ``4MiB``, ``1GiB``, ``5MB`` or as a plain number."""
+
+    __slots__ = ()
+    EXAMPLES = "64KiB, 4MiB, 1GiB"
+    UNITS = {  # noqa: RUF012
+        "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9,
+        "KiB": 2**10, "MiB": 2**20, "GiB": 2**30,
+    }  # fmt: skip
+
 
 T = TypeVar("T")
 
@@ -102,3 +129,27 @@ def _fits(value: Any, kind: Any) -> bool:
     except msgspec.ValidationError:
         return False
     return True
+
+
+def type_at(kind: Any, path: Sequence[str]) -> Any:
+    """Return the declared type of the value at a key path; Any if there is none."""
+    return functools.reduce(type_inside, path, kind)
+
+
+def type_inside(kind: Any, step: str) -> Any:
+    """Return the type of an element or field of a Struct, dict or list."""
+    kind = bare_type(kind)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return field_types(kind).get(step, Any)
+    return (Any, *typing.get_args(kind))[-1]
+
+
+def bare_type(kind: Any) -> Any:
+    """Return a type without its annotations and without ``| None``."""
+    while typing.get_origin(kind) in (Annotated, typing.Union, types.UnionType):
+        kind = next(choice for choice in typing.get_args(kind) if choice is not types.NoneType)
+    return kind
+
+
+def field_types(kind: Any) -> dict[str, Any]:
+    return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}

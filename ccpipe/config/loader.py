@@ -14,10 +14,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ccpipe.config.converter import to_struct
+from ccpipe.config.converter import bare_type, field_types, to_struct, type_at
 from ccpipe.config.files import read_toml
 from ccpipe.config.site import Recipe
-from ccpipe.config.types import bare_type, field_types, type_at
 from ccpipe.errors import ConfigError
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ccpipe.config.units import Duration, Interval, Size
+from ccpipe.config.converter import Duration, Interval, Size
 
 
 class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -29,10 +29,12 @@ from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.formats.sonar.envelopes import Envelopes, RejectedEnvelope
 from ccpipe.listening import MAX_CONNECTIONS, REQUEST_SECONDS, ConnectionLimits, listen, peer_of
 from ccpipe.pipeline import Batch, Source
-from ccpipe.sources.http_kprox import MAX_STREAM, STREAM_PART, KproxStream
 from ccpipe.sources.http_requests import (
+    MAX_STREAM,
+    STREAM_PART,
     Clusters,
     Credentials,
+    KproxStream,
     Refused,
     body_parts,
     read_body,

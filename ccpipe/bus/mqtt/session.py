@@ -2,6 +2,9 @@
 
 aiomqtt acknowledges messages when they arrive and hides why a publication was refused; the
 underlying paho client is configured here to do better.
+
+Topics are subjects, ``fox/metrics`` for ``fox.metrics``: a level is a token, with a name escaped as
+in subjects, and so are ``+``, ``#`` and ``$``, which MQTT reserves.
 """
 
 import asyncio
@@ -13,6 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from ccpipe.bus.subjects import escape
 from ccpipe.config import Duration, read_secret
 from ccpipe.config.dump import mask
 from ccpipe.errors import (
@@ -25,6 +29,7 @@ from ccpipe.errors import (
     TimedOutError,
     UnavailableError,
 )
+from ccpipe.message import Message
 from ccpipe.process.background import guarded_call
 from ccpipe.tls import tls_context
 
@@ -289,3 +294,36 @@ def _properties(persistence: Persistence) -> Properties:
     if persistence.identifier:
         properties.SessionExpiryInterval = persistence.seconds
     return properties
+
+
+_RESERVED = str.maketrans({"+": "%2B", "#": "%23", "$": "%24"})
+_WILDCARDS = {"*": "+", ">": "+/#"}  # `>` matches one token or more, `#` also none
+
+
+def topic_of(subject: str, prefix: str = "") -> str:
+    """Return the topic for a subject, below a prefix such as ``hpc/monitoring``."""
+    return _below(prefix, subject.replace(".", "/").translate(_RESERVED))
+
+
+def filter_of(pattern: str, prefix: str = "") -> str:
+    """Return the topic filter for a pattern of subjects with NATS's wildcards."""
+    levels = (_WILDCARDS.get(token) or topic_of(token) for token in pattern.split("."))
+    return _below(prefix, "/".join(levels))
+
+
+def latest_topic(metric: Message, cluster: str) -> str:
+    """Return the topic that holds the latest value of a metric's series.
+
+    ``<cluster>/latest/<hostname>/<metric>``, then ``/<type>/<type-id>`` where the type is not the
+    node and ``/<stype>/<stype-id>`` where there is one.
+    """
+    tags = metric.tags
+    levels = [tags.get("cluster") or cluster, "latest", metric.hostname, metric.name]
+    for kind in ("type", "stype"):
+        if (value := tags.get(kind)) and (kind, value) != ("type", "node"):
+            levels += [value, tags.get(f"{kind}-id", "")]
+    return "/".join(escape(level).translate(_RESERVED) for level in levels)
+
+
+def _below(prefix: str, topic: str) -> str:
+    return f"{prefix.strip('/')}/{topic}" if prefix else topic

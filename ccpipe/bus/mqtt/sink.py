@@ -6,8 +6,7 @@ from typing import Any, Self
 
 from ccpipe.bus.codecs import Codec, Packing
 from ccpipe.bus.codecs.line import LineCodec
-from ccpipe.bus.mqtt.session import MqttBroker, Session
-from ccpipe.bus.mqtt.topics import latest_topic, topic_of
+from ccpipe.bus.mqtt.session import MqttBroker, Session, latest_topic, topic_of
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site, Size
 from ccpipe.errors import (

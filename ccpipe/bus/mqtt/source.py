@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
-from ccpipe.bus.mqtt.session import MqttBroker, Persistence, Session
-from ccpipe.bus.mqtt.topics import filter_of
+from ccpipe.bus.mqtt.session import MqttBroker, Persistence, Session, filter_of
 from ccpipe.bus.subjects import Subjects, escape
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError, UnavailableError

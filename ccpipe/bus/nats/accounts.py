@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ccpipe.bus.nats.announcement import write_private
+from ccpipe.atomic_file import write_private
 from ccpipe.bus.nats.credentials import public_nkey
 from ccpipe.bus.subjects import escape
 from ccpipe.config import read_secret

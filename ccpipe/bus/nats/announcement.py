@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from ccpipe.atomic_file import replacing
+from ccpipe.atomic_file import write_private
 from ccpipe.config import state_folder
 
 
@@ -43,9 +43,3 @@ def running() -> RunningServer | None:
 
 def _announcement() -> Path:
     return state_folder() / "up.json"
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, atomically."""
-    with replacing(path, 0o600) as draft:
-        draft.write_text(text)

@@ -1,12 +1,18 @@
-"""Dead letters on the bus."""
+"""Dead letters on the bus, and those that a stream stores of them."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+
+import nats.errors
+import nats.js.errors
+from nats.js import api
 
 from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.explain import explain
 from ccpipe.bus.nats.outgoing import HEADER_ROOM, Outgoing, digest
 from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
+from ccpipe.formats.dead_letters import StoredDeadLetter
 from ccpipe.pipeline import DeadLetter, DeadLetterSink
 
 
@@ -44,3 +50,65 @@ def _header(text: str) -> str:
     """Make text safe for a header: one line of printable ASCII, bounded."""
     one_line = " ".join(text.split())[:400]
     return one_line.encode("ascii", "backslashreplace").decode()
+
+
+NO_MESSAGE = 10057
+"""JetStream's error code for a message that does not exist."""
+
+
+class DeadLetterStream:
+    """The dead letters of a cluster, over a connection opened and closed by the caller."""
+
+    def __init__(self, bus: Connection, subjects: Subjects) -> None:
+        self.jetstream = bus.jetstream()
+        self.subject = subjects.dead()
+        self._stream = ""
+
+    async def read(self) -> AsyncIterator[StoredDeadLetter]:
+        """Yield the oldest first, also those that arrive meanwhile.
+
+        Raises UnavailableError or DeniedError.
+        """
+        sequence = 1
+        try:
+            self._stream = await self.jetstream.find_stream_name_by_subject(self.subject)
+            while True:
+                message = await self.jetstream.get_msg(
+                    self._stream, seq=sequence, subject=self.subject, next=True
+                )
+                sequence = (message.seq or sequence) + 1
+                yield _letter(message)
+        except nats.js.errors.NotFoundError:
+            return  # no stream, or no further dead letter
+        except (nats.errors.Error, TimeoutError) as error:
+            raise explain(error, "reading dead letters") from None
+
+    async def remove(self, letters: Sequence[StoredDeadLetter]) -> None:
+        for letter in letters:
+            try:
+                await self.jetstream.delete_msg(self._stream, int(letter.id))
+            except (nats.errors.Error, TimeoutError) as error:
+                if getattr(error, "err_code", None) != NO_MESSAGE:  # already removed
+                    raise explain(error, "removing dead letters") from None
+
+
+def _letter(message: api.RawStreamMsg) -> StoredDeadLetter:
+    headers = message.headers or {}
+    return StoredDeadLetter(
+        id=str(message.seq),
+        time=int(message.time.timestamp() * 1e6) * 1000 if message.time else 0,
+        reason=headers.get("Ccpipe-Reason", ""),
+        original=message.data or b"",
+        origin=headers.get("Ccpipe-Origin", ""),
+        line=_number(headers.get("Ccpipe-Line")),
+        offset=_number(headers.get("Ccpipe-Offset")),
+        cut_from=_number(headers.get("Ccpipe-Cut-From")),
+    )
+
+
+def _number(text: str | None) -> int:
+    """Parse a header written by our own sink; anyone may publish on the subject."""
+    return int(text) if text and text.isdecimal() and len(text) <= _DIGITS else 0
+
+
+_DIGITS = 18

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from ccpipe.bus.nats.announcement import write_private
+from ccpipe.atomic_file import write_private
 from ccpipe.errors import ConfigError, MissingExtra, UnavailableError
 from ccpipe.process import child
 from ccpipe.process.background import background

@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.dead_letter_stream import DeadLetterStream
+from ccpipe.bus.nats.dead_letters import DeadLetterStream
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.console.options import On, SiteOptions
 from ccpipe.cli.console.output import TableOrJson, table, terminal_width

@@ -10,7 +10,7 @@ from ccpipe.errors import MissingInputError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.pipeline import Batch
 from ccpipe.sources.file import FileSource, Format, sizes_of
-from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, BackfillCheckpoint, BackfillSelection
+from ccpipe.sources.stored.backfill import EARLIEST, LATEST, BackfillCheckpoint, BackfillSelection
 
 NOTE_SECONDS = 1.0
 """Interval between writes of the checkpoint; so much is written again after a crash."""

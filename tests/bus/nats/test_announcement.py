@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.announcement import RunningServer, running, write_private
+from ccpipe.bus.nats.announcement import RunningServer, running
 
 
 @pytest.fixture(autouse=True)
@@ -40,12 +40,3 @@ def test_a_broken_announcement_does_not_count(text: str) -> None:
     path = next(Path(os.environ["XDG_STATE_HOME"]).rglob("up.json"))
     path.write_text(text)
     assert running() is None
-
-
-def test_a_private_file_replaces_the_old_one_whole(tmp_path: Path) -> None:
-    """A reader sees the old text or the new one, and no draft is left."""
-    path = tmp_path / "secret"
-    write_private(path, "old")
-    write_private(path, "new")
-    assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.errors import MissingInputError
-from ccpipe.sources.stored.checkpoint import BackfillSelection
+from ccpipe.sources.stored.backfill import BackfillSelection
 from ccpipe.sources.stored.files import FilesSource
 
 SECOND = 10**9

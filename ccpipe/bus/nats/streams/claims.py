@@ -145,11 +145,9 @@ class Claims:
         headers = {EXPECTED: str(sequence)}
         try:
             await jetstream.publish(self._subject, msgspec.json.encode(table), headers=headers)
-        except nats.js.errors.APIError as error:
-            if error.err_code == WRONG_SEQUENCE:
-                return False
-            raise explain(error, f"writing {self._subject}") from None
         except (nats.errors.Error, TimeoutError, OSError) as error:
+            if getattr(error, "err_code", None) == WRONG_SEQUENCE:
+                return False
             raise explain(error, f"writing {self._subject}") from None
         return True
 
@@ -164,8 +162,6 @@ class Claims:
         )
         try:
             await jetstream.add_stream(config)
-        except nats.js.errors.BadRequestError as error:
-            if error.err_code != NAME_IN_USE:
-                raise explain(error, f"creating the stream {self._stream}") from None
         except (nats.errors.Error, TimeoutError, OSError) as error:
-            raise explain(error, f"creating the stream {self._stream}") from None
+            if getattr(error, "err_code", None) != NAME_IN_USE:
+                raise explain(error, f"creating the stream {self._stream}") from None

@@ -267,13 +267,11 @@ async def ensure_consumer(
     )
     try:
         await jetstream.add_consumer(stream, config)
-    except nats.js.errors.BadRequestError as error:
-        raise ConfigError(f"consumer {durable!r} of stream {stream}: {error.description}") from None
-    except nats.js.errors.ServerError as error:
-        if error.err_code != OTHER_CONSUMER:
-            raise explain(error, f"creating the consumer {durable}") from None
-        raise ConfigError(f"consumer {durable!r} of stream {stream}: {error.description}") from None
     except (nats.errors.Error, TimeoutError) as error:
+        is_other = getattr(error, "err_code", None) == OTHER_CONSUMER
+        if is_other or isinstance(error, nats.js.errors.BadRequestError):
+            reason = getattr(error, "description", "")
+            raise ConfigError(f"consumer {durable!r} of stream {stream}: {reason}") from None
         raise explain(error, f"creating the consumer {durable}") from None
     made = await consumer_of(jetstream, stream, durable)  # maybe by another bridge meanwhile
     if made is None:
@@ -290,14 +288,11 @@ async def refuse_others(
     broker drops the request with the connection, so that a killed bridge does not block its
     successor. Afterwards it is one whose description names another owner.
     """
-    try:
-        info = await jetstream.consumer_info(stream, durable)
-    except nats.js.errors.NotFoundError:
+    found = await consumer_of(jetstream, stream, durable)
+    if found is None:
         return
-    except (nats.errors.Error, TimeoutError) as error:
-        raise explain(error, f"inspecting the consumer {durable}") from None
-    other = info.config.description if info.config else ""
-    if other != owner if owner else info.num_waiting:
+    other = found.config.get("description", "")
+    if other != owner if owner else found.num_waiting:
         raise ConfigError(
             f"the durable name {durable!r} is in use by {other}, and a translator of this recipe "
             "must see all messages: stop the other bridge, or choose another `durable`"

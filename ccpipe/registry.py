@@ -100,12 +100,7 @@ def require_conforming(group: str, part: Any, place: str) -> None:
 
 
 def construct(
-    cls: Part,
-    options: Mapping[str, Any],
-    *,
-    where: str,
-    path: str,
-    context: Mapping[str, Any],
+    cls: Part, options: Mapping[str, Any], *, where: str, path: str, context: Mapping[str, Any]
 ) -> Any:
     """Construct `cls` from options, validated against its annotations.
 

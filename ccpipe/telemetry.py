@@ -107,9 +107,7 @@ class Telemetry:
         self.spooled_bytes = Gauge("ccpipe_spooled_bytes", "bytes that they take", {"": 0})
         self.queued_bytes = Gauge("ccpipe_queued_bytes", "bytes read and not yet written", {"": 0})
         self.last_write = Gauge(
-            "ccpipe_last_write_seconds",
-            "time of the last write that the sink accepted",
-            {"": 0},
+            "ccpipe_last_write_seconds", "time of the last write that the sink accepted", {"": 0}
         )
         self.ready = False
         """Whether the pipe runs and its last write succeeded, for ``/ready``."""

@@ -15,8 +15,7 @@ def test_the_servers_certificate_is_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "option"),
-    [(("/none", "", ""), "ca_file"), (("", "/none", "/none"), "cert_file")],
+    ("files", "option"), [(("/none", "", ""), "ca_file"), (("", "/none", "/none"), "cert_file")]
 )
 def test_files_that_cannot_be_read_are_named(files: tuple[str, str, str], option: str) -> None:
     """With their option and its prefix."""

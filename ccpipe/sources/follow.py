@@ -193,9 +193,7 @@ class Follower:
     def _advance(self, payload: bytes) -> Chunk:
         before, handle = self._at()
         after = msgspec.structs.replace(
-            before,
-            offset=before.offset + len(payload),
-            line=before.line + payload.count(b"\n"),
+            before, offset=before.offset + len(payload), line=before.line + payload.count(b"\n")
         )
         if before.head_size < (size := min(HEAD, after.offset)):
             handle.seek(0)

@@ -7,15 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from ccpipe.config import (
-    Batching,
-    Interval,
-    Recipe,
-    Site,
-    load,
-    set_at_path,
-    to_struct,
-)
+from ccpipe.config import Batching, Interval, Recipe, Site, load, set_at_path, to_struct
 from ccpipe.config.converter import Duration, Size, bare_type, field_types, type_at
 from ccpipe.config.site import SpoolOptions
 from ccpipe.errors import ConfigError

@@ -4,12 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.config import (
-    find_config,
-    make_folder_of,
-    read_toml,
-    state_folder,
-)
+from ccpipe.config import find_config, make_folder_of, read_toml, state_folder
 from ccpipe.errors import ConfigError, CreateError, MissingInputError
 
 

@@ -11,16 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.config import (
-    Batching,
-    Bus,
-    Duration,
-    Recipe,
-    Site,
-    Size,
-    load,
-    merge_tables,
-)
+from ccpipe.config import Batching, Bus, Duration, Recipe, Site, Size, load, merge_tables
 from ccpipe.config.loader import _report_unknown
 from ccpipe.errors import ConfigError
 

@@ -78,12 +78,7 @@ def test_without_credentials_everybody_may_send() -> None:
     Credentials({}, "").check("anything")
 
 
-def message(
-    envelope: Any,
-    user: str = "",
-    password: str = "",
-    size: int | None = None,
-) -> bytes:
+def message(envelope: Any, user: str = "", password: str = "", size: int | None = None) -> bytes:
     """Return a message as Sonar posts it."""
     data = json.dumps(envelope).encode() + b"\n"
     if size is not None:

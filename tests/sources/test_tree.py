@@ -70,8 +70,7 @@ def has_file(envelope: Envelope) -> bool:
 
 
 @settings(
-    max_examples=30,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(st.lists(envelopes.filter(has_file), max_size=5), st.booleans())
 def test_what_the_sink_wrote_is_read_back(found: list[Envelope], cluster_folders: bool) -> None:

@@ -13,13 +13,7 @@ from aiokafka.conn import create_conn
 
 from ccpipe.bus.subjects import TEMPLATES, Subjects
 from ccpipe.config import Duration, Site, read_secret
-from ccpipe.errors import (
-    CcpipeError,
-    DeniedError,
-    EncodeError,
-    RejectedError,
-    UnavailableError,
-)
+from ccpipe.errors import CcpipeError, DeniedError, EncodeError, RejectedError, UnavailableError
 from ccpipe.tls import tls_context
 
 SONAR_TYPES = ("sample", "sysinfo", "job", "cluster")

@@ -9,13 +9,7 @@ from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.mqtt.session import MqttBroker, Session, latest_topic, topic_of
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site, Size
-from ccpipe.errors import (
-    CcpipeError,
-    ConfigError,
-    RejectedError,
-    TimedOutError,
-    UnavailableError,
-)
+from ccpipe.errors import CcpipeError, ConfigError, RejectedError, TimedOutError, UnavailableError
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Limits, TimedSink

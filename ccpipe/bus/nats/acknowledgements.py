@@ -49,9 +49,7 @@ class Acknowledgements:
     """The replies that one connection waits for."""
 
     def __init__(
-        self,
-        new_inbox: Callable[[], str],
-        subscribe: Callable[[str, Receive], Awaitable[None]],
+        self, new_inbox: Callable[[], str], subscribe: Callable[[str, Receive], Awaitable[None]]
     ) -> None:
         self._new_inbox = new_inbox
         self._subscribe = subscribe

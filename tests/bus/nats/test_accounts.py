@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.accounts import (
-    domains_of,
-    ensure_domains,
-    ensure_keys,
-    users_of,
-    write_site,
-)
+from ccpipe.bus.nats.accounts import domains_of, ensure_domains, ensure_keys, users_of, write_site
 from ccpipe.bus.nats.connection import Delivery
 from ccpipe.bus.nats.consumer import ConsumerReader
 from ccpipe.bus.nats.control_requests import control_request, send_requests
@@ -89,10 +83,7 @@ async def test_each_role_can_do_its_work(site_of: SiteOf) -> None:
         site=bridge, telemetry=telemetry, durable="b", drain=Duration(5), identity="subject"
     )
     tags = {"cluster": "fox.no", "hostname": "n1", "type": "node"}
-    records = [
-        sample("n1"),
-        event("nodestate", "up", "{}", time=NOW, tags=tags),
-    ]
+    records = [sample("n1"), event("nodestate", "up", "{}", time=NOW, tags=tags)]
     async with source, NatsSink(site=site_of("node", "n1"), telemetry=telemetry) as sink:
         await source.start()
         await eventually(lambda: bool(source.stream))

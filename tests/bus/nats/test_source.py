@@ -20,10 +20,7 @@ async def test_a_plain_subscription_hears_without_jetstream(
     """Sites without JetStream are served too: what is said while we listen is heard."""
     core = Site(cluster="c", bus=Bus(servers=[nats_server.url], jetstream=False))
     listening = source(core, durable="")
-    async with (
-        NatsSink(site=core, telemetry=Telemetry()) as sink,
-        Reader(listening) as reader,
-    ):
+    async with NatsSink(site=core, telemetry=Telemetry()) as sink, Reader(listening) as reader:
         await listening.bus.flush()
         await sink.write(to_lines(metrics(3, start=1_760_000_000)))
         # The tag says fox.test, so that is where it travels: our own cluster hears nothing.

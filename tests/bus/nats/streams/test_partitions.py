@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.nats.streams.jetstream import stream_of
-from ccpipe.bus.nats.streams.partitions import (
-    StreamPartition,
-    partitions_of,
-    transform,
-    undivided,
-)
+from ccpipe.bus.nats.streams.partitions import StreamPartition, partitions_of, transform, undivided
 from ccpipe.bus.nats.streams.reconcile import apply, check_streams, survey
 from ccpipe.bus.nats.streams.stream import ensure_stream
 from ccpipe.bus.subjects import Subjects

@@ -36,7 +36,6 @@ class AppendFile:
             self._open()
 
     def close(self) -> None:
-        """Close the file; the next append opens it again."""
         with self._busy:
             self._close()
 

@@ -119,7 +119,6 @@ class CcBackendSink(HttpSink[Lines]):
         self._tries = 0
 
     async def __aenter__(self) -> Self:
-        """Prepare; see ``HttpSink``."""
         self._reported.state.open()
         await super().__aenter__()
         if self.publish is not None:
@@ -127,28 +126,13 @@ class CcBackendSink(HttpSink[Lines]):
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Close the connections and the file."""
         if self.publish is not None:
             await self.publish.__aexit__(*exit_)
         await super().__aexit__(*exit_)
         self._reported.state.close()
 
     async def write(self, records: Lines) -> None:
-        """Report starts and stops of jobs, and the latest state of each node.
-
-        Raises
-        ------
-        UnavailableError
-            if cc-backend does not answer; repeating what it has already accepted is harmless.
-        RejectedError
-            for any other record, and for what cc-backend refuses: among these the stop of a job
-            that it does not know.
-        ConfigError
-            if it does not take jobs over REST.
-        DeniedError
-            if it refuses us.
-
-        """
+        """Report starts and stops of jobs, and the latest state of each node."""
         jobs, nodes = _sorted(records)
         await self._compare_if_due()
         try:
@@ -346,7 +330,6 @@ def _sorted(
 
 
 def _confirms(answer: Response) -> bool:
-    """Return whether a response says that the start or stop was stored before."""
     refusals = (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR)
     return answer.status in refusals and any(each in answer.text for each in _THERE_ALREADY)
 

@@ -41,19 +41,7 @@ class CcMetricStoreSink(HttpSink[Lines]):
         self._known: set[int] = set()
 
     async def write(self, records: Lines) -> None:
-        """Write records.
-
-        Raises
-        ------
-        UnavailableError
-            if the store does not answer.
-        RejectedError
-            for records that it would store wrongly, and for those that it refuses itself, such
-            as a time before its retention.
-        DeniedError
-            if the token is invalid or has expired.
-
-        """
+        """Write records."""
         lines = records.fill_missing_times(time.time_ns())
         self._require_fileable(lines)
         if len(lines):
@@ -61,7 +49,6 @@ class CcMetricStoreSink(HttpSink[Lines]):
             await self._post(encode(lines, precision="s") if passed is None else passed)
 
     async def ask(self) -> None:
-        """Send an empty request."""
         await self._post(b"")
 
     def is_receipt(self, answer: Response) -> bool:

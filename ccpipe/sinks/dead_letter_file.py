@@ -37,7 +37,6 @@ class DeadLetterFile(DeadLetterSink):
         self._file = AppendFile(path, mode=MODE)
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Append the dead letters and wait until they are on disk; see ``DeadLetterSink.write``."""
         now = time.time_ns()
         text = b"".join(
             dead_letters.encode(

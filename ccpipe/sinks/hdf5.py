@@ -85,7 +85,6 @@ class Hdf5Sink(Sink[Lines]):
         self._task: asyncio.Task[None] | None = None
 
     async def check(self) -> None:
-        """Check whether the folder can be written to; change nothing."""
         check_folder(self.folder)
 
     async def __aenter__(self) -> Self:
@@ -109,16 +108,7 @@ class Hdf5Sink(Sink[Lines]):
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def write(self, records: Lines) -> None:
-        """Store samples on disk.
-
-        Raises
-        ------
-        UnavailableError
-            if the disk is full or fails.
-        RejectedError
-            for records that are not samples.
-
-        """
+        """Store samples on disk."""
         groups: dict[NodeStepName, list[Message]] = {}
         ended: set[NodeStepName] = set()
         bad: dict[int, str] = {}
@@ -182,7 +172,6 @@ class Hdf5Sink(Sink[Lines]):
             await asyncio.sleep(min(1.0, self.settle or 0.1, self.idle))
 
     def _finish(self, name: NodeStepName) -> None:
-        """Write the file of a step, then remove its samples."""
         gathered, final = self._gathered(name), self.folder / name.file_name
         if not gathered.exists():
             return
@@ -243,7 +232,6 @@ def assemble(gathered: Path, path: Path, name: NodeStepName) -> None:
 
 
 def _latest_gathered(gathered: Path) -> float:
-    """Return the time of the latest collected sample, in seconds."""
     return max((value.time for value in _values(gathered)), default=0) / 10**9
 
 
@@ -259,7 +247,6 @@ def _latest_row(path: Path) -> float:
 
 
 def _append(writer: NodeStepWriter, key: _Key, rows: dict[int, _Row]) -> int:
-    """Write the oldest row and return its time."""
     oldest = min(rows)
     series, task = key
     fields = {field.name: field for field in series_type(series).fields}

@@ -154,18 +154,7 @@ class HttpSink(TimedSink[A_contra]):
         """
 
     async def check(self) -> None:
-        """Check that the store accepts records at this address, without sending any.
-
-        Raises
-        ------
-        UnavailableError
-            if it does not answer.
-        ConfigError
-            if a file cannot be read or the address does not accept records.
-        DeniedError
-            if the store refuses us.
-
-        """
+        """Check that the store accepts records at this address, without sending any."""
         async with self._open() as self._session:
             await self._ask()
 
@@ -182,7 +171,6 @@ class HttpSink(TimedSink[A_contra]):
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Close the connection."""
         assert self._session is not None
         await self._session.close()
 
@@ -229,16 +217,7 @@ class HttpSink(TimedSink[A_contra]):
         *,
         max_bytes: int = EXCERPT,
     ) -> Response:
-        """Send one request; of its response at most `max_bytes` are read.
-
-        Raises
-        ------
-        TimedOutError
-            if there is no response in time.
-        UnavailableError
-            if the connection fails.
-
-        """
+        """Send one request; of its response at most `max_bytes` are read."""
         assert self._session is not None, "a sink is entered before it is written to"
         try:
             async with self._session.request(
@@ -289,7 +268,6 @@ class HttpSink(TimedSink[A_contra]):
 
 
 async def _read(content: aiohttp.StreamReader, max_bytes: int) -> bytes:
-    """Read a body up to a limit."""
     body = b""
     while len(body) < max_bytes and (part := await content.read(max_bytes - len(body))):
         body += part
@@ -319,12 +297,6 @@ def judge(status: int, reason: str) -> NoReturn:
 
     Only a status about the body rejects the records. Any other, such as the 404 of a misconfigured
     proxy, may be temporary, and must not turn records into dead letters.
-
-    Raises
-    ------
-    RejectedError, DeniedError, UnavailableError
-        with the reason.
-
     """
     if status in ABOUT_THE_BODY:
         raise RejectedError(reason)

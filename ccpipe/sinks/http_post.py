@@ -59,16 +59,7 @@ class HttpPostSink(HttpSink[Any]):
         self.limits = Limits(lines=10_000 if format == "line" else 1)
 
     async def write(self, records: Records) -> None:
-        """Send the records; a response of 200, 201, 202 or 204 means that they are stored.
-
-        Raises
-        ------
-        UnavailableError, RejectedError, DeniedError
-            depending on the response.
-        EncodeError
-            if a record cannot be written.
-
-        """
+        """Send the records; a response of 200, 201, 202 or 204 means that they are stored."""
         if self.format == "line":
             headers = {"Content-Type": "text/plain; charset=utf-8"}
             await self.post(encode(records, precision=self.precision), path="", headers=headers)
@@ -85,5 +76,4 @@ class HttpPostSink(HttpSink[Any]):
         await self.request("HEAD", "")
 
     def is_receipt(self, answer: Response) -> bool:
-        """Return whether the status is a success and the body is not an HTML page."""
         return super().is_receipt(answer) and (self.html or "<html" not in answer.text.lower())

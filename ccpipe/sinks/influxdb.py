@@ -84,27 +84,13 @@ class InfluxdbSink(HttpSink[Lines]):
         self.as_floats = as_floats
 
     async def write(self, records: Lines) -> None:
-        """Write records; if the store rejects some, it stores the others.
-
-        Raises
-        ------
-        UnavailableError
-            if the store does not answer or is overloaded.
-        RejectedError
-            if it rejects records, such as a number for a field of texts.
-        DeniedError
-            if the store refuses us.
-        EncodeError
-            if a message cannot be written as a line.
-
-        """
+        """Write records; if the store rejects some, it stores the others."""
         lines = records
         if len(lines):
             body, precision = payload(lines, self.precision, as_floats=self.as_floats)
             await self._post(body, precision)
 
     async def ask(self) -> None:
-        """Write no points."""
         try:
             await self._post(b"", "s")
         except RejectedError as error:
@@ -123,7 +109,6 @@ _UNITS_OF_1: dict[str, str] = {"us": "u", "ns": "n"}
 def payload(
     lines: Lines, wanted: Precision | None = None, *, as_floats: bool = False
 ) -> tuple[bytes, Precision]:
-    """Return the body to send and the unit of its timestamps."""
     types = lines.types.tobytes()
     if as_floats and (ValueType.INT in types or ValueType.UINT in types):
         lines = lines[:]

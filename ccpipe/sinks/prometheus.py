@@ -57,18 +57,6 @@ class PrometheusSink(HttpSink[Lines]):
         self.live = LiveSeries(int(stale_after * 10**9)) if stale_after else None
 
     async def write(self, records: Lines) -> None:
-        """Send the records.
-
-        Raises
-        ------
-        UnavailableError
-            if the store does not answer or is overloaded.
-        RejectedError
-            for texts, and for samples that the store refuses, such as those that are too old.
-        DeniedError
-            if the store refuses us.
-
-        """
         lines = numbers("Prometheus", records)
         lines.fill_missing_times(time.time_ns())
         if len(lines):
@@ -77,7 +65,6 @@ class PrometheusSink(HttpSink[Lines]):
                 await self._post(self.encoder.encode(ended))
 
     async def ask(self) -> None:
-        """Send no samples."""
         await self._post(self.encoder.encode(Lines()))
 
     def is_receipt(self, answer: Response) -> bool:

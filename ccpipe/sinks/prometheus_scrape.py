@@ -84,7 +84,6 @@ class PrometheusScrapeSink(Sink[Lines]):
             raise ConfigError(f"listen: {self.host}: {error.strerror}") from None
 
     async def __aenter__(self) -> Self:
-        """Listen; raises ConfigError if that is impossible."""
         from aiohttp import web
 
         app = web.Application()
@@ -97,18 +96,9 @@ class PrometheusScrapeSink(Sink[Lines]):
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Stop listening."""
         await self._runner.cleanup()
 
     async def write(self, records: Lines) -> None:
-        """Expose the records.
-
-        Raises
-        ------
-        RejectedError
-            for texts.
-
-        """
         lines = numbers("Prometheus", records)
         lines.fill_missing_times(time.time_ns())
         if lines.table is not self._table or len(self._names) > self.max_series:

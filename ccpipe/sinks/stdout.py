@@ -41,18 +41,7 @@ class StdoutSink(Sink[Lines]):
         self.precision = precision
 
     async def write(self, records: Lines) -> None:
-        """Write and flush.
-
-        Raises
-        ------
-        BrokenPipeError
-            if the reader has closed the pipe, which ends the command without an error.
-        UnavailableError
-            if the output fails: a full disk behind ``>``.
-        EncodeError
-            if the format cannot carry a record.
-
-        """
+        """Write and flush."""
         if self.format == "json":
             payload = jsonlines.encode(records)
         else:

@@ -64,11 +64,9 @@ class TreeSink(Sink[Envelopes]):
         """Digests of lines that a failed write had already appended to other files."""
 
     async def check(self) -> None:
-        """Check whether the tree can be written, for ``ccpipe validate``; change nothing."""
         check_folder(self.root)
 
     async def __aenter__(self) -> Self:
-        """Create the root; raises DeniedError or UnavailableError."""
         try:
             await asyncio.to_thread(make_folder, self.root)
         except PermissionError as error:
@@ -81,20 +79,10 @@ class TreeSink(Sink[Envelopes]):
         """Append the envelopes and sync them to disk.
 
         Lines appended before an error are not appended again when the write is repeated.
-
-        Raises
-        ------
-        UnavailableError
-            if the disk is full or fails.
-        RejectedError
-            for envelopes that have no file or cannot be encoded, one reason at a time; then
-            nothing was written.
-
         """
         await asyncio.to_thread(self._write, self._by_file(records))
 
     def _by_file(self, records: Sequence[Envelope]) -> dict[Path, list[bytes]]:
-        """Return the lines of each file."""
         found: dict[Path, list[bytes]] = {}
         bad: dict[int, str] = {}
         for index, envelope in enumerate(records):

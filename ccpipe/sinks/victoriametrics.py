@@ -77,44 +77,19 @@ class VictoriaMetricsSink(HttpSink[Lines], UnsyncedSink[Lines]):
         self.safe_after = wait if durable else 0.0
 
     async def write(self, records: Lines) -> None:
-        """Send the records, as the original bytes where possible.
-
-        Raises
-        ------
-        UnavailableError
-            if the store does not answer, is overloaded or has no space.
-        RejectedError
-            for texts, naming them, and for what the store itself refuses.
-        DeniedError
-            if the store refuses us.
-        EncodeError
-            if a message cannot be written as a line.
-
-        """
+        """Send the records, as the original bytes where possible."""
         lines = numbers("VictoriaMetrics", records)
         if len(lines):
             body, precision = payload(lines)
             await self.post(body, path="/write", params={"precision": precision})
 
     async def ask(self) -> None:
-        """Send no lines; read the uptime if it is needed."""
         await self.post(b"", path="/write", params={"precision": "s"})
         if self.safe_after:
             await self.uptime()
 
     async def uptime(self) -> float:
-        """Return for how many seconds the store has been running.
-
-        Raises
-        ------
-        UnavailableError
-            if it does not answer.
-        DeniedError
-            if it does not let us read its metrics.
-        ConfigError
-            if the metrics are not those of a single-node store, which alone knows its disk.
-
-        """
+        """Return for how many seconds the store has been running."""
         answer = await self.request("GET", "/metrics", max_bytes=METRICS_BYTES)
         place = f"{self._shown}/metrics"
         if answer.status in ABOUT_US:

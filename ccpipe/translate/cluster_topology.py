@@ -48,14 +48,7 @@ class NodeTopology(msgspec.Struct, frozen=True):
 
 
 def read_topology(path: str) -> dict[str, NodeTopology]:
-    """Read the nodes of a ``cluster.json``.
-
-    Raises
-    ------
-    ConfigError
-        if the file cannot be read, or is something else.
-
-    """
+    """Read the nodes of a ``cluster.json``."""
     try:
         cluster = msgspec.json.decode(Path(path).read_bytes(), type=_Cluster)
         return {
@@ -94,12 +87,6 @@ class NodeNumbers:
         """Take them from cc-backend's file, if there is one; `gpu_ids`, by node list, override it.
 
         None without either.
-
-        Raises
-        ------
-        ConfigError
-            if the file or a list cannot be read.
-
         """
         if not (gpu_ids or cluster_json):
             return None

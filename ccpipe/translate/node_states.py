@@ -18,7 +18,6 @@ class NodeUse(msgspec.Struct):
     """MB."""
 
     def add(self, node: JobNode) -> None:
-        """Add the part of one job."""
         self.jobs += 1
         self.cpus = _sum(self.cpus, node.cpus)
         self.gpus = _sum(self.gpus, node.gpus)
@@ -30,7 +29,6 @@ def _sum(one: int | None, other: int | None) -> int | None:
 
 
 def uses_of(jobs: Iterable[Job]) -> dict[str, NodeUse]:
-    """Return what running jobs have of each of their nodes."""
     uses: dict[str, NodeUse] = {}
     for job in jobs:
         for node in job.nodes:

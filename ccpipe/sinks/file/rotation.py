@@ -27,7 +27,6 @@ class Closed(NamedTuple):
 
     @property
     def time(self) -> float:
-        """Seconds since the epoch."""
         return datetime.strptime(self.stamp, STAMP).replace(tzinfo=UTC).timestamp()
 
 
@@ -48,7 +47,6 @@ class Rotation:
         )
 
     def is_due(self, file: os.stat_result, adding: int) -> bool:
-        """Return whether to start a new file before adding some bytes."""
         if not file.st_size:
             return False
         if self.size and file.st_size + adding > self.size:

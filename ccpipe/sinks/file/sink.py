@@ -102,18 +102,9 @@ class FileSink(Sink[Lines]):
         return RowFile(self.path, quote=b'"' if self.format == "csv" else b"")
 
     async def check(self) -> None:
-        """Check whether the file can be written, for ``ccpipe validate``; change nothing.
-
-        Raises
-        ------
-        ConfigError, DeniedError
-            if it cannot be written.
-
-        """
         check_folder(self.path.parent)
 
     async def __aenter__(self) -> Self:
-        """Open the file; raises DeniedError or UnavailableError."""
         try:
             await asyncio.to_thread(self._file.open)
         except PermissionError as error:
@@ -145,16 +136,7 @@ class FileSink(Sink[Lines]):
                 self._file.close()
 
     async def write(self, records: Lines) -> None:
-        """Append the records: all of them, or none.
-
-        Raises
-        ------
-        UnavailableError
-            if the disk is full or fails.
-        EncodeError
-            if the format cannot carry a record.
-
-        """
+        """Append the records: all of them, or none."""
         try:
             is_rotated = await asyncio.to_thread(self._append, self._encode(records))
         except OSError as error:

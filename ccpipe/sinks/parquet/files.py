@@ -41,7 +41,6 @@ def new_name() -> str:
 
 
 def metadata(runs: Sequence[MessageRange], replaces: Sequence[str] = ()) -> dict[bytes, bytes]:
-    """Return a file's metadata for its messages."""
     said = {MESSAGES: msgspec.json.encode(runs)} if runs else {}
     return said | ({REPLACES: msgspec.json.encode(replaces)} if replaces else {})
 
@@ -91,7 +90,6 @@ class StoredMessages:
     """The messages stored in the latest files of a folder, including those of other bridges."""
 
     def __init__(self, folder: Path) -> None:
-        """Start without having read any file."""
         self.folder = folder
         self._seen: set[str] = set()
         self._runs: list[MessageRange] = []
@@ -110,7 +108,6 @@ class StoredMessages:
         return self._runs
 
     def add(self, name: str, runs: Sequence[MessageRange]) -> None:
-        """Add a file of our own."""
         self._seen.add(name)
         self._runs = joined([*self._runs, *runs])[-MAX_RUNS:]
 

@@ -96,7 +96,6 @@ class Housekeeping:
             self._task = background(self._work(), "ccpipe-housekeeping")
 
     async def close(self) -> None:
-        """Abandon unfinished work."""
         self._stopped.set()
         self._closing.set()
         if self._task is not None:
@@ -183,7 +182,6 @@ def _of_one_size(folder: Path) -> list[str]:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether a file has the current columns."""
     schema = pq.read_schema(path)
     return bool(schema.remove_metadata().equals(SCHEMA))
 
@@ -191,7 +189,6 @@ def _is_ours(path: Path) -> bool:
 def _row_groups(
     folder: Path, names: Sequence[str], stopped: threading.Event | None
 ) -> Iterator[pa.Table]:
-    """Yield the rows of files in large row groups."""
     held: list[pa.Table] = []
     for name in names:
         with pq.ParquetFile(folder / name) as file:

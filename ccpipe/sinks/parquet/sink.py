@@ -96,25 +96,9 @@ class ParquetSink(Sink[Lines]):
         )
 
     async def check(self) -> None:
-        """Check that the folder is writable, without writing.
-
-        Raises
-        ------
-        ConfigError, DeniedError
-            if it is not.
-
-        """
         check_folder(self.folder)
 
     async def __aenter__(self) -> Self:
-        """Create the folder and remove unfinished files of killed writers.
-
-        Raises
-        ------
-        DeniedError, UnavailableError
-            if that fails.
-
-        """
         try:
             await asyncio.to_thread(self._prepare)
         except PermissionError as error:
@@ -128,16 +112,7 @@ class ParquetSink(Sink[Lines]):
         await self._housekeeping.close()
 
     async def write(self, records: Lines) -> None:
-        """Write the records of messages that no file contains yet, as complete files.
-
-        Raises
-        ------
-        UnavailableError
-            if the disk is full or fails; no file of this batch is kept.
-        RejectedError
-            if a cluster's name is too long for a folder.
-
-        """
+        """Write the records of messages that no file contains yet, as complete files."""
         known = records.provenance
         ids = known if known and known.has_ids else None
         try:
@@ -222,7 +197,6 @@ class _File(NamedTuple):
 
 
 def _of_part(ids: Provenance, part: DayRows) -> Provenance:
-    """Return the messages of the rows of a part."""
     if part.rows is None:
         return ids
     ends = rows_before(part.rows, ids.ends)

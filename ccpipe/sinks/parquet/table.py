@@ -33,14 +33,7 @@ class DayRows(NamedTuple):
 
 
 def by_day(lines: Lines) -> Iterator[DayRows]:
-    """Split lines into tables by cluster and day.
-
-    Raises
-    ------
-    RejectedError
-        for rows whose cluster's name is too long for a folder.
-
-    """
+    """Split lines into tables by cluster and day."""
     if not len(lines):
         return
     series = series_of(lines)
@@ -71,7 +64,6 @@ def _path(cluster: str, day: int, rows: Iterable[int]) -> str:
 
 
 def _table(lines: Lines, series: SeriesOfRows) -> pa.Table:
-    """Return a table of the files' ``SCHEMA``."""
     columns = to_arrow(lines, series)
     times = np.asarray(lines.times)
     micros = times // 1000

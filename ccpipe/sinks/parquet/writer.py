@@ -36,7 +36,6 @@ if "max_rows_per_page" in inspect.signature(pq.ParquetWriter).parameters:
 def write_file(
     path: Path, table: pa.Table, compression: str, metadata: Mapping[bytes, bytes]
 ) -> None:
-    """Write a new file and sync it to the disk."""
     write_groups(path, _groups(table), compression, metadata)
 
 

@@ -55,18 +55,7 @@ class Database:
         """Number of connections made so far: each may have reached a different server."""
 
     async def check(self) -> None:
-        """Check that the tables can be written, without writing.
-
-        Raises
-        ------
-        UnavailableError
-            if it does not answer.
-        ConfigError
-            if the password cannot be read or the database does not exist.
-        DeniedError
-            if the server refuses us.
-
-        """
+        """Check that the tables can be written, without writing."""
         try:
             connection = await self._connect()
             try:
@@ -113,7 +102,6 @@ class Database:
             raise
 
     async def close(self) -> None:
-        """Close the connection."""
         if self.connection is not None:
             with contextlib.suppress(*FAILURES):
                 await self.connection.close(timeout=self.timeout)

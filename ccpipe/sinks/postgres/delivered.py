@@ -34,7 +34,6 @@ _FORGET = "DELETE FROM delivered WHERE id <= (SELECT max(id) FROM delivered) - $
 
 
 async def overlapping(connection: Any, runs: Sequence[MessageRange]) -> list[MessageRange]:
-    """Return stored runs that may overlap with `runs`."""
     first, last = min(run.first for run in runs), max(run.last for run in runs)
     consumers = sorted({run.consumer for run in runs})
     rows = await connection.fetch(_OVERLAPPING, consumers, first, last)
@@ -60,7 +59,6 @@ class Once:
     """Writes records and records their messages in one transaction."""
 
     def __init__(self) -> None:
-        """Start with pruning due."""
         self._noted = MAX_RUNS
 
     async def prune(self, connection: Any) -> None:

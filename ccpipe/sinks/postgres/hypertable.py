@@ -45,7 +45,6 @@ _IS_ONE = """
 
 
 async def is_hypertable(connection: Any) -> bool:
-    """Return whether `samples` is a hypertable."""
     view = "SELECT to_regclass('timescaledb_information.hypertables') IS NOT NULL"
     return bool(await connection.fetchval(view) and await connection.fetchval(_IS_ONE))
 

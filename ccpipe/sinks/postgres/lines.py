@@ -61,7 +61,6 @@ class PostgresSink(PostgresStore[Lines]):
         self._opening = 0
 
     def checked(self, records: Lines) -> Lines:
-        """Return the records; raises as ``write``."""
         if ValueType.TEXT in records.types.tobytes():
             refuse_nul(records)
         return records
@@ -116,7 +115,6 @@ class PostgresSink(PostgresStore[Lines]):
 
 
 def refuse_nul(lines: Lines) -> None:
-    """Raise RejectedError for rows whose text contains NUL."""
     bad = [
         row
         for row in compress(range(len(lines)), map(ValueType.TEXT.__eq__, lines.types))

@@ -41,7 +41,6 @@ class Partitions:
         self._next = 0.0
 
     def forget(self) -> None:
-        """Reset: the table has been replaced."""
         self._known.clear()
 
     async def make(self, connection: Any, days: Iterable[int]) -> None:

@@ -39,7 +39,6 @@ def days(lines: Lines) -> set[int]:
 
 
 def rows_by_field(lines: Lines) -> Iterator[tuple[int, Rows]]:
-    """Yield each field code with its rows."""
     if (only := lines.only_field) is not None:
         yield only, slice(None)
         return
@@ -61,7 +60,6 @@ def rows(lines: Lines, ids: Mapping[int, Array]) -> bytearray:
 
 
 def _of_type(kind: ValueType, lines: Lines, chosen: Rows, series: Array) -> Iterator[bytes]:
-    """Encode the rows of one type of value."""
     times, exact = np.asarray(lines.times)[chosen], np.asarray(lines.exact)[chosen]
     rows = np.repeat(_TEMPLATES[kind], len(series))
     micros = times // 1000

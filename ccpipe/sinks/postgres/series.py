@@ -73,13 +73,11 @@ class SeriesIds:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self.table: SeriesTable | None = None
         self.by_field: dict[int, Array] = {}
         """For each field code, the id of each series by its code; 0 if unknown."""
 
     def forget(self) -> None:
-        """Reset: the tables have been replaced."""
         self.table = None
         self.by_field.clear()
 
@@ -104,12 +102,6 @@ class SeriesIds:
 
         This is a separate, short transaction: bridges that create the same series block each other
         only for its duration, and a cached id is always a committed one.
-
-        Raises
-        ------
-        RejectedError
-            for records of a series containing NUL, which PostgreSQL cannot store.
-
         """
         keys = _digests(lines, pairs)
         known_by = b"".join(keys)
@@ -125,7 +117,6 @@ class SeriesIds:
 
 
 def _digests(lines: Lines, pairs: Pairs) -> list[bytes]:
-    """Return the digest of each series and field."""
     codes, fields = pairs.T.tolist()
     # Spaces in the key are escaped, so this separator is unambiguous.
     endings = {field: b" " + lines.table.fields[field].encode() for field in set(fields)}
@@ -143,7 +134,6 @@ def _digests(lines: Lines, pairs: Pairs) -> list[bytes]:
 
 
 def _as_json(table: SeriesTable, pairs: Pairs, keys: Iterable[bytes]) -> str:
-    """Return what ``NEW_SERIES`` inserts."""
     rows = []
     for code, field, key in zip(*pairs.T.tolist(), keys, strict=True):
         encoding = table.codes.key(code)

@@ -39,7 +39,6 @@ class PostgresSonarSink(PostgresStore[Envelopes]):
     async def copy(
         self, connection: Any, records: Sequence[Envelope], keep: bytearray | None
     ) -> bool:
-        """Copy the rows of envelopes."""
         if keep is not None:
             records = [record for record, is_kept in zip(records, keep, strict=True) if is_kept]
         for table, found in rows(records).items():

@@ -28,7 +28,6 @@ _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UT
 
 
 def _names(type_: type[msgspec.Struct], *others: str) -> tuple[str, ...]:
-    """Return the fields of a type, except some that have separate tables or columns."""
     return tuple(name for name in type_.__struct_fields__ if name not in others)
 
 
@@ -65,7 +64,6 @@ Row = tuple[Any, ...]
 
 
 def rows(envelopes: Iterable[Envelope]) -> dict[str, list[Row]]:
-    """Return the rows of each table."""
     found: dict[str, list[Row]] = defaultdict(list)
     for envelope in envelopes:
         for table, before, part in _parts(envelope):

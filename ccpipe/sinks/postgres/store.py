@@ -82,7 +82,6 @@ class PostgresStore(TimedSink[A_contra]):
         """Create what the records need, before their transaction."""
 
     async def check(self) -> None:
-        """Check that the tables can be written, without writing; raises as ``Database.check``."""
         await self.database.check()
 
     async def __aenter__(self) -> Self:
@@ -96,25 +95,10 @@ class PostgresStore(TimedSink[A_contra]):
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Close the connection."""
         await self.database.close()
 
     async def write(self, records: A_contra) -> None:
-        """Copy the records of messages that are not stored yet into the tables, all or none.
-
-        Raises
-        ------
-        UnavailableError
-            if the server does not answer, has no space or is read-only.
-        RejectedError
-            for records that PostgreSQL cannot store, such as those containing NUL, and those that
-            a constraint or a trigger refuses.
-        DeniedError
-            if the server refuses us.
-        EncodeError
-            if a message cannot be encoded as a line.
-
-        """
+        """Copy the records of messages that are not stored yet into the tables, all or none."""
         ids = records.provenance if records.provenance and records.provenance.has_ids else None
         checked = self.checked(records)
         async with self.database.using() as connection:

@@ -137,7 +137,6 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
         self.clock: Callable[[], float] = time.monotonic
 
     def oldest_held(self) -> int | None:
-        """Return the oldest feed whose parts wait for others; see ``HoldingTranslator``."""
         return next((group.feed for group in self._groups.values()), None)
 
     def feed(self, records: Lines) -> Lines:
@@ -159,7 +158,6 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
         return _with_rows(records, made) if made else records
 
     def flush(self) -> Lines:
-        """Return the aggregates of the parts that are there."""
         return _with_rows(Lines(), self._take(math.inf))
 
     def _take(self, before: float) -> list[_Row]:
@@ -204,12 +202,10 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
         return found and _Member(found, (name, *tags.items()))
 
     def _as_measured(self, name: str, tags: Tags) -> Series | None:
-        """Return the series itself where it is of a whole."""
         is_whole = "stype" not in tags if self._per is None else tags.get("type") == self._per
         return series(name, tags) if is_whole else None
 
     def _warn(self, what: str) -> None:
-        """Log once why something is not aggregated."""
         if what not in self._reported and len(self._reported) < _MAX_REPORTED:
             self._reported.add(what)
             log.warning("aggregate of %s per %s: %s", self._of, self._whole_name, what)
@@ -244,7 +240,6 @@ def _rows(records: Lines, of_series: PerSeries[T | None]) -> Iterator[tuple[T, i
 
 
 def _with_rows(records: Lines, made: Sequence[_Row]) -> Lines:
-    """Return records with metrics added at the end."""
     lines = records.with_series(records.series[:])
     value_field = lines.table.field_code_of("value")
     for whole, at, value in made:

@@ -78,7 +78,6 @@ class Convert(Translator[Lines, Lines]):
         self._reported: set[tuple[str, str]] = set()
 
     def feed(self, records: Lines) -> Lines:
-        """Return all records, those that match in their new unit."""
         decided = self._conversions.of_lines(records)
         used = {code: found for code in set(records.series) if (found := decided[code])}
         if not used:
@@ -116,7 +115,6 @@ class Convert(Translator[Lines, Lines]):
 
 
 def _put(lines: Lines, row: int, value: float) -> None:
-    """Set the value of a row; an integer has the type of the one before."""
     lines.numbers[row] = value
     if isinstance(value, int):
         lines.exact[row] = signed(value)

@@ -16,7 +16,6 @@ Matcher = Callable[[str, Tags], bool]
 
 
 def is_metric(field: str) -> bool:
-    """Return whether a field key is that of a metric."""
     return Kind.of(field) is Kind.METRIC
 
 
@@ -38,7 +37,6 @@ def matcher(names: Sequence[str], tags: Iterable[tuple[str, Sequence[str]]]) -> 
 
 
 def rule_matcher(names: Sequence[str], tags: Tags | None) -> Matcher:
-    """Return the matcher for a rule's options ``names`` and ``tags``: one pattern for each tag."""
     return matcher(names, [(tag, [pattern]) for tag, pattern in (tags or {}).items()])
 
 

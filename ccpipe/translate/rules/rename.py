@@ -45,7 +45,6 @@ class Rename(Translator[Lines, Lines]):
         self._new = PerSeries(self._decide)
 
     def feed(self, records: Lines) -> Lines:
-        """Return all records, under their new names."""
         return relabel(records, self._new)
 
     def _decide(self, name: str, tags: Tags) -> Series | None:

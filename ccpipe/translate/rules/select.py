@@ -61,12 +61,10 @@ class Select(Translator[Lines, Lines]):
         self._numeric = numeric
 
     def feed(self, records: Lines) -> Lines:
-        """Return the records that match; `records` itself where all do."""
         keep = self.rows(records)
         return records if keep is None or all(keep) else records.take(keep)
 
     def matches(self, message: Message) -> bool:
-        """Return whether one message is kept."""
         return (
             self._keeps_field(message.field)
             and not (self._numeric and not is_number(message.value))
@@ -123,7 +121,6 @@ class Drop(Translator[Lines, Lines]):
         self._select = Select(kinds=kinds, clusters=clusters, nodes=nodes, names=names, tags=tags)
 
     def feed(self, records: Lines) -> Lines:
-        """Return the records that do not match; `records` itself where none does."""
         drop = self._select.rows(records)
         if drop is None:
             return records.take([False] * len(records))

@@ -62,7 +62,6 @@ class Tag(Translator[Lines, Lines]):
         self._new = PerSeries(self._decide)
 
     def feed(self, records: Lines) -> Lines:
-        """Return all records, with their new tags."""
         return relabel(records, self._new)
 
     def _decide(self, name: str, tags: Tags) -> Series | None:

@@ -48,7 +48,6 @@ class TimeWindow(Translator[Lines, Lines]):
         self._max_future = max_future
 
     def feed(self, records: Lines) -> Lines:
-        """Return the records within the window."""
         now = time.time_ns()
         first = YEAR_2000
         if self._max_age is not None:

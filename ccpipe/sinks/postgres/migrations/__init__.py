@@ -32,7 +32,6 @@ APPLIED = """
 
 
 def migrations() -> list[tuple[int, str, str]]:
-    """Return number, name and SQL of each migration, in order."""
     found = [file for file in files(__name__).iterdir() if file.name.endswith(".sql")]
     found.sort(key=lambda file: file.name)
     return [(int(file.name[:3]), file.name[4:-4], file.read_text()) for file in found]
@@ -59,14 +58,7 @@ def may_write(tables: Sequence[str]) -> str:
 
 
 async def migrate(connection: Any) -> None:
-    """Bring a database's tables up to date.
-
-    Raises
-    ------
-    ConfigError
-        if they were created by a newer ccpipe.
-
-    """
+    """Bring a database's tables up to date."""
     known = migrations()
     latest = known[-1][0]
     if await _version(connection) == latest:  # without waiting for a lock

@@ -7,10 +7,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ccpipe.errors import UnavailableError
 from ccpipe.formats import dead_letters
 from ccpipe.pipeline import DeadLetter, DeadLetterSink
-from ccpipe.sinks.append_file import AppendFile
+from ccpipe.sinks.disk import AppendFile, disk_errors
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +48,8 @@ class DeadLetterFile(DeadLetterSink):
             )
             for letter in letters
         )
-        try:
+        with disk_errors(self.path):
             await asyncio.to_thread(self._append, text)
-        except OSError as error:
-            raise UnavailableError(f"{self.path}: {error.strerror}") from None
 
     def _append(self, text: bytes) -> None:
         try:

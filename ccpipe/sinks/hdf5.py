@@ -7,6 +7,7 @@ duplicate or late samples are in the file once and in order.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from ccpipe.config import Duration, Interval
-from ccpipe.errors import DataError, DeniedError, RejectedError, UnavailableError
+from ccpipe.errors import DataError, RejectedError
 from ccpipe.formats.lineprotocol import Lines, decode, encode
 from ccpipe.formats.slurm_metrics import Value, from_metric
 from ccpipe.formats.slurm_profile.names import NodeStepName, parse_file_name
@@ -28,7 +29,7 @@ from ccpipe.formats.slurm_profile.writer import NodeStepWriter, keep_aside
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.process.background import background
-from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
+from ccpipe.sinks.disk import AppendFile, check_folder, disk_errors, make_folder, sync_folder
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +39,6 @@ SPOOL = ".gathering"
 BLOCK_BYTES = 2**20
 WINDOW = 64
 """Samples of a table kept in memory to sort late ones and drop duplicates."""
-
-_TORN = b" torn\n"
-"""Makes a line torn by a crash invalid; see ``AppendFile``."""
 
 _Key = tuple[str, int | None]
 _Row = dict[str, float]
@@ -89,12 +87,8 @@ class Hdf5Sink(Sink[Lines]):
 
     async def __aenter__(self) -> Self:
         """Resume the steps left by an earlier process; raises DeniedError."""
-        try:
+        with disk_errors(self.spool, opening=True):
             await asyncio.to_thread(make_folder, self.spool)
-        except PermissionError as error:
-            raise DeniedError(f"{self.spool}: {error.strerror}") from None
-        except OSError as error:
-            raise UnavailableError(f"{self.spool}: {error.strerror}") from None
         for path in self.spool.glob("*.lp"):
             if name := parse_file_name(f"{path.stem}.h5"):
                 self._due[name] = time.monotonic() + self.idle
@@ -123,32 +117,17 @@ class Hdf5Sink(Sink[Lines]):
                 bad[index] = f"{'event step: ' if is_end else ''}{error}"
         if bad:
             raise RejectedError(next(iter(bad.values())), list(bad))
-        try:
+        with disk_errors(self.spool):
             await asyncio.to_thread(self._gather, groups)
-        except OSError as error:
-            raise UnavailableError(f"{self.spool}: {error.strerror}") from None
         now = time.monotonic()
         self._due |= dict.fromkeys(groups, now + self.idle)
         self._due |= dict.fromkeys(ended, now + self.settle)
 
     def _gather(self, groups: dict[NodeStepName, list[Message]]) -> None:
         with self._busy:
-            make_folder(self.spool)  # may have been removed
             for name, messages in groups.items():
-                self._gather_step(self._gathered(name), messages)
-
-    def _gather_step(self, path: Path, messages: list[Message]) -> None:
-        is_new = not path.exists()
-        with path.open("a+b") as file:
-            if size := file.seek(0, os.SEEK_END):
-                file.seek(size - 1)
-                if file.read(1) != b"\n":
-                    file.write(_TORN)
-            file.write(encode(messages, precision="ns"))
-            file.flush()
-            os.fsync(file.fileno())
-        if is_new:
-            sync_folder(self.spool)
+                with contextlib.closing(AppendFile(self._gathered(name))) as file:
+                    file.append(encode(messages, precision="ns"))
 
     def _gathered(self, name: NodeStepName) -> Path:
         return self.spool / name.file_name.replace(".h5", ".lp")

@@ -1,6 +1,7 @@
 """Jobanalyzer's directory tree: Sonar's envelopes by cluster, day, type and node."""
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
@@ -11,12 +12,11 @@ from typing import Self
 
 import msgspec
 
-from ccpipe.errors import DeniedError, EncodeError, RejectedError, UnavailableError
+from ccpipe.errors import EncodeError, RejectedError
 from ccpipe.formats.sonar import Envelope, Envelopes, WriteProfile, encode
 from ccpipe.formats.sonar.file_tree import path_of
 from ccpipe.pipeline import Limits, Sink
-from ccpipe.sinks.append_file import AppendFile
-from ccpipe.sinks.disk import check_folder, make_folder
+from ccpipe.sinks.disk import AppendFile, check_folder, disk_errors, make_folder
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +67,8 @@ class TreeSink(Sink[Envelopes]):
         check_folder(self.root)
 
     async def __aenter__(self) -> Self:
-        try:
+        with disk_errors(self.root, opening=True):
             await asyncio.to_thread(make_folder, self.root)
-        except PermissionError as error:
-            raise DeniedError(f"{self.root}: {error.strerror}") from None
-        except OSError as error:
-            raise UnavailableError(f"{self.root}: {error.strerror}") from None
         return self
 
     async def write(self, records: Sequence[Envelope]) -> None:
@@ -105,7 +101,8 @@ class TreeSink(Sink[Envelopes]):
                     line for line, id_ in zip(lines, ids, strict=True) if id_ not in self._written
                 ]
                 if rest:
-                    _append(path, b"".join(rest))
+                    with disk_errors(path), contextlib.closing(_EnvelopeFile(path)) as file:
+                        file.append(b"".join(rest))
                 self._written.update(ids)
                 mine.update(ids)
             self._written -= mine
@@ -113,16 +110,6 @@ class TreeSink(Sink[Envelopes]):
 
 def _digest(path: Path, line: bytes) -> bytes:
     return hashlib.blake2b(os.fsencode(path) + b"\0" + line, digest_size=16).digest()
-
-
-def _append(path: Path, payload: bytes) -> None:
-    file = _EnvelopeFile(path)
-    try:
-        file.append(payload)
-    except OSError as error:
-        raise UnavailableError(f"{path}: {error.strerror}") from None
-    finally:
-        file.close()
 
 
 class _EnvelopeFile(AppendFile):

@@ -241,7 +241,7 @@ async def test_pipe_goes_on_while_housekeeping_of_its_sink_fails(
     monkeypatch.setattr(housekeeping.Housekeeping, "_work_in_thread", fail_again)
     if name == "closed files":
         sink = FileSink(path=str(tmp_path / "a.lp"), keep=1)
-        monkeypatch.setattr("ccpipe.sinks.file.sink.RETENTION_SECONDS", 0.01)
+        monkeypatch.setattr("ccpipe.sinks.file.RETENTION_SECONDS", 0.01)
         monkeypatch.setattr(sink, "_look_after_closed_files", fail_again)
     source, stop = Repeating(), asyncio.Event()
     sink.limits = type(sink.limits)(age=0.01)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.sinks.append_file import TORN, AppendFile
+from ccpipe.sinks.disk import TORN, AppendFile
 from tests.sinks.conftest import full_disk
 
 

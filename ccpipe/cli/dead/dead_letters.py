@@ -13,8 +13,8 @@ from cyclopts import Parameter
 from ccpipe.errors import CreateError, MissingInputError, UnavailableError, UsageError
 from ccpipe.formats import dead_letters
 from ccpipe.formats.dead_letters import Damaged, StoredDeadLetter
-from ccpipe.sinks.append_file import AppendFile
 from ccpipe.sinks.dead_letter_file import MODE
+from ccpipe.sinks.disk import AppendFile
 from ccpipe.terminal import note
 
 

@@ -14,7 +14,7 @@ try:
 except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
-from ccpipe.sinks.parquet.schema import NULL, PATH_COLUMNS, SCHEMA
 from ccpipe.sinks.parquet.sink import ParquetSink
+from ccpipe.sinks.parquet.table import NULL, PATH_COLUMNS, SCHEMA
 
 __all__ = ["NULL", "PATH_COLUMNS", "SCHEMA", "ParquetSink"]

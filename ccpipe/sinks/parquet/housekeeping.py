@@ -28,8 +28,7 @@ from ccpipe.sinks.parquet.files import (
     read_metadata,
     remove,
 )
-from ccpipe.sinks.parquet.schema import SCHEMA
-from ccpipe.sinks.parquet.writer import GROUP_BYTES, GROUP_ROWS, write_groups
+from ccpipe.sinks.parquet.table import GROUP_BYTES, GROUP_ROWS, SCHEMA, write_groups
 
 log = logging.getLogger(__name__)
 

@@ -38,8 +38,7 @@ from ccpipe.provenance import MessageRange, Provenance
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 from ccpipe.sinks.parquet.files import StoredMessages, locked, metadata, new_name
 from ccpipe.sinks.parquet.housekeeping import Housekeeping, clean_up
-from ccpipe.sinks.parquet.table import DayRows, by_day
-from ccpipe.sinks.parquet.writer import write_file
+from ccpipe.sinks.parquet.table import DayRows, by_day, write_file
 
 FOLDERS = 64
 """Number of folders whose messages are remembered: the last ones written to."""

@@ -13,8 +13,7 @@ import pytest
 from ccpipe.config import Duration, Interval, Size
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import decode, to_lines
-from ccpipe.sinks.file import FileSink
-from ccpipe.sinks.file.rotation import Rotation
+from ccpipe.sinks.file import FileSink, Rotation
 from tests.conftest import eventually
 from tests.sinks.conftest import metric
 

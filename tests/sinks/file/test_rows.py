@@ -18,8 +18,7 @@ from ccpipe.errors import EncodeError
 from ccpipe.formats import csvlines, jsonlines
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message
-from ccpipe.sinks.file import FileSink
-from ccpipe.sinks.file.rows import RowFile
+from ccpipe.sinks.file import FileSink, RowFile
 from tests.conftest import eventually
 from tests.sinks.conftest import NOON, messages_with, metric
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, to_lines
 from ccpipe.message import Message, Uint
-from ccpipe.sinks.parquet.schema import DAY, SCHEMA
-from ccpipe.sinks.parquet.table import by_day
+from ccpipe.sinks.parquet.table import DAY, SCHEMA, by_day
 from tests.sinks.conftest import messages_with, names
 
 NOON = 1_740_052_800 * 10**9

@@ -7,10 +7,8 @@ import pytest
 
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message
-from ccpipe.sinks.parquet import writer
-from ccpipe.sinks.parquet.schema import SCHEMA
-from ccpipe.sinks.parquet.table import by_day
-from ccpipe.sinks.parquet.writer import write_file, write_groups
+from ccpipe.sinks.parquet import table as writer
+from ccpipe.sinks.parquet.table import SCHEMA, by_day, write_file, write_groups
 
 NOON = 1_740_052_800 * 10**9
 [PART] = by_day(to_lines([Message("m", {"cluster": "a"}, float(n), NOON + n) for n in range(10)]))

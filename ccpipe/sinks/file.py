@@ -1,27 +1,32 @@
-"""Appends to a file: line protocol, JSON lines or CSV."""
+"""Appends to a file: line protocol, JSON lines or CSV; rotation, and retention of closed files."""
 
 import asyncio
+import gzip
 import logging
 import os
+import re
+import shutil
 import threading
+import time
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from ccpipe.config import Duration, Interval, Size
-from ccpipe.errors import ConfigError, DeniedError, UnavailableError
+from ccpipe.errors import ConfigError
 from ccpipe.formats import csvlines, jsonlines, lineprotocol
 from ccpipe.formats.lineprotocol import Lines, Precision
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.process.background import background
-from ccpipe.sinks.append_file import AppendFile
-from ccpipe.sinks.disk import check_folder
-from ccpipe.sinks.file.rotation import Rotation
-from ccpipe.sinks.file.rows import RowFile
+from ccpipe.sinks.disk import AppendFile, check_folder, disk_errors, sync_folder
 
 log = logging.getLogger(__name__)
 
 RETENTION_SECONDS = 3600.0
 """Interval at which closed files are checked for age."""
+
+STAMP = "%Y%m%dT%H%M%SZ"
+_BLOCK = 2**20
 
 
 class FileSink(Sink[Lines]):
@@ -90,27 +95,20 @@ class FileSink(Sink[Lines]):
         self.keep = keep
         self.retention = float(retention)
         self._rotation = Rotation(self.path, size=rotate_size, every=float(rotate_every))
-        self._file = self._made()
+        is_rows = format != "line"
+        quote = b'"' if format == "csv" else b""
+        self._file = RowFile(self.path, quote=quote) if is_rows else AppendFile(self.path)
         self._busy = threading.Lock()  # the thread of a cancelled write may still run
         self._rotated = asyncio.Event()
         self._stopped = threading.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _made(self) -> AppendFile:
-        if self.format == "line":
-            return AppendFile(self.path)
-        return RowFile(self.path, quote=b'"' if self.format == "csv" else b"")
-
     async def check(self) -> None:
         check_folder(self.path.parent)
 
     async def __aenter__(self) -> Self:
-        try:
+        with disk_errors(self.path, opening=True):
             await asyncio.to_thread(self._file.open)
-        except PermissionError as error:
-            raise DeniedError(f"{self.path}: {error.strerror}") from None
-        except OSError as error:
-            raise UnavailableError(f"{self.path}: {error.strerror}") from None
         if self.fsync == "interval":
             self._tasks.append(background(self._keep_syncing(), "ccpipe-fsync"))
         if self.compress or self.keep or self.retention:
@@ -137,12 +135,10 @@ class FileSink(Sink[Lines]):
 
     async def write(self, records: Lines) -> None:
         """Append the records: all of them, or none."""
-        try:
-            is_rotated = await asyncio.to_thread(self._append, self._encode(records))
-        except OSError as error:
-            raise UnavailableError(f"{self.path}: {error.strerror}") from None
-        if is_rotated:
-            self._rotated.set()
+        payload = self._encode(records)
+        with disk_errors(self.path):
+            if await asyncio.to_thread(self._append, payload):
+                self._rotated.set()
 
     def _append(self, payload: bytes) -> bool:
         """Append to the file, or to a new one if a rotation is due; return whether it rotated."""
@@ -164,7 +160,7 @@ class FileSink(Sink[Lines]):
             return jsonlines.encode(records)
         if self.format == "csv":
             return csvlines.encode(records)
-        if isinstance(records, Lines) and self.precision in ("auto", records.precision):
+        if self.precision in ("auto", records.precision):
             verbatim = records.passthrough()
             if verbatim is not None:
                 return verbatim
@@ -202,3 +198,136 @@ class FileSink(Sink[Lines]):
         self._rotation.remove_old(keep=self.keep, retention=self.retention)
         if self.compress:
             self._rotation.compress(self._stopped)
+
+
+class RowFile(AppendFile):
+    """Removes a row torn by a crash, as readers of JSON and CSV stop at an invalid row."""
+
+    def __init__(self, path: Path, *, quote: bytes = b"") -> None:
+        """Append to the file at `path`; a line end between two `quote` bytes is part of a row."""
+        super().__init__(path)
+        self.quote = quote
+        self._checked = -1  # inode of the file that was checked
+
+    def mend(self, file: int) -> None:
+        """Truncate the file after its last complete row; called with the file locked."""
+        status = os.fstat(file)
+        is_checked, self._checked = status.st_ino == self._checked, status.st_ino
+        is_ended = not status.st_size or os.pread(file, 1, status.st_size - 1) == b"\n"
+        if is_ended and (is_checked or not self.quote):
+            return
+        size = self._whole(file)
+        if size < status.st_size:
+            torn = status.st_size - size
+            log.warning("%s: removed %d bytes of a row cut off", self.path, torn)
+            os.ftruncate(file, size)
+
+    def _whole(self, file: int) -> int:
+        """Return the size of the file without an incomplete last row."""
+        size = place = quotes = 0
+        with os.fdopen(os.dup(file), "rb") as reader:
+            reader.seek(0)
+            while piece := reader.readline(_BLOCK):
+                place += len(piece)
+                quotes += piece.count(self.quote) if self.quote else 0
+                if piece.endswith(b"\n") and quotes % 2 == 0:
+                    size = place
+        return size
+
+
+class Closed(NamedTuple):
+    """A closed file; sorts by age."""
+
+    stamp: str
+    """The time of its last write, in UTC."""
+    number: int
+    """Distinguishes files of the same second."""
+    path: Path
+
+    @property
+    def time(self) -> float:
+        return datetime.strptime(self.stamp, STAMP).replace(tzinfo=UTC).timestamp()
+
+
+class Rotation:
+    """The files beside the one that is written: ``<stem>-<time of the last write><suffix>``."""
+
+    def __init__(self, path: Path, *, size: int, every: float) -> None:
+        """Close the file at `path` before it exceeds `size` bytes, and at the end of each period.
+
+        Periods of `every` seconds are counted from the epoch, so that days end at midnight UTC. 0
+        disables each limit.
+        """
+        self.path = path
+        self.size = size
+        self.every = every
+        self._name = re.compile(
+            rf"{re.escape(path.stem)}-(\d{{8}}T\d{{6}}Z)(?:_(\d+))?{re.escape(path.suffix)}(\.gz)?"
+        )
+
+    def is_due(self, file: os.stat_result, adding: int) -> bool:
+        if not file.st_size:
+            return False
+        if self.size and file.st_size + adding > self.size:
+            return True
+        return bool(self.every) and file.st_mtime // self.every < time.time() // self.every
+
+    def rotate(self, file: os.stat_result) -> None:
+        """Rename the file to that of a closed one, durably; raises OSError."""
+        stamp = f"{datetime.fromtimestamp(file.st_mtime, UTC):{STAMP}}"
+        same = [closed.number for closed in self.closed() if closed.stamp == stamp]
+        number = f"_{max(same) + 1:03}" if same else ""
+        name = f"{self.path.stem}-{stamp}{number}{self.path.suffix}"
+        self.path.rename(self.path.with_name(name))
+        sync_folder(self.path.parent)
+
+    def closed(self) -> list[Closed]:
+        """Return the closed files, the oldest first; raises OSError.
+
+        While a file is compressed, and after a kill in that time, its compressed copy lies beside
+        it: the two are one file, given uncompressed.
+        """
+        found: dict[tuple[str, int], Closed] = {}
+        for path in self.path.parent.iterdir():
+            if name := self._name.fullmatch(path.name):
+                file = Closed(name[1], int(name[2] or 0), path)
+                if not name[3] or file[:2] not in found:
+                    found[file[:2]] = file
+        return sorted(found.values())
+
+    def remove_old(self, *, keep: int, retention: float) -> None:
+        """Remove all but the last `keep`, and those older than a number of seconds; 0 keeps all."""
+        closed = self.closed()
+        excess = max(0, len(closed) - keep) if keep else 0
+        oldest = time.time() - retention if retention else float("-inf")
+        for place, file in enumerate(closed):
+            if place < excess or file.time < oldest:
+                for path in (file.path, _compressed(file.path)):
+                    path.unlink(missing_ok=True)
+
+    def compress(self, stopped: threading.Event) -> None:
+        """Compress closed files that are not compressed yet; abandon one if `stopped` is set."""
+        for file in self.closed():
+            if file.path.suffix != ".gz" and not stopped.is_set():
+                _compress(file.path, stopped)
+
+
+def _compressed(path: Path) -> Path:
+    return path.with_name(f"{path.name}.gz")
+
+
+def _compress(path: Path, stopped: threading.Event) -> None:
+    draft = path.with_name(f".{path.name}.gz.tmp")
+    try:
+        with path.open("rb") as source, draft.open("wb") as target:
+            with gzip.open(target, "wb", 6) as packed:
+                while (block := source.read(_BLOCK)) and not stopped.is_set():
+                    packed.write(block)
+            os.fsync(target.fileno())
+        if not block:
+            shutil.copystat(path, draft)
+            draft.rename(_compressed(path))
+            sync_folder(path.parent)
+            path.unlink()
+    finally:
+        draft.unlink(missing_ok=True)

@@ -41,9 +41,7 @@ _NO_ROUTE = (
 )
 
 PAGE_JOBS = 1000
-"""Jobs per page of cc-backend's list."""
 PAGE_BYTES = 256 * 2**20
-"""Maximum size of a page."""
 SECOND = 10**9
 RETRY_SECONDS = 60.0
 """Time after which a failed comparison is repeated."""

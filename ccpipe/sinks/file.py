@@ -23,7 +23,6 @@ from ccpipe.sinks.disk import AppendFile, check_folder, disk_errors, sync_folder
 log = logging.getLogger(__name__)
 
 RETENTION_SECONDS = 3600.0
-"""Interval at which closed files are checked for age."""
 
 STAMP = "%Y%m%dT%H%M%SZ"
 _BLOCK = 2**20

@@ -1,9 +1,7 @@
 """Profiles of Slurm jobs as HDF5 files, from samples on the bus.
 
-Samples of a step on a node are collected in a file of line protocol, synced before a write
-returns. When the step has ended they are converted, atomically, to the node-step file that Slurm's
-plug-in would have written, ``<job>_<step>_<node>.h5``. So a bridge may be killed at any time, and
-duplicate or late samples are in the file once and in order.
+Samples of a step on a node are collected in a file of line protocol; when the step has ended they
+are converted, atomically, to the file that Slurm's plug-in would have written.
 """
 
 import asyncio
@@ -34,7 +32,6 @@ from ccpipe.sinks.disk import AppendFile, check_folder, disk_errors, make_folder
 log = logging.getLogger(__name__)
 
 SPOOL = ".gathering"
-"""Folder for samples of running steps, below the output folder."""
 
 BLOCK_BYTES = 2**20
 WINDOW = 64

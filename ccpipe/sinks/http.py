@@ -1,20 +1,4 @@
-"""What sinks of HTTP stores share: address, credentials, TLS, gzip, and what an answer means.
-
-A sink of its own says where it POSTs, which statuses mean that the records are stored, and how it
-finds out that the address is right::
-
-    class FooSink(HttpSink[Lines]):
-        stored = frozenset({202})
-
-        def __init__(self, *, url: str = "http://127.0.0.1:1234", **http: Any) -> None:
-            super().__init__(url=url, **http)
-
-        async def write(self, records: Lines) -> None:
-            await self.post(encode(records), path="/write")
-
-        async def ask(self) -> None:
-            await self.post(b"", path="/write")
-"""
+"""What sinks of HTTP stores share: address, credentials, TLS, gzip, and what an answer means."""
 
 import asyncio
 import base64
@@ -50,9 +34,7 @@ except ImportError:
 A_contra = TypeVar("A_contra", bound=Records, contravariant=True)
 
 ABOUT_THE_BODY = frozenset({400, 413, 422})
-"""Bad request, too large, unprocessable."""
 ABOUT_US = frozenset({401, 403})
-"""Unauthorized, forbidden."""
 
 GZIP_LEVEL = 1
 """For line protocol: a third of the CPU time of level 6, with 15 % of the size instead of 11 %."""
@@ -67,7 +49,6 @@ class Response(NamedTuple):
     status: int
     reason: str
     text: str
-    """Beginning of the body."""
 
     def __str__(self) -> str:
         return f"{self.status} {self.reason}: {self.text[:EXCERPT]}"

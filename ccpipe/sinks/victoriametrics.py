@@ -1,20 +1,8 @@
 """VictoriaMetrics, or a vmagent or vminsert before it, by Influx line protocol over HTTP.
 
-Run the store with ``-influxSkipSingleField``, so that ``cpu_load value=1.5`` becomes the series
-``cpu_load`` as ClusterCockpit means it, not ``cpu_load_value``. Tags become labels.
-
-What the store makes of lines (seen with 1.79; it answers 204 to all of these):
-
-- values are doubles of about 15 digits: greater integers are rounded, booleans are 1 and 0;
-- times are milliseconds: what is finer is cut off;
-- a text, ``.5`` and ``1.`` become the number 0, and a line it cannot read is left out: hence
-  texts are refused here, such numbers are written anew, and only checked lines are sent;
-- rows older than ``-retentionPeriod`` or more than two days ahead are left out, with a warning in
-  the store's own log;
-- beyond 30 labels the others are dropped (``-maxLabelsPerTimeseries``).
-
-It answers before its disk has the rows. With `durable` they are acknowledged when it has them: see
-``docs/stores/victoriametrics.md``.
+It answers 204 also to what it drops or misreads (seen with 1.79): a text, ``.5`` and ``1.`` become
+the number 0, and a line it cannot read is left out. Hence texts are refused here, such numbers are
+written anew, and only checked lines are sent: see ``docs/stores/victoriametrics.md``.
 """
 
 import re

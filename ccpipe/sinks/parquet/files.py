@@ -24,13 +24,11 @@ REPLACES = b"ccpipe.replaces"
 """Metadata key of the names of the files whose rows this file now contains."""
 
 JOINED_SUFFIX = "-joined.parquet"
-"""Suffix of files that replace others."""
 
 LATEST = 256
 """Number of most recent files of a folder whose messages are read."""
 
 MAX_RUNS = 100_000
-"""Number of runs remembered per folder."""
 
 LOCK_SECONDS = 5.0
 

@@ -55,7 +55,6 @@ RECENT_SECONDS = 7 * 86_400.0
 """How long a merged file is checked for replaced files that still exist."""
 
 RETENTION_SECONDS = 3600.0
-"""Interval at which days are checked for age."""
 
 
 def clean_up(folder: Path) -> None:

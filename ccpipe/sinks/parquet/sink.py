@@ -4,18 +4,7 @@
 
     <dir>/cluster=<name>/date=<YYYY-MM-DD>/<time>-<random>.parquet
 
-The columns are those of ``ccpipe.sinks.parquet.SCHEMA`` and ``cluster``, which the path says once
-for all rows. ``ccpipe query`` reads them; so do::
-
-    SELECT * FROM read_parquet('<dir>/**/*.parquet', hive_partitioning = true,
-                               hive_types = {'cluster': VARCHAR})
-
-    pyarrow.dataset.dataset(
-        "<dir>", partitioning=pyarrow.dataset.partitioning(PATH_COLUMNS, flavor="hive")
-    )
-
-Both also guess the types of path columns by themselves (``partitioning="hive"``); naming them
-keeps a cluster called ``007`` from being read as the number 7.
+Readers are told the types of ``PATH_COLUMNS``: guessed, a cluster called ``007`` is the number 7.
 """
 
 import asyncio

@@ -41,7 +41,6 @@ MAX_NAME = 255
 """Maximum length of a folder's name on Linux, in bytes."""
 
 DAY = 86_400 * 10**9
-"""A day in nanoseconds."""
 
 GROUP_ROWS = 150_000
 GROUP_BYTES = 16 * 2**20
@@ -74,9 +73,7 @@ class DayRows(NamedTuple):
     """The rows of one cluster and day."""
 
     path: str
-    """Of the folder's name."""
     table: pa.Table
-    """A table of ``SCHEMA``."""
     rows: "array[int] | None"
     """Row indices in the batch, in ascending order; None for all rows."""
 

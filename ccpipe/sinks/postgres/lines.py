@@ -1,24 +1,6 @@
 """PostgreSQL by binary COPY: a table of series, a table of samples, and a view of both.
 
-::
-
-    SELECT time, hostname, value FROM messages
-    WHERE name = 'cpu_load' AND time > now() - interval '1 hour'
-
-The view ``messages`` has the columns of the Parquet files, and nothing is lost on the way:
-
-- ``value`` holds every number (booleans as 0 and 1) and is null for texts; ``int``, ``uint`` and
-  ``bool`` hold the exact value beside it where the line said one;
-- ``time`` holds microseconds, which is what a ``timestamptz`` can, and ``ns`` the 0 to 999
-  nanoseconds beyond; a line without a time has the time ``-infinity``.
-
-Where the database has TimescaleDB when the tables are made, ``samples`` is a hypertable: see
-``hypertable``.
-
-A row of a double takes 52 bytes of table (seen with 15). Rows are found by time (BRIN); a site that
-asks for single series over years adds an index on ``samples (series, time)``, which makes writing
-slower. Series must not be deleted while a bridge runs that has written to them; both tables may
-be truncated, or renamed for a moment.
+``docs/stores/postgres.md`` describes them. A row of a double takes 52 bytes (seen with 15).
 """
 
 from itertools import compress
@@ -28,9 +10,8 @@ from ccpipe.config import Duration
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, ValueType
 from ccpipe.pipeline import Limits
-from ccpipe.sinks.postgres.hypertable import is_hypertable, refuse_no_time
 from ccpipe.sinks.postgres.migrations import TABLES
-from ccpipe.sinks.postgres.partitions import Partitions
+from ccpipe.sinks.postgres.partitions import Partitions, is_hypertable, refuse_no_time
 from ccpipe.sinks.postgres.rows import COLUMNS, days, rows
 from ccpipe.sinks.postgres.series import MAX_ASKED, Generation, SeriesIds, generation
 from ccpipe.sinks.postgres.store import PostgresStore
@@ -60,11 +41,6 @@ class PostgresSink(PostgresStore[Lines]):
         self._generation: Generation | None = None
         self._opening = 0
 
-    def checked(self, records: Lines) -> Lines:
-        if ValueType.TEXT in records.types.tobytes():
-            refuse_nul(records)
-        return records
-
     async def begin(self, connection: Any) -> None:
         """Reset what was cached over another connection, and drop old partitions."""
         if self._opening != self.database.openings:
@@ -80,6 +56,8 @@ class PostgresSink(PostgresStore[Lines]):
 
     async def prepare(self, connection: Any, records: Lines) -> None:
         """Ensure that series and partitions of some lines exist."""
+        if ValueType.TEXT in records.used_types:
+            refuse_nul(records)
         if self._partitions.is_hypertable:
             refuse_no_time(records.times)
         await self._partitions.make(connection, days(records))

@@ -1,15 +1,19 @@
-"""One partition of ``samples`` per day: created with its first row, dropped when old."""
+"""One partition of ``samples`` per day: created with its first row, dropped when old.
+
+Where TimescaleDB was there when the tables were made, ``samples`` is its hypertable instead.
+"""
 
 import logging
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import asyncpg
 
-from ccpipe.sinks.postgres.hypertable import DROP_CHUNKS
+from ccpipe.errors import RejectedError
+from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.sinks.postgres.migrations import LOCK
 
 log = logging.getLogger(__name__)
@@ -21,12 +25,38 @@ So a wrong or malicious clock does not create a table for each day of a millenni
 """
 
 RETENTION_SECONDS = 3600.0
-"""Interval at which partitions are checked for age."""
 
 _PARTITIONS = """
     SELECT inhrelid::regclass::text FROM pg_inherits
     WHERE inhparent = to_regclass('samples')
 """
+
+_DROP_CHUNKS = """
+    SELECT drop_chunks('samples', older_than => now() - $1::float * interval '1 second')
+"""
+"""Chunks whose rows are all older than a number of seconds."""
+
+_IS_ONE = """
+    SELECT EXISTS (
+        SELECT FROM timescaledb_information.hypertables
+        WHERE to_regclass(format('%I.%I', hypertable_schema, hypertable_name))
+              = to_regclass('samples')
+    )
+"""
+
+
+async def is_hypertable(connection: Any) -> bool:
+    view = "SELECT to_regclass('timescaledb_information.hypertables') IS NOT NULL"
+    return bool(await connection.fetchval(view) and await connection.fetchval(_IS_ONE))
+
+
+def refuse_no_time(times: Sequence[int]) -> None:
+    """Raise RejectedError for rows without a time, which a hypertable cannot store."""
+    if NO_TIME in times:
+        raise RejectedError(
+            "TimescaleDB cannot store a line without a time",
+            [row for row, time in enumerate(times) if time == NO_TIME],
+        )
 
 
 class Partitions:
@@ -79,7 +109,7 @@ class Partitions:
             return
         self._next = time.monotonic() + RETENTION_SECONDS
         if self.is_hypertable:
-            await self._drop(connection, "chunks", DROP_CHUNKS, self.retention)
+            await self._drop(connection, "chunks", _DROP_CHUNKS, self.retention)
             return
         oldest = datetime.now(UTC).date() - timedelta(seconds=self.retention)
         for (name,) in await connection.fetch(_PARTITIONS):

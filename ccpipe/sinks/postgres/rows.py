@@ -15,13 +15,11 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 Rows: TypeAlias = "slice | Array"
 
 DAY = 86_400 * 10**9
-"""A day in nanoseconds."""
 
 _YEAR_2000 = 946_684_800 * 10**6
 """PostgreSQL's epoch, in microseconds since the Unix epoch."""
 
 _CELLS = {"time": ">i8", "series": ">i4", "ns": ">i2"}
-"""Columns of all rows."""
 _CELLS_OF: dict[ValueType, dict[str, Any]] = {
     ValueType.FLOAT: {"value": ">f8"},
     ValueType.INT: {"value": ">f8", "int": ">i8"},

@@ -1,22 +1,72 @@
-"""Shared by both PostgreSQL sinks: the connection, and storing each batch completely and once."""
+"""Shared by both PostgreSQL sinks: the connection, and storing each batch completely and once.
+
+The ids of stored messages are recorded in the transaction that stores their rows.
+"""
 
 import contextlib
 import functools
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 from ccpipe.config import Duration
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import TimedSink
+from ccpipe.provenance import MessageRange, Provenance
 from ccpipe.records import Records
-from ccpipe.sinks.postgres.database import Database
-from ccpipe.sinks.postgres.delivered import Once
+from ccpipe.sinks.postgres.database import FAILURES, Database
 
 A_contra = TypeVar("A_contra", bound=Records, contravariant=True)
 
 TRIES = 5
 """Immediate retries of a write after interference by another bridge or a truncation."""
+
+MAX_RUNS = 100_000
+"""Maximum number of recorded runs, about 20 MB; the oldest are removed first."""
+
+_LOCK = 0x63637071
+"""Key of the advisory lock for recording messages, shared by all bridges and held until commit."""
+
+_OVERLAPPING = """
+    SELECT consumer, first, last, since, until FROM delivered
+    WHERE consumer = ANY($1::text[]) AND last >= $2 AND first <= $3
+"""
+
+_NOTE = """
+    INSERT INTO delivered (consumer, first, last, since, until)
+    SELECT consumer, first, last, since, until
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
+      AS new (consumer, first, last, since, until)
+    WHERE NOT EXISTS (
+        SELECT FROM delivered AS old
+        WHERE old.consumer = new.consumer AND old.last >= new.first AND old.first <= new.last
+          AND old.until >= new.since AND old.since <= new.until
+    )
+"""
+
+_FORGET = "DELETE FROM delivered WHERE id <= (SELECT max(id) FROM delivered) - $1"
+
+
+async def overlapping(connection: Any, runs: Sequence[MessageRange]) -> list[MessageRange]:
+    first, last = min(run.first for run in runs), max(run.last for run in runs)
+    consumers = sorted({run.consumer for run in runs})
+    rows = await connection.fetch(_OVERLAPPING, consumers, first, last)
+    return [MessageRange(*row) for row in rows]
+
+
+async def is_noted(connection: Any, runs: Sequence[MessageRange]) -> bool:
+    """Record runs as stored; false if another bridge has stored some of them meanwhile.
+
+    Recording is serialised by a lock and sees what others have committed: of two transactions with
+    the same message one gets false, and must be rolled back.
+    """
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+    status: str = await connection.execute(_NOTE, *map(list, zip(*runs, strict=True)))
+    return int(status.rpartition(" ")[2]) == len(runs)
+
+
+Write = Callable[[bytearray | None], Awaitable[bool]]
+"""Writes the records marked 1, or all for None; false if it must start over."""
 
 
 class PostgresStore(TimedSink[A_contra]):
@@ -27,7 +77,6 @@ class PostgresStore(TimedSink[A_contra]):
     """
 
     tables: ClassVar[Sequence[str]]
-    """Tables that are written to."""
 
     def __init__(
         self,
@@ -55,7 +104,7 @@ class PostgresStore(TimedSink[A_contra]):
 
         """
         self.database = Database(url, password_file, float(timeout), self.tables)
-        self._once = Once()
+        self._noted = MAX_RUNS  # pruning is due
 
     @property
     def time_limit(self) -> float:
@@ -74,12 +123,8 @@ class PostgresStore(TimedSink[A_contra]):
     async def copy(self, connection: Any, records: Any, keep: bytearray | None) -> bool:
         """Copy records, or those in `keep`, in a transaction; false to start the batch over."""
 
-    def checked(self, records: Any) -> Any:
-        """Return records as ``copy`` takes them; raises RejectedError or EncodeError."""
-        return records
-
     async def prepare(self, connection: Any, records: Any) -> None:
-        """Create what the records need, before their transaction."""
+        """Create what the records need, before their transaction; refuse what has no place."""
 
     async def check(self) -> None:
         await self.database.check()
@@ -100,15 +145,42 @@ class PostgresStore(TimedSink[A_contra]):
     async def write(self, records: A_contra) -> None:
         """Copy the records of messages that are not stored yet into the tables, all or none."""
         ids = records.provenance if records.provenance and records.provenance.has_ids else None
-        checked = self.checked(records)
         async with self.database.using() as connection:
             # First: a failure after the commit would repeat the write.
-            await self._once.prune(connection)
+            await self._prune(connection)
             await self.begin(connection)
-            copy = functools.partial(self.copy, connection, checked)
+            copy = functools.partial(self.copy, connection, records)
             for _ in range(TRIES):
                 with self.database.writing():
-                    await self.prepare(connection, checked)
-                    if await self._once.is_written(connection, ids, copy):
+                    await self.prepare(connection, records)
+                    if await self._is_written(connection, ids, copy):
                         return
         raise UnavailableError(f"{self.database.place}: the tables are being changed concurrently")
+
+    async def _prune(self, connection: Any) -> None:
+        """Remove the oldest runs, after every hundredth of the maximum."""
+        if self._noted >= MAX_RUNS // 100:
+            await connection.execute(_FORGET, MAX_RUNS)
+            self._noted = 0
+
+    async def _is_written(self, connection: Any, ids: Provenance | None, write: Write) -> bool:
+        """Write what is not stored; false if nothing was written and it must start over."""
+        transaction = connection.transaction(isolation="read_committed")
+        await transaction.start()
+        try:
+            is_good = await (
+                write(None) if ids is None else self._is_copied(connection, ids, write)
+            )
+        except BaseException:
+            with contextlib.suppress(*FAILURES):
+                await transaction.rollback()
+            raise
+        await (transaction.commit() if is_good else transaction.rollback())
+        return is_good
+
+    async def _is_copied(self, connection: Any, ids: Provenance, write: Write) -> bool:
+        keep, runs = ids.unstored(await overlapping(connection, ids.runs()))
+        if not (await write(keep)):
+            return False
+        self._noted += len(runs)
+        return not runs or await is_noted(connection, runs)

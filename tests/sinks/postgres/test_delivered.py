@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import RejectedError
 from ccpipe.provenance import Provenance
-from ccpipe.sinks.postgres.delivered import _LOCK
+from ccpipe.sinks.postgres.store import _LOCK
 from tests.deliveries import delivered, provenance_of
 from tests.servers.postgres import PASSWORD, Server
 from tests.sinks.conftest import metric
@@ -95,7 +95,7 @@ async def test_two_bridges_with_the_same_message(server: Server) -> None:
 
 async def test_the_table_is_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the latest runs are remembered."""
-    monkeypatch.setattr("ccpipe.sinks.postgres.delivered.MAX_RUNS", 100)
+    monkeypatch.setattr("ccpipe.sinks.postgres.store.MAX_RUNS", 100)
     database = await server.database()
     async with server.sink(database) as sink:
         for start in range(0, 1000, 20):

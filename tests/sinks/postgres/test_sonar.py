@@ -19,7 +19,7 @@ from ccpipe.formats.sonar.types.sample import (
     SampleSystem,
 )
 from ccpipe.sinks.postgres import PostgresSonarSink
-from ccpipe.sinks.postgres.sonar_rows import COLUMNS, rows
+from ccpipe.sinks.postgres.sonar import COLUMNS, rows
 from tests.deliveries import provenance_of
 from tests.formats.sonar.strategies import envelopes
 from tests.paths import ROOT

@@ -7,7 +7,7 @@ from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
     SampleSystem,
 )
-from ccpipe.sinks.postgres.sonar_rows import rows
+from ccpipe.sinks.postgres.sonar import rows
 
 
 def test_times_at_the_edge() -> None:

@@ -9,7 +9,6 @@ from importlib.resources import files
 from typing import Any
 
 from ccpipe.errors import ConfigError
-from ccpipe.sinks.postgres.hypertable import CREATE, IS_AVAILABLE
 
 log = logging.getLogger(__name__)
 
@@ -19,8 +18,6 @@ TABLES = ("series", "samples", "messages", "delivered")
 LOCK = 0x63637069
 """Key of the advisory lock for creating tables, shared by all bridges."""
 
-_FIRST = ("series", "samples", "messages")  # tables created before migrations were numbered
-
 APPLIED = """
     CREATE TABLE ccpipe_migrations (
         number integer PRIMARY KEY,
@@ -29,6 +26,27 @@ APPLIED = """
     );
     GRANT SELECT ON ccpipe_migrations TO PUBLIC;
 """
+
+_HAS_TIMESCALE = """
+    SELECT EXISTS (SELECT FROM pg_proc
+                   WHERE proname = 'create_hypertable' AND pg_function_is_visible(oid))
+"""
+
+# A partitioned table cannot become a hypertable. Only features of the Apache edition are used.
+_AS_HYPERTABLE = """
+    CREATE TABLE samples_plain (LIKE samples);
+    DROP VIEW messages;
+    DROP TABLE samples;
+    ALTER TABLE samples_plain RENAME TO samples;
+    CREATE INDEX samples_time ON samples USING brin (time);
+    SELECT create_hypertable('samples', 'time', chunk_time_interval => interval '1 day',
+                             create_default_indexes => false);
+    CREATE VIEW messages AS
+        SELECT time, ns, name, field, cluster, hostname, type, type_id, stype, stype_id, tags,
+               value, "int", uint, bool, text
+        FROM samples JOIN series ON series.id = samples.series;
+"""
+"""Applied to the empty table of the migrations."""
 
 
 def migrations() -> list[tuple[int, str, str]]:
@@ -65,7 +83,7 @@ async def migrate(connection: Any) -> None:
         return
     async with connection.transaction():
         await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
-        version = before = await _version(connection)
+        version = await _version(connection)
         if version > latest:
             raise ConfigError(
                 f"the database's tables were created by a newer ccpipe: migration {version}, "
@@ -73,15 +91,12 @@ async def migrate(connection: Any) -> None:
             )
         if version == 0:
             await connection.execute(APPLIED)
-            if await connection.fetchval(f"SELECT {_there(_FIRST)}"):
-                version = before = 1
-                await _note(connection, *known[0][:2])
         for number, name, sql in known[version:]:
             await connection.execute(sql)
             await _note(connection, number, name)
             log.info("applied migration %d, %s", number, name)
-        if before == 0 and await connection.fetchval(IS_AVAILABLE):
-            await connection.execute(CREATE)
+        if version == 0 and await connection.fetchval(_HAS_TIMESCALE):
+            await connection.execute(_AS_HYPERTABLE)
             log.info("the table samples is a hypertable of TimescaleDB")
 
 

@@ -62,7 +62,6 @@ class GridEngine:
         self.again = 300 if number % 7 == 0 else 0
 
     def record(self, start: int, end: int, failed: int, status: int) -> str:
-        """Return a line of the accounting file."""
         job = f"all.q:node01:grp:ann:job:{self.number}:sge:0:{BASE}:{start}:{end}:{failed}:{status}"
         rest = "0:0.004422:0.000000:4696.000000:0:0:0:0:539:1:0:16.000000:8:0:0:0:4:2:NONE"
         return (
@@ -70,13 +69,11 @@ class GridEngine:
         )
 
     def records(self) -> str:
-        """Return all its lines."""
         start, end = self.start + self.again, self.start + self.again + self.seconds
         first = self.record(self.start, self.start + 120, 25, 0) if self.again else ""
         return first + self.record(start, end, 0, int(self.is_failed))
 
     def run(self) -> Run:
-        """Return it from its first start to its last end."""
         id_ = self.number * 1_000_000 + self.task if self.task else self.number
         state = "failed" if self.is_failed else "completed"
         return Run(id_, self.start, state, self.again + self.seconds)
@@ -96,20 +93,16 @@ class Slurm:
         self.again = 300 if number % 7 == 0 else 0
 
     def running(self) -> SlurmJob:
-        """Return what Slurm reports of its first run."""
         return self._record("RUNNING", self.start, "")
 
     def requeued(self) -> SlurmJob:
-        """Return what Slurm reports when that ends and another one is to follow."""
         return self._record("REQUEUED", self.start, _time(self.start + 120))
 
     def ended(self) -> SlurmJob:
-        """Return what Slurm reports at the end of its last run."""
         start = self.start + self.again
         return self._record(self.state, start, _time(start + self.seconds))
 
     def run(self) -> Run:
-        """Return it from its first start to its last end."""
         return Run(self.id, self.start, STATES[self.state], self.again + self.seconds)
 
     def _record(self, state: str, start: int, end: str) -> SlurmJob:
@@ -140,7 +133,6 @@ class KilledBackend(RestBackend):
         path.write_text(json.dumps(config))
 
     def runs(self) -> list[Run]:
-        """Return all jobs, those in the cache too."""
         rows = self._query(
             "SELECT job_id, start_time, job_state, duration FROM job"
             " UNION ALL SELECT job_id, start_time, job_state, duration FROM job_cache"
@@ -148,7 +140,6 @@ class KilledBackend(RestBackend):
         return [Run(*row) for row in rows]
 
     def has_more_than(self, jobs: int) -> bool:
-        """Return whether it has more than so many jobs."""
         return len(self.runs()) > jobs
 
     async def killed(self, seconds: float) -> None:
@@ -169,7 +160,6 @@ class Bridges(contextlib.AsyncExitStack):
         (folder / "ccpipe.toml").write_text(f'cluster = "{CLUSTER}"\n')
 
     async def start(self, name: str, text: str, changes: dict[str, str]) -> None:
-        """Run a recipe after changes for this machine."""
         for old, new in changes.items():
             assert old in text
             text = text.replace(old, new)
@@ -188,7 +178,6 @@ class Bridges(contextlib.AsyncExitStack):
             bridge.terminate()
 
     async def start_all(self, url: str, *, over_nats: bool) -> None:
-        """Run Grid Engine's, Sonar's and cc-backend's, and one of node states from ``qhost``."""
         own = {'"/var/lib/ccpipe/': f'"{self.folder}/'}
         accounting = {
             '"/opt/sge/default/common/': f'"{self.folder}/',

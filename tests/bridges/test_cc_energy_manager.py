@@ -29,7 +29,6 @@ OPTIMIZER = {
 
 
 def configuration(nats: str) -> str:
-    """Return a configuration of cc-energy-manager that takes jobs with any partition."""
     address = urllib.parse.urlsplit(nats)
     login = {"user": address.username or "", "password": address.password or ""}
     subcluster = {"name": "main", "hostRegex": "^node", "devicetypes": {"node": OPTIMIZER}}
@@ -88,5 +87,4 @@ async def test_it_takes_every_start_and_every_stop(tmp_path: Path, nats_server: 
 
 
 def stopped(log: Path) -> set[str]:
-    """Return the jobs that it says it has stopped, each of them more than once."""
     return set(re.findall(r"Stopping JobManager cluster=fritz jobId=(\d+)", log.read_text()))

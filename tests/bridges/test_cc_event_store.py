@@ -15,7 +15,6 @@ from tests.conftest import eventually, free_port
 
 
 def configuration(nats: str) -> str:
-    """Return a configuration of cc-event-store that follows job events."""
     address = urllib.parse.urlsplit(nats)
     return json.dumps(
         {
@@ -41,7 +40,6 @@ def configuration(nats: str) -> str:
 
 
 def stored(folder: Path) -> list[tuple[int, dict[str, int]]]:
-    """Return time and payload of each event in the database."""
     file = sqlite3.connect(f"file:{folder}/events.db?mode=ro", uri=True, timeout=10)
     with contextlib.closing(file):
         try:

@@ -32,7 +32,6 @@ sysinfo = 0
 
 @pytest.fixture
 async def node(tmp_path: Path, nats_server: NatsServer) -> AsyncIterator[None]:
-    """Run a publisher that answers on the one subject of cc-node-controller."""
     (tmp_path / "ccpipe.toml").write_text(CONFIGURATION)
     log = tmp_path / "publisher.log"
     env = environment(CCPIPE_BUS__SERVERS=nats_server.url, XDG_STATE_HOME=str(tmp_path))

@@ -70,7 +70,6 @@ class Backend:
         (folder / "config.json").write_text(json.dumps(config))
 
     async def __aenter__(self) -> Self:
-        """Make the database, start the server, and wait until it answers."""
         self.process = await asyncio.create_subprocess_exec(
             peer("cc-backend"), "-migrate-db", cwd=self.folder
         )
@@ -82,7 +81,6 @@ class Backend:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End it."""
         self.process.kill()
         await self.process.wait()
 
@@ -102,19 +100,16 @@ class Backend:
             return file.execute(sql).fetchall()
 
     def jobs(self) -> tuple[int, int]:
-        """Return how many jobs have started and how many of these have stopped."""
         states = self._query("SELECT job_state FROM job UNION ALL SELECT job_state FROM job_cache")
         return len(states), sum(state != "running" for (state,) in states)
 
     def health(self, node: str) -> set[str]:
-        """Return how completely a node was monitored at each of its states."""
         rows = self._query(
             "SELECT hostname, health_state FROM node JOIN node_state ON node.id = node_id"
         )
         return {health for name, health in rows if name == node}
 
     def nodes(self) -> set[tuple[Any, ...]]:
-        """Return name, state, number of jobs and allocated processors of each node."""
         return set(
             self._query(
                 "SELECT hostname, node_state, jobs_running, cpus_allocated"

@@ -60,7 +60,6 @@ class Store:
         (folder / "config.json").write_text(json.dumps(config))
 
     async def __aenter__(self) -> Self:
-        """Start it, and wait until it answers."""
         self.process = await asyncio.create_subprocess_exec(
             peer("cc-metric-store"), "-config", "config.json", cwd=self.folder
         )
@@ -68,7 +67,6 @@ class Store:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End it."""
         self.process.kill()
         await self.process.wait()
 
@@ -100,7 +98,6 @@ class Store:
 async def published(
     subject: str, site: Site, publish: Callable[[], Awaitable[None]]
 ) -> list[Message]:
-    """Return the metrics that appear on a subject while something publishes."""
     payloads: list[bytes] = []
     bus = Connection(site.bus, name="test", telemetry=Telemetry())
     async with bus:
@@ -112,7 +109,6 @@ async def published(
 
 
 def by_series(messages: Iterable[Message]) -> dict[tuple[object, ...], dict[int, Message]]:
-    """Return the messages of each series by their time."""
     found: dict[tuple[object, ...], dict[int, Message]] = {}
     for message in messages:
         assert message.time is not None
@@ -180,7 +176,6 @@ async def lost(
 
 
 def _holds(values: list[float | None], sent: dict[int, Message]) -> bool:
-    """Return whether the values of a store are those that were sent, in their order."""
     there = [value for value in values if value is not None]
     expected = [float(message.value) for _, message in sorted(sent.items())]
     return there == pytest.approx(expected, rel=1e-6, abs=1e-3)  # as it prints them

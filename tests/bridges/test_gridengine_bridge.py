@@ -31,7 +31,6 @@ KILLS = 4
 
 
 def recipe(folder: Path) -> Path:
-    """Write the shipped recipe for a folder, with a shorter poll interval."""
     changes = {
         '"/opt/sge/default/common/': f'"{folder}/',
         '"/var/lib/ccpipe/': f'"{folder}/',
@@ -48,7 +47,6 @@ def recipe(folder: Path) -> Path:
 
 
 def line(number: int, task: int, begin: int, event: str, user: str = "master") -> bytes:
-    """Make a job_log line."""
     return (
         f"{begin}:job_log:{begin}:{event}:{number}:{task}:NONE:t:{user}:master:0:1024:{NOW}"
         f":burn:anna:staff::physics:sge:a message: with a colon\n"
@@ -56,7 +54,6 @@ def line(number: int, task: int, begin: int, event: str, user: str = "master") -
 
 
 def record(number: int, task: int, begin: int, **known: Any) -> bytes:
-    """Make an accounting line of a run of five seconds."""
     return encode_classic(
         Accounting(
             **{
@@ -132,7 +129,6 @@ class Cell(threading.Thread):
         self.write("accounting", record(JOBS + 1, 0, NOW + 10 * JOBS + 10_000))
 
     def write(self, name: str, text: bytes) -> None:
-        """Append to a file."""
         with (self.folder / name).open("ab") as file:
             file.write(text)
 
@@ -151,7 +147,6 @@ def unwritten(state: Path) -> int:
 
 
 async def events(site: Site) -> list[tuple[str, dict[str, Any]]]:
-    """Return function and payload of every job event in the stream."""
     bus = Connection(site.bus, name="test", telemetry=Telemetry())
     async with bus:
         total = (await bus.jetstream().stream_info("ccpipe-fox%2Etest")).state.messages

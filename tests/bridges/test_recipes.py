@@ -27,7 +27,6 @@ RECIPES = sorted(BRIDGES.glob("*.toml"))
 def parts(
     path: Path, cluster: str = ""
 ) -> tuple[Source[Any], list[Translator[Any, Any]], Sink[Any]]:
-    """Make what a recipe names."""
     environ = {"CCPIPE_CLUSTER": cluster} if cluster else {}
     recipe = load(path, Recipe, environ=environ)
     telemetry = Telemetry()

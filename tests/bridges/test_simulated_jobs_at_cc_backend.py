@@ -36,7 +36,6 @@ class SimulatedBackend(RestBackend):
         path.write_text(json.dumps(config))
 
     def footprints(self) -> int:
-        """Return how many jobs have a footprint of numbers above 0 only."""
         found = [json.loads(text or "null") for (text,) in self._query("SELECT footprint FROM job")]
         return sum(all(footprint.values()) for footprint in found if footprint)
 

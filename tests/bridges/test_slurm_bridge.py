@@ -21,7 +21,6 @@ CHANGES = 12
 
 
 def recipe(name: str, folder: Path) -> Path:
-    """Write a shipped recipe for a folder and the snapshots."""
     text = (ROOT / "bridges" / name).read_text()
     replay = f'use = "slurm"\nreplay = "{SNAPSHOTS}"\nspeed = 0\n#'
     for old, new in {'"/var/lib/ccpipe/': f'"{folder}/', 'use = "slurm"': replay}.items():
@@ -32,7 +31,6 @@ def recipe(name: str, folder: Path) -> Path:
 
 
 async def run_bridge(name: str, folder: Path, server: NatsServer, site: Site) -> None:
-    """Run a recipe to its end."""
     env = environment(CCPIPE_BUS__SERVERS=server.url, CCPIPE_CLUSTER=site.cluster)
     bridge = await asyncio.create_subprocess_exec(
         *command("bridge", recipe(name, folder)), env=env, preexec_fn=die_with_parent
@@ -41,7 +39,6 @@ async def run_bridge(name: str, folder: Path, server: NatsServer, site: Site) ->
 
 
 async def collect(source: NatsSource, count: int) -> list[Any]:
-    """Return the first records on the bus."""
     found: list[Any] = []
     async with source, asyncio.timeout(60):
         async for batch in source.batches():

@@ -72,7 +72,6 @@ def recipe(folder: Path) -> Path:
 
 
 def at(second: int) -> str:
-    """Return a time in Sonar's form."""
     return datetime.fromtimestamp(BASE + second, UTC).isoformat()
 
 
@@ -115,7 +114,6 @@ def polls() -> Iterator[JobsEnvelope]:
 
 
 async def publish(site: Site, kills: list[int]) -> None:
-    """Publish all polls, each part of them after one more kill."""
     every = list(polls())
     async with NatsSink(site=site, telemetry=Telemetry(), codec=SonarCodec()) as sink:
         while not sink.bus.is_connected:
@@ -128,7 +126,6 @@ async def publish(site: Site, kills: list[int]) -> None:
 
 
 async def collect(site: Site, found: list[tuple[str, int, int]]) -> None:
-    """Gather function, job and start of every job event in the stream."""
     source = NatsSource(site=site, telemetry=Telemetry(), subjects=["events"], durable="test")
     async with source:
         async for batch in source.batches():
@@ -142,19 +139,16 @@ async def collect(site: Site, found: list[tuple[str, int, int]]) -> None:
 
 @pytest.fixture
 async def bus(site: Site) -> AsyncIterator[Connection]:
-    """Connect to the broker."""
     async with connected(site.bus) as connection:
         yield connection
 
 
 async def has_read_all(bus: Connection, durable: str) -> bool:
-    """Return whether all messages of a consumer are acknowledged."""
     found = await consumer_of(bus.jetstream(), "ccpipe-fox%2Etest", durable)
     return found is not None and not (found.num_pending or found.num_ack_pending)
 
 
 def is_ready(listen: str) -> bool:
-    """Say whether a bridge is at work."""
     try:
         urllib.request.urlopen(f"http://{listen}/ready", timeout=5).close()
     except OSError:
@@ -243,7 +237,6 @@ async def collect_gains(site: Site, found: dict[tuple[str, str, int], Any]) -> N
 
 
 def has(found: dict[tuple[str, str, int], Any], number: int) -> bool:
-    """Say whether a sample of both nodes was translated."""
     time = (BASE + CADENCE * number) * 10**9
     return all(("job_cpu_used", node, time) in found for node in ("c1", "c2"))
 

@@ -63,12 +63,10 @@ def in_lines(payload: bytes) -> list[int]:
 
 
 def in_file(path: Path) -> list[int]:
-    """Return the ids in a file of the file sink."""
     return in_lines(path.read_bytes()) if path.exists() else []
 
 
 def in_parquet(folder: Path) -> list[int]:
-    """Return the ids in the files of the Parquet sink."""
     import pyarrow.dataset as ds
 
     table = ds.dataset(folder, partitioning="hive").to_table(columns=["value"])
@@ -76,7 +74,6 @@ def in_parquet(folder: Path) -> list[int]:
 
 
 async def in_stream(client: NatsClient, subject: str = "c.dead") -> list[int]:
-    """Return the ids on a subject, of dead letters for example."""
     jetstream = client.jetstream(timeout=20)
     try:
         stream = await jetstream.find_stream_name_by_subject(subject)
@@ -92,7 +89,6 @@ async def in_stream(client: NatsClient, subject: str = "c.dead") -> list[int]:
 
 
 def as_row(fault: str, account: Account) -> str:
-    """Return a row of the page's table."""
     numbers = (
         account.published, account.stored, account.duplicated, account.dead, account.dropped,
         account.lost,

@@ -36,11 +36,9 @@ class Process:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not ended."""
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
-        """Start it."""
         assert not self.is_running
         with self.log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
@@ -49,7 +47,6 @@ class Process:
             )  # fmt: skip
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
@@ -60,23 +57,19 @@ class Process:
         await self.wait()
 
     async def wait(self, seconds: float = 90) -> int:
-        """Wait until it has ended; return its exit code."""
         assert self._process is not None
         return await asyncio.wait_for(self._process.wait(), seconds)
 
     async def end(self) -> int:
-        """Ask it to end and wait; return its exit code."""
         self.send(signal.SIGTERM)
         return await self.wait()
 
     async def freeze(self, seconds: float) -> None:
-        """Stop it for a time, with its connections open."""
         self.send(signal.SIGSTOP)
         await asyncio.sleep(seconds)
         self.send(signal.SIGCONT)
 
     def text(self) -> str:
-        """Return what it said."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
 
@@ -106,11 +99,9 @@ class Broker(Process):
 
     @property
     def url(self) -> str:
-        """Its address."""
         return f"nats://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        """Start it and wait until it answers."""
         await super().start()
         await accepts(self.port)
 
@@ -182,7 +173,6 @@ class Lab:
 
     @property
     def broker(self) -> Broker:
-        """The only one, or the first."""
         return self.brokers[0]
 
     @contextlib.asynccontextmanager
@@ -201,11 +191,9 @@ class Lab:
                     await process.kill()
 
     def process(self, name: str) -> Process | None:
-        """Return a process by its name."""
         return next((each for each in self.processes if each.name == name), None)
 
     def ccpipe(self, name: str, *arguments: object, **environ: str) -> Process:
-        """Return a command that is not yet started."""
         words = [sys.executable, "-m", "ccpipe", *map(str, arguments)]
         log = self.folder / f"{name}.log"
         process = Process(name, *words, log=log, **{**self.settings, **environ})
@@ -213,7 +201,6 @@ class Lab:
         return process
 
     def bridge(self, sink: str, *, translate: str = "", **environ: str) -> Process:
-        """Return a bridge from the stream to a sink, given as the table of a recipe."""
         recipe = self.folder / "recipe.toml"
         recipe.write_text(
             f"""
@@ -233,7 +220,6 @@ class Lab:
         return self.ccpipe("bridge", "bridge", recipe, **self._key("bridge", "chaos"), **environ)
 
     def send(self, lines: bytes, *, rate: int, **environ: str) -> Process:
-        """Return a command that publishes lines at a rate."""
         path = self.folder / "lines.lp"
         path.write_bytes(lines)
         words = ("send", path, "--rate", rate)

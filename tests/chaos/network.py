@@ -24,7 +24,6 @@ class Muddle:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["Muddle"]:
-        """Listen on a free port of loopback."""
         tasks: set[asyncio.Task[None]] = set()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -70,7 +69,6 @@ class Muddle:
             sink.close()
 
     async def _frame(self, source: asyncio.StreamReader) -> tuple[bool, bytes]:
-        """Return the next frame of the protocol, and whether it is a message of the subject."""
         words, frame, payload = await read_frame(source)
         return bool(payload) and words[1] == self._subject, frame
 
@@ -87,7 +85,6 @@ class Handshakes:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["Handshakes"]:
-        """Listen on a free port of loopback."""
         listening = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.url = f"wss://localhost:{listening.sockets[0].getsockname()[1]}"
         try:
@@ -97,7 +94,6 @@ class Handshakes:
             self._cut()
 
     async def fail(self, count: int) -> None:
-        """Cut all connections, and let so many handshakes fail."""
         self._fails, self.failed = True, 0
         self._cut()
         async with asyncio.timeout(60):

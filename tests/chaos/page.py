@@ -58,5 +58,4 @@ def _rows(accounts: dict[str, Account]) -> str:
 
 
 def write_page(ours: dict[str, Account], plain: dict[str, Account], rounds: int) -> None:
-    """Write the page of a complete run."""
     PATH.write_text(page(ours, plain, rounds), encoding="utf-8")

@@ -32,7 +32,6 @@ async def publish(url: str, path: Path, rate: int) -> None:
 
 
 async def subscribe(url: str, path: Path) -> None:
-    """Append what comes to a file, until SIGTERM."""
     client = await nats.connect(url, max_reconnect_attempts=-1, error_cb=_quiet)
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)

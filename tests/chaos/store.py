@@ -25,7 +25,6 @@ class LyingStore:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["LyingStore"]:
-        """Listen on a free port of loopback."""
         app = web.Application(client_max_size=2**26)
         app.router.add_route("*", "/{path:.*}", self._answer)
         runner = web.AppRunner(app, shutdown_timeout=0.1)

@@ -18,7 +18,6 @@ def telegraf() -> str:
 
 
 def write_configuration(folder: Path, url: str, stored: Path, consumes: str) -> Path:
-    """Write a configuration that takes lines from NATS into a file; return its path."""
     path = folder / "telegraf.conf"
     path.write_text(
         f"""

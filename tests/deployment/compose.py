@@ -39,7 +39,6 @@ class Prepared:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Return the variables of ``.env``."""
         lines = (self.folder / ".env").read_text().splitlines()
         return dict(line.split("=", 1) for line in lines)
 
@@ -53,16 +52,13 @@ class Prepared:
         return text.replace("$$", "$")
 
     def path(self, text: str) -> Path:
-        """Return a path on the host."""
         return self.folder / self.resolve(text)
 
     def command(self, name: str) -> list[str]:
-        """Return what follows ``ccpipe`` in a container, with the recipe's path on the host."""
         command: list[str] = SERVICES[name]["command"]
         return [word.replace("/bridges/", f"{ROOT}/bridges/") for word in command]
 
     def environ(self, name: str, **hosts: str) -> dict[str, str]:
-        """Return a container's environment with addresses and paths as they are on the host."""
         secrets = {name: str(self.path(each["file"])) for name, each in COMPOSE["secrets"].items()}
         environ = {}
         for key, text in SERVICES[name]["environment"].items():

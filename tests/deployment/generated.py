@@ -8,7 +8,6 @@ from tests.paths import ROOT
 
 
 def pages(script: str) -> dict[str, str]:
-    """Return the texts of a script's ``pages()``, by the names of their files."""
     code = (
         f"import json, {script} as g;"
         "print(json.dumps({path.name: text for path, text in g.pages().items()}))"

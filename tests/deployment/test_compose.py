@@ -27,13 +27,11 @@ HARDENED = ("user", "read_only", "cap_drop", "security_opt", "restart")
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """Run ``prepare.sh`` once for all tests that only read."""
     return Prepared(tmp_path_factory.mktemp("compose"), "fritz", "f[01-02]")
 
 
 @pytest.fixture
 async def broker(prepared: Prepared, tmp_path: Path) -> AsyncIterator[str]:
-    """Run nats-server with the configuration that the container gets."""
     port, log = free_port(), tmp_path / "nats.log"
     text = prepared.path(COMPOSE["configs"]["nats_conf"]["file"]).read_text()
     text = text.replace("0.0.0.0:4222", f"127.0.0.1:{port}").replace('http: "127.0.0.1:8222"', "")
@@ -158,7 +156,6 @@ async def test_bridges_are_let_in_and_know_every_setting(
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[VictoriaMetrics]:
-    """Run VictoriaMetrics with the flags that its container gets."""
     flags = [
         flag.replace("/etc/prometheus", f"{ROOT}/bridges/prometheus")
         for flag in SERVICES["victoriametrics"]["command"]

@@ -52,7 +52,6 @@ MINUTE = 60 * 10**9
 
 @pytest.fixture(scope="module")
 def made() -> list[Message]:
-    """Make a cluster's messages of half an hour that ends now, and two jobs' cgroups."""
     # fmt: off
     done = ccpipe("simulate", "--dry-run", "--cluster", "fritz", "--nodes", "2", "--metrics", "500",
                   "--hwthreads", "2", "--gpus", "1", "--for", "30m", "--interval", "60s",
@@ -82,7 +81,6 @@ def made() -> list[Message]:
 def store(
     made: Sequence[Message], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[VictoriaMetrics]:
-    """Fill VictoriaMetrics, with the labels that compose.yaml gives it, and what /metrics shows."""
     relabel = f"-relabelConfig={ROOT}/bridges/prometheus/relabel.yml"
     assert relabel.replace(f"{ROOT}/bridges", "/etc") in SERVICES["victoriametrics"]["command"]
     store = VictoriaMetrics(
@@ -121,7 +119,6 @@ def telemetry() -> dict[int, bytes]:
 
 
 def asked(text: str) -> str:
-    """Replace Grafana's variables in PromQL as Grafana does."""
     for name, value in (
         ("$cluster", "fritz"), ("$hostname", "n0001"), ("$job", "1001"),
         ("$__rate_interval", "4m"), ("$__interval", "1m"),
@@ -149,8 +146,6 @@ def test_every_panel_of_metrics_has_data(panel: dict[str, Any], store: VictoriaM
 
 @pytest.fixture(scope="module")
 def database(made: Sequence[Message], postgres_server: Server) -> str:  # noqa: F811
-    """Fill PostgreSQL with the same."""
-
     async def fill() -> str:
         name = await postgres_server.database()
         async with postgres_server.sink(name) as sink:
@@ -194,7 +189,6 @@ def names_of(panel: dict[str, Any]) -> set[str]:
 
 
 def shown() -> set[str]:
-    """Return the metrics of all panels."""
     return set.union(*(names_of(panel) for parameter in PANELS for panel in parameter.values))  # type: ignore[arg-type]
 
 

@@ -39,12 +39,10 @@ SECRETS = {"ccpipe-bridge-key", "ccpipe-node-keys", "ccpipe-stores"}
 
 
 def called(each: dict[str, Any]) -> str:
-    """Name an object in a test's id."""
     return f"{each['kind']}-{each['metadata']['name']}"
 
 
 def named(kind: str, name: str) -> dict[str, Any]:
-    """Return an object by its name."""
     [found] = [e for e in OBJECTS if (e["kind"], e["metadata"]["name"]) == (kind, name)]
     return found
 
@@ -118,7 +116,6 @@ def test_what_a_publisher_spools_outlives_its_pod() -> None:
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a site's keys and configuration."""
     folder = tmp_path_factory.mktemp("site") / "keys"
     done = ccpipe("auth", "init", folder, "--cluster", "local", "--node", "n1")
     assert done.code == 0, done.err

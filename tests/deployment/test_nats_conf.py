@@ -68,7 +68,6 @@ async def site_of(tmp_path: Path) -> AsyncIterator[SiteOf]:
 
 
 def denials(telemetry: Telemetry) -> float:
-    """Count the permissions that the broker refused."""
     return telemetry.bus_errors.values.get("permissions", 0)
 
 

@@ -24,7 +24,6 @@ SCRAPED = {"up"}
 
 
 def promtool(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run Prometheus' own tool."""
     command = [str(program("promtool", "prometheus")), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
@@ -36,7 +35,6 @@ class Connected:
 
 
 def names_of_telemetry() -> set[str]:
-    """Return the names of all metrics that /metrics of a process with a connection shows."""
     telemetry = Telemetry()
     telemetry.connections.append(Connected())
     return {

@@ -137,19 +137,16 @@ Connect = Callable[[str], Awaitable[Client]]
 
 
 def rows(table: str, column: int) -> dict[str, str]:
-    """Return the letters by subject, of one of the two configurations."""
     split = [line.split() for line in table.strip().splitlines()]
     return {cells[0]: cells[1 + column].strip("-") for cells in split}
 
 
 def put(value: str, node: str = "n1") -> bytes:
-    """Return a valid request to set a control, of this moment."""
     line = f'interval,hostname={node},method=PUT,type=node control="{value}" {time.time_ns()}'
     return line.encode()
 
 
 def generated(folder: Path) -> tuple[str, dict[str, dict[str, Any]]]:
-    """Return the configuration of ``ccpipe auth init``, and each role's options of a client."""
     for role, names in (("node", ["n1", "n2"]), *((each, [each]) for each in ROLE_NAMES)):
         ensure_keys(folder, role, names)
     write_site(folder, "fritz")
@@ -169,7 +166,6 @@ ROLE_NAMES = ("bridge", "viewer", "operator")
 
 
 def shipped(_: Path) -> tuple[str, dict[str, dict[str, Any]]]:
-    """Return the shipped ``nats.conf``, and each role's options of a client."""
     configuration = (ROOT / "nats.conf").read_text()
     options = {}
     for letter, text in ROLES.items():
@@ -191,7 +187,6 @@ class Broker:
         self._denials: dict[Client, list[str]] = {}
 
     async def connect(self, letter: str) -> Client:
-        """Connect as one of the roles."""
         denials: list[str] = []
 
         async def note(error: Exception) -> None:
@@ -203,21 +198,18 @@ class Broker:
         return client
 
     async def refused(self, client: Client) -> set[str]:
-        """Return what the server refused a client so far, in lower case, as its errors are."""
         denials = self._denials[client]
         await client.publish(LAST, b"")  # the server answers in order
         await eventually(lambda: any(LAST in text for text in denials), 60)
         return {text.removeprefix("nats: permissions violation for ") for text in denials}
 
     async def close(self) -> None:
-        """Close all connections."""
         for client in self._clients:
             await client.close()
 
 
 @pytest.fixture(params=[generated, shipped])
 async def broker(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
-    """Run a server with each of the two configurations, on loopback and with its own store."""
     configuration, options = request.param(tmp_path / "keys")
     for text, other in (
         ('listen: "0.0.0.0:4222"', ""),
@@ -236,7 +228,6 @@ async def broker(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
 
 @contextlib.asynccontextmanager
 async def listening(client: Client, subject: str) -> AsyncIterator[list[bytes]]:
-    """Collect what arrives on a subject."""
     heard: list[bytes] = []
 
     async def hear(message: Any) -> None:

@@ -33,7 +33,6 @@ def run(*command: object, **options: str) -> str:
 
 
 def kernel_paths() -> set[str]:
-    """Return where the compiled kernels lie in the package."""
     return {
         path.relative_to(ROOT / "ccpipe").with_suffix("").as_posix()
         for path in (ROOT / "ccpipe").rglob("_*.pyx")

@@ -23,7 +23,6 @@ def unit(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Ask systemd's own program about a unit."""
     command = [str(program("systemd-analyze", "systemd")), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

@@ -53,7 +53,6 @@ def play(main: Awaitable[T]) -> T:
 
 
 def clock() -> float:
-    """Return the time of the running loop."""
     return asyncio.get_running_loop().time()
 
 
@@ -64,7 +63,6 @@ def made(*numbers: int) -> Lines:
 
 
 def values(records: Iterable[Message]) -> list[Any]:
-    """Return the numbers that the records were made of."""
     return [record.value for record in records]
 
 
@@ -113,12 +111,10 @@ class ListSource(Part, Source[Any]):
         self.stopped = asyncio.Event()
 
     def stop(self) -> None:
-        """See ``Source.stop``."""
         self.diary.append(("stop", clock()))
         self.stopped.set()
 
     async def batches(self) -> AsyncIterator[Batch[Any]]:
-        """Yield the batches."""
         try:
             for number, records in enumerate(self.records):
                 if number < len(self.delays):
@@ -135,8 +131,6 @@ class ListSource(Part, Source[Any]):
             self.diary.append(("closed", type(self).__name__))
 
     def batch(self, number: int, records: Sequence[Message]) -> Batch[Any]:
-        """Make the batch of a number."""
-
         async def ack() -> None:
             await asyncio.sleep(0)
             self.diary.append(("ack", number))
@@ -167,7 +161,6 @@ class ListSink(Part, Sink[Any]):
         self.written: list[Message] = []
 
     async def write(self, records: Sequence[Message]) -> None:
-        """See ``Sink.write``."""
         self.tries.append(clock())
         self.diary.append(("try", values(records)))
         await asyncio.sleep(self.seconds)
@@ -191,7 +184,6 @@ class ListDeadLetterSink(Part, DeadLetterSink):
         self.letters: list[DeadLetter] = []
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
-        """See ``DeadLetterSink.write``."""
         await asyncio.sleep(0)
         self.answer(letters)
         self.letters.extend(letters)
@@ -199,7 +191,6 @@ class ListDeadLetterSink(Part, DeadLetterSink):
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers that the metrics among the letters were made of."""
         return [
             int(letter.original.split(b" ")[1].split(b"=")[1].rstrip(b"i"))
             for letter in self.letters
@@ -214,7 +205,6 @@ class Failing:
         self.left = times
 
     def __call__(self, _: object) -> None:
-        """Raise, or do nothing."""
         if self.left > 0:
             self.left -= 1
             raise self.error

@@ -12,7 +12,6 @@ from tests.pipeline.parts import ListSink, clock, play
 
 
 async def hang() -> None:
-    """Never end."""
     await asyncio.Event().wait()
 
 

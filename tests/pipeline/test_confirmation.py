@@ -43,7 +43,6 @@ class Forgetful(ListSink, UnsyncedSink[Lines]):
         self.is_silent = False
 
     async def write(self, records: Sequence[Message]) -> None:
-        """See ``Sink.write``."""
         await super().write(records)
         self.memory += [(clock(), value) for value in values(records)]
 
@@ -55,11 +54,9 @@ class Forgetful(ListSink, UnsyncedSink[Lines]):
         return math.floor(clock() - self.started)
 
     def flush(self) -> None:
-        """Write what is old enough."""
         self.disk |= {value for when, value in self.memory if when <= clock() - AFTER + 0.1}
 
     def crash(self) -> None:
-        """Lose the rest."""
         self.flush()
         self.memory.clear()
         self.started = clock()

@@ -139,7 +139,6 @@ GROUPS = {
 
 @pytest.fixture(autouse=True)
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Install the parts as somebody else's package."""
     info = tmp_path / "ccpipe_faulty-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ccpipe-faulty\nVersion: 1.0\n")
@@ -155,7 +154,6 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def built(group: str, name: str, **options: Any) -> Any:
-    """Build a part as a recipe does."""
     table = {"use": name, **options}
     return build(group, table, where="r.toml", path="part", context={})
 

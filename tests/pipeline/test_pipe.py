@@ -142,7 +142,6 @@ class Double(Translator[Lines, Lines]):
     takes = gives = Lines
 
     def feed(self, records: Lines) -> Lines:
-        """See ``Translator.feed``."""
         return to_lines(record for record in records for _ in range(2))
 
 
@@ -156,16 +155,13 @@ class Hold(HoldingTranslator[Lines, Lines]):
         self.held: list[Message] = []
 
     def feed(self, records: Lines) -> Lines:
-        """See ``Translator.feed``."""
         self.held += records
         return self.flush() if len(self.held) >= self.window else Lines()
 
     def oldest_held(self) -> int | None:
-        """See ``HoldingTranslator``; batches are acknowledged too early here."""
         return None
 
     def flush(self) -> Lines:
-        """See ``HoldingTranslator.flush``."""
         ready, self.held = self.held, []
         return to_lines(ready)
 
@@ -176,7 +172,6 @@ class Drop(Translator[Lines, Lines]):
     takes = gives = Lines
 
     def feed(self, records: Lines) -> Lines:
-        """See ``Translator.feed``."""
         return Lines()
 
 
@@ -312,7 +307,6 @@ class Scoped(Translator[Lines, Lines]):
         self.scope = scope
 
     def feed(self, records: Lines) -> Lines:
-        """Pass them on."""
         return records
 
 
@@ -322,7 +316,6 @@ class Shared(ListSource, SharedSource[Lines]):
     scope = Scope.RECORD
 
     def batches(self, scope: Scope = Scope.RECORD) -> AsyncIterator[Batch[Any]]:
-        """See ``SharedSource``."""
         self.scope = scope
         return super().batches()
 

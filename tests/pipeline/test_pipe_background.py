@@ -32,12 +32,10 @@ class UnexpectedError(Exception):
 
 
 def fail(*_: object) -> None:
-    """Fail."""
     raise UnexpectedError("unexpected")
 
 
 async def fail_later(*_: object) -> None:
-    """Fail once it is awaited."""
     raise UnexpectedError("unexpected")
 
 
@@ -50,19 +48,16 @@ class Holding(HoldingTranslator[Lines, Lines]):
         self.held: list[Any] = []
 
     def feed(self, records: Lines) -> Lines:
-        """Hold back."""
         if not records and self.held:
             fail()
         self.held += records
         return Lines()
 
     def flush(self) -> Lines:
-        """Return what is held."""
         held, self.held = self.held, []
         return to_lines(held)
 
     def oldest_held(self) -> int | None:
-        """Feed of the oldest record held back."""
         return 1 if self.held else None
 
 
@@ -79,7 +74,6 @@ class Unstoppable(ListSource):
     """Fails when it is asked to end."""
 
     def stop(self) -> None:
-        """Fail."""
         fail()
 
 
@@ -97,7 +91,6 @@ def test_pipe_ends_although_its_source_cannot_be_stopped() -> None:
 
 
 def file_sink(folder: Path) -> Sink[Any]:
-    """Make one that syncs in the background."""
     return FileSink(path=str(folder / "a.lp"), fsync="interval", fsync_interval=Interval(0.01))
 
 
@@ -118,7 +111,6 @@ async def test_pipe_ends_when_a_task_of_its_sink_fails(
 
 
 def nats_source(site: Site, monkeypatch: pytest.MonkeyPatch, name: str) -> Source[Any]:
-    """Make one of which a task fails."""
     if name == "unread":
         monkeypatch.setattr(unread, "POLL_SECONDS", 0.01)
         monkeypatch.setattr(unread.UnreadWatch, "poll", fail_later)
@@ -153,7 +145,6 @@ class Consumer:
     """A consumer of Kafka to which nothing arrives."""
 
     async def getmany(self, **_: object) -> dict[object, object]:
-        """Return nothing."""
         await asyncio.sleep(0.05)
         return {}
 
@@ -215,11 +206,9 @@ class Repeating(Source[Any]):
         pass
 
     def stop(self) -> None:
-        """End."""
         self.stopped = True
 
     async def batches(self) -> AsyncIterator[Batch[Any]]:
-        """Yield the batches."""
         while not self.stopped:
             self.handed += 1
             yield Batch(made(self.handed))

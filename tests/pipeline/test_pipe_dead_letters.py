@@ -37,7 +37,6 @@ class Picky:
         self.encoding = encoding
 
     def __call__(self, records: Sequence[Message]) -> None:
-        """Raise, or do nothing."""
         found = [i for i, value in enumerate(values(records)) if value in self.bad]
         if found and self.encoding:
             raise EncodeError("cannot be written")
@@ -51,7 +50,6 @@ def lines(numbers: Sequence[int]) -> Sequence[Message]:
 
 
 def batches(total: int, cuts: Sequence[int], *, columns: bool) -> list[Sequence[Message]]:
-    """Cut the numbers below `total` into batches."""
     bounds = sorted({0, total, *(cut % (total + 1) for cut in cuts)})
     pieces = [range(a, b) for a, b in itertools.pairwise(bounds)]
     return [lines(piece) if columns else made(*piece) for piece in pieces]

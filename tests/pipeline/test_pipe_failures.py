@@ -29,7 +29,6 @@ AWAY = UnavailableError("away")
 
 
 async def run_until(seconds: float, *parts: Any, **options: Any) -> None:
-    """Run a pipe and set its `stop` at a moment."""
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(seconds, stop.set)
     await run(*parts, stop=stop, **options)
@@ -84,7 +83,6 @@ class SlowSink(ListSink):
     """Takes a second for each record."""
 
     async def write(self, records: Sequence[Message]) -> None:
-        """See ``Sink.write``."""
         self.seconds = len(records)
         await super().write(records)
 
@@ -368,19 +366,15 @@ class Broken(HoldingTranslator[Lines, Lines]):
         self.where = where
 
     def feed(self, records: Lines) -> Lines:
-        """See ``Translator.feed``."""
         return records if self.where == "flush" else self.fail()
 
     def oldest_held(self) -> int | None:
-        """Hold nothing."""
         return None
 
     def flush(self) -> Lines:
-        """See ``Translator.flush``."""
         return Lines() if self.where == "feed" else self.fail()
 
     def fail(self) -> NoReturn:
-        """Show the bug."""
         raise ZeroDivisionError(self.where)
 
 

@@ -43,7 +43,6 @@ class Delay(HoldingTranslator[Lines, Lines]):
         self.held: list[tuple[float, list[Message]]] = []
 
     def oldest_held(self) -> int | None:
-        """See ``Translator``."""
         return self.feeds_seen - len(self.held) + 1 if self.held else None
 
     def feed(self, records: Lines) -> Lines:
@@ -62,7 +61,6 @@ class Delay(HoldingTranslator[Lines, Lines]):
         return to_lines(ready, rejected)
 
     def flush(self) -> Lines:
-        """Return all."""
         ready = [message for _, held in self.held for message in held]
         self.held.clear()
         return to_lines(ready)
@@ -127,19 +125,15 @@ class Notebook(HoldingTranslator[Lines, Lines]):
         self.diary = diary
 
     def feed(self, records: Lines) -> Lines:
-        """Return the records."""
         return records
 
     def oldest_held(self) -> int | None:
-        """Hold nothing."""
         return None
 
     def flush(self) -> Lines:
-        """Return nothing."""
         return Lines()
 
     def commit(self, feed: int) -> None:
-        """See ``Translator``."""
         self.diary.append(("noted", feed))
 
 

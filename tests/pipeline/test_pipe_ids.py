@@ -24,7 +24,6 @@ class Numbered(Source[Lines]):
         self.numbers = numbers
 
     async def batches(self) -> AsyncIterator[Batch[Lines]]:
-        """Yield one message after the other."""
         for number in self.numbers:
             yield Batch(of_message(number, [float(number)] * 2), self.ack)
 
@@ -36,7 +35,6 @@ class Numbered(Source[Lines]):
 
 
 def of_message(number: int, values: Sequence[float]) -> Lines:
-    """Return the records of one message."""
     lines = to_lines([metric(value) for value in values])
     column = array("q", [number])
     return delivered(lines, provenance_of(["c"], column, column, array("q", [len(lines)])))
@@ -49,7 +47,6 @@ class Kept(DeadLetterSink):
         self.letters: list[DeadLetter] = []
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Keep the letters."""
         self.letters += letters
 
 
@@ -68,7 +65,6 @@ class Picky(Sink[Lines]):
         self.take(records, records.provenance)
 
     def take(self, records: Lines, ids: Provenance) -> None:
-        """Note records and their messages."""
         bad = [row for row, record in enumerate(records) if record.value == 3.0]
         if bad:
             raise RejectedError("three", bad if self.names_bad else None)
@@ -112,7 +108,6 @@ async def test_dead_letters_are_written_before_the_store_knows_their_message() -
         takes = Lines
 
         async def write(self, records: Lines) -> None:
-            """Take the message, or a part of it."""
             nonlocal rejected
             if any(record.value == 3.0 for record in records):
                 rejected += len(records) == 1
@@ -141,7 +136,6 @@ class Slow(Picky, TimedSink[Lines]):
         self.seconds, self.time_limit = seconds, 10.0
 
     def take(self, records: Lines, ids: Provenance) -> None:
-        """Store a part of a message as well if it must."""
         if self.time_limit < self.seconds * len(records):
             raise TimedOutError("no answer in time")
         super().take(records, ids)

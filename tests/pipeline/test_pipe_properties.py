@@ -33,7 +33,6 @@ class Moody(ListSink):
         self.ever_after = ever_after
 
     async def write(self, records: Sequence[Message]) -> None:
-        """See ``Sink.write``."""
         mood = next(self.moods, self.ever_after)
         await asyncio.sleep({"slow": 1, "away slowly": 1}.get(mood, 0))
         if mood.startswith("away"):

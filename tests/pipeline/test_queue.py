@@ -21,24 +21,20 @@ ONE = Item(made(1), born=0).size
 
 
 def queue(**limits: float) -> Queue:
-    """Make a queue without any limit but those given."""
     unlimited = {"lines": 10**9, "bytes": 10**12, "age": math.inf, "memory": 10**12}
     return Queue(Limits(**{**unlimited, **limits}), Telemetry())  # type: ignore[arg-type]
 
 
 async def put(queue: Queue, *numbers: int) -> None:
-    """Put items that hold one metric each."""
     for number in numbers:
         await queue.put(Item(made(number)))
 
 
 def taken(items: Sequence[Item]) -> list[float]:
-    """Return the numbers in what was taken."""
     return [value for item in items for value in values(item.records)]
 
 
 async def settle() -> None:
-    """Let every task run until it waits for something else."""
     for _ in range(20):
         await asyncio.sleep(0)
 

@@ -24,7 +24,6 @@ class Pairs(HoldingTranslator[Lines, Lines]):
         return self.feeds if self.held else None
 
     def feed(self, records: Lines) -> Lines:
-        """Return pairs only."""
         self.feeds += 1
         bad = [row for row, record in enumerate(records) if float(record.value) < 0]
         rejected = [RejectedLine(0, 0, 0, "negative", records.original(row)) for row in bad]
@@ -36,7 +35,6 @@ class Pairs(HoldingTranslator[Lines, Lines]):
         return to_lines(self._marked(ready), rejected)
 
     def flush(self) -> Lines:
-        """Return what is alone."""
         held, self.held = self.held, []
         return to_lines(self._marked(held))
 
@@ -45,23 +43,19 @@ class Pairs(HoldingTranslator[Lines, Lines]):
 
 
 def numbers(*values: float) -> list[Message]:
-    """Make metrics of these values."""
     return [metric("m", value, time=0, tags={}) for value in values]
 
 
 def reported(records: Any) -> list[tuple[str, float]]:
-    """Return names and values."""
     return [(record.name, record.value) for record in records]
 
 
 def fed(stages: Stages, *values: float) -> list[tuple[str, float]]:
-    """Feed a batch; return what comes out."""
     results = stages.feed(Batch(to_lines(numbers(*values)), origin="test"))
     return [pair for result in results for pair in reported(result.records)]
 
 
 def flushed(stages: Stages) -> list[tuple[str, float]]:
-    """Return what comes out at the end."""
     return [pair for result in stages.flush() for pair in reported(result.records)]
 
 

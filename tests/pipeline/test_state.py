@@ -14,7 +14,6 @@ from ccpipe.pipeline.state import StateStore, StateTable
 def opened(
     path: Path | str, maximum: int = 3
 ) -> tuple[StateStore, StateTable[tuple[str, int], str]]:
-    """Open a store with one table."""
     state = StateStore(str(path))
     table = state.table("one", tuple[str, int], str, maximum=maximum)
     state.open()

@@ -26,7 +26,6 @@ class Slow(ListSink, TimedSink[Lines]):
         self.time_limit = time_limit
 
     async def write(self, records: Sequence[Message]) -> None:
-        """See ``Sink.write``."""
         self.tries.append(clock())
         self.written.extend(records)  # also those that nobody waits for any more
         seconds = self.needs(len(records))
@@ -41,12 +40,10 @@ def constant(_: int) -> float:
 
 
 def growing(lines: int) -> float:
-    """Answer after a second and one more for each fifty lines."""
     return 1 + lines / 50
 
 
 def enormous(_: int) -> float:
-    """Answer later than any write is waited for at first."""
     return 150.0
 
 

@@ -24,7 +24,6 @@ COMMAND = "python scripts/generate_reference.py docs/reference"
 
 
 def rows(page: str) -> list[list[str]]:
-    """Return the cells of a page's tables."""
     lines = (REFERENCE / page).read_text().splitlines()
     return [re.split(r"(?<!\\) *\| *", line)[1:-1] for line in lines if line.startswith("| ")]
 

@@ -25,7 +25,6 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install_apt(calls: Path, *, succeeds: int, error: str) -> None:
-    """Make an apt-get that fails with an error until a call."""
     program = calls.parent / "apt-get"
     program.write_text(APT.format(calls=calls, succeeds=succeeds, error=error))
     program.chmod(0o755)

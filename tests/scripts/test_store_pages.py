@@ -17,7 +17,6 @@ SCRIPT = ROOT / "scripts/store_pages.py"
 
 
 def written(folder: Path) -> dict[str, str]:
-    """Return the texts of a folder's pages."""
     return {path.name: path.read_text() for path in folder.glob("*.md")}
 
 

@@ -39,7 +39,6 @@ class InfluxDB(WebServer):
         )
 
     def query(self, text: str, **more: str) -> list[dict[str, Any]]:
-        """Return the rows of a query, as dictionaries."""
         query = {"db": "metrics", "q": text, "epoch": "ns"} | more
         answer = self.get("/query", query, b"")
         found = json.loads(answer)["results"][0].get("series", [])

@@ -80,7 +80,6 @@ class Kafka:
         self.run("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", *users, "-c")
 
     def _configure(self) -> None:
-        """Write its configuration, with ports that are free just now."""
         self.port, self.controller = free_port(), free_port()
         self.ports: dict[str, int] = {}
         self.properties.write_text(
@@ -90,7 +89,6 @@ class Kafka:
             self._secure(self._tls)
 
     def _secure(self, tls: Certificates) -> None:
-        """Listen with TLS, with passwords and with both."""
         self.ports |= {name: free_port() for name in ("ssl", "sasl_ssl", "sasl_plaintext")}
         (self.folder / "server.pem").write_text(tls.key.read_text() + tls.cert.read_text())
         plain = f'{LOGIN}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
@@ -110,7 +108,6 @@ class Kafka:
             file.write(lines)
 
     def run(self, tool: str, *arguments: str) -> None:
-        """Run one of Kafka's own tools on our configuration."""
         command = [*self.java, tool, *arguments, str(self.properties)]
         subprocess.run(command, check=True, capture_output=True)
 
@@ -131,11 +128,9 @@ class Kafka:
                 await until_listening(port, self.process, self.folder / "log")
 
     def stop(self) -> None:
-        """End it and wait until it is gone."""
         self.process.kill()
         self.process.wait()
 
     @property
     def broker(self) -> KafkaBroker:
-        """How to reach it."""
         return KafkaBroker(servers=(f"127.0.0.1:{self.port}",))

@@ -31,7 +31,6 @@ class Mosquitto:
         self.config.write_text("\n".join(settings) + "\n")
 
     async def start(self) -> None:
-        """Start it and wait until it answers."""
         with (self.folder / "log").open("ab") as file:
             command = [str(self.program), "-c", str(self.config)]
             self.process = subprocess.Popen(command, stdout=file, stderr=file)
@@ -39,11 +38,9 @@ class Mosquitto:
             await until_listening(self.port, self.process, self.folder / "log")
 
     def stop(self) -> None:
-        """End it and wait until it is gone."""
         self.process.terminate()
         self.process.wait()
 
     @property
     def broker(self) -> MqttBroker:
-        """How to reach it."""
         return MqttBroker(url=self.url)

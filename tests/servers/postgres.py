@@ -51,16 +51,13 @@ class Server:
         subprocess.run(command, user=self.user, cwd="/", check=True, capture_output=True)
 
     def url(self, database: str = "postgres", user: str = "bridge") -> str:
-        """Return the address of a database."""
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def sink(self, database: str = "postgres", **options: Any) -> PostgresSink:
-        """Return a sink into a database, which knows the password."""
         options = {"password_file": str(self.secret)} | options
         return PostgresSink(url=self.url(database), **options)
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
         options = [f"-p{self.port}", "-F", "-clisten_addresses=127.0.0.1", "-k", ""]
         with self.log.open("ab") as file:
             self.process = subprocess.Popen(
@@ -87,7 +84,6 @@ class Server:
         self.process.wait(30)
 
     async def ask(self, database: str, query: str) -> list[tuple[Any, ...]]:
-        """Ask it something."""
         connection = await asyncpg.connect(self.url(database), password=PASSWORD)
         try:
             return [tuple(row) for row in await connection.fetch(query)]
@@ -95,7 +91,6 @@ class Server:
             await connection.close()
 
     async def run(self, database: str, script: str) -> None:
-        """Run several statements."""
         connection = await asyncpg.connect(self.url(database), password=PASSWORD)
         try:
             await connection.execute(script)
@@ -103,7 +98,6 @@ class Server:
             await connection.close()
 
     async def waiting(self, database: str, expected: int) -> None:
-        """Poll until so many connections to a database wait for a lock."""
         query = f"""
             SELECT FROM pg_stat_activity WHERE datname = '{database}' AND wait_event_type = 'Lock'
         """
@@ -112,13 +106,11 @@ class Server:
             assert time.monotonic() < deadline, f"{count} wait, not {expected}"
 
     async def database(self) -> str:
-        """Make a fresh database."""
         name = f"db{uuid.uuid4().hex}"
         await self.ask("postgres", f"CREATE DATABASE {name}")
         return name
 
     async def messages(self, database: str) -> Counter[Any]:
-        """Return all that the view of a database shows."""
         rows = await self.ask(database, _MESSAGES)
         return Counter(kept(*row) for row in rows)
 
@@ -133,7 +125,6 @@ _MESSAGES = """
 
 
 def kept(name: str, field: str, tags: str, *rest: Any) -> tuple[Any, ...]:
-    """Turn a row of the view back into what `sent` says of a message."""
     *own, timestamp, value, exact, unsigned, boolean, text = rest
     said = dict(zip(TAG_COLUMNS, own, strict=True))
     tags_said = json.loads(tags) | {key: tag for key, tag in said.items() if tag is not None}
@@ -153,7 +144,6 @@ def kept(name: str, field: str, tags: str, *rest: Any) -> tuple[Any, ...]:
 
 
 def sent(message: Message) -> tuple[Any, ...]:
-    """Say what the database must keep of a message."""
     value, tags = message.value, frozenset(message.tags.items())
     typed = (type(value).__name__, repr(value) if isinstance(value, float) else value)
     return message.name, message.field, tags, message.time, typed

@@ -41,7 +41,6 @@ class Prometheus(WebServer):
         (folder / "prometheus.yml").write_text(text)
 
     def query(self, text: str, at: float) -> list[tuple[dict[str, str], Any]]:
-        """Return labels and value or values of what a query finds."""
         answer = self.get("/api/v1/query", {"query": text, "time": str(at)})
         found = json.loads(answer)["data"]["result"]
         return [(one["metric"], one.get("values") or one.get("value")) for one in found]

@@ -36,7 +36,6 @@ class VictoriaMetrics(WebServer):
             self.tls = ssl.create_default_context(cafile=tls.ca)
 
     def samples(self, match: str = '{__name__!=""}') -> set[Sample]:
-        """Return everything that it keeps of what matches."""
         self.get("/internal/force_flush")
         found = set()
         for line in self.get("/api/v1/export", {"match[]": match}).splitlines():
@@ -49,7 +48,6 @@ class VictoriaMetrics(WebServer):
 
 
 def sample(message: Message, name: str = "") -> Sample:
-    """Say what the store must keep of a message."""
     assert message.time is not None
     return (
         name or message.name,

@@ -23,7 +23,6 @@ class WebServer:
     tls: SSLContext | None = None
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
         with stopped_on_failure(self.stop):
@@ -54,6 +53,5 @@ class WebServer:
             return content
 
     def stop(self) -> None:
-        """End it and wait until it is gone."""
         self.process.terminate()
         self.process.wait(60)

@@ -19,7 +19,6 @@ class Answers:
         self.url = ""
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Answer one request."""
         self.requests.append(request)
         self.bodies.append(await request.read())  # aiohttp has unpacked it
         if self.silent:

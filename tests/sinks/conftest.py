@@ -42,14 +42,12 @@ times = st.integers(-(2**63) + 2, 2**63 - 2)
 
 
 def messages_with(**tags: st.SearchStrategy[str]) -> st.SearchStrategy[Message]:
-    """Make any messages, with tags of one's own beside others."""
     others = st.dictionaries(names, names, max_size=2)
     all_tags = st.builds(lambda a, b: a | b, others, st.fixed_dictionaries({}, optional=tags))
     return st.builds(Message, names, all_tags, values, times, st.just("value") | names)
 
 
 def metric(value: Value, *, time: int = NOON, **tags: str) -> Message:
-    """Build one metric of a node."""
     return Message(
         "cpu_load", {"cluster": "fox", "hostname": "n1", "type": "node"} | tags, value, time
     )
@@ -70,7 +68,6 @@ class Given(Source[Any]):
         self.acknowledged: list[int] = []
 
     async def batches(self) -> AsyncIterator[Batch[Any]]:
-        """Yield the batches."""
         self.first()
         for number, records in enumerate(self.given):
 
@@ -90,7 +87,6 @@ class KeptLetters(DeadLetterSink):
         self.letters: list[DeadLetter] = []
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Keep the letters."""
         self.letters += letters
 
 
@@ -131,7 +127,6 @@ def full_disk(size: int) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Answers]:
-    """Run a server whose answers a test decides."""
     answers = Answers()
     app = web.Application(client_max_size=2**30)
     app.router.add_route("*", "/{path:.*}", answers.answer)
@@ -147,14 +142,12 @@ async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Answers]:
 
 @pytest.fixture
 async def answers() -> AsyncIterator[Answers]:
-    """Run one without TLS."""
     async with serving() as answers:
         yield answers
 
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Gather the names of files and folders that are written through to the disk."""
     names: list[str] = []
     real = os.fsync
 

@@ -38,7 +38,6 @@ class KilledBridges:
         self.is_publishing = True
 
     async def start(self) -> asyncio.subprocess.Process:
-        """Start one more."""
         with self.log.open("ab") as log:
             return await asyncio.create_subprocess_exec(
                 *self.command, env=self.environment, stdout=log, stderr=log
@@ -76,13 +75,11 @@ class KilledBridges:
         stored: Callable[[], Awaitable[Counter[int]]],
         is_enough: Callable[[Counter[int]], bool],
     ) -> None:
-        """Wait until what is stored is enough."""
         async with asyncio.timeout(60):
             while not is_enough(await stored()):
                 await asyncio.sleep(0.05)
 
     async def publish(self) -> None:
-        """Publish numbered messages, and wait until each is in the stream."""
         connection = await nats.connect(self.server.url)
         try:
             stream = connection.jetstream()

@@ -38,11 +38,9 @@ class StandIn:
         self.dice = random.Random(5)
 
     def running(self) -> set[Key]:
-        """Return the jobs that run for it."""
         return {key for key, state in self.jobs.items() if state == "running"}
 
     def start(self, job: dict[str, Any]) -> tuple[int, str]:
-        """Start a job."""
         assert job["tags"], "it would enter the cache"
         key = job["cluster"], job["jobId"], job["startTime"]
         if key[0] == "unknown":
@@ -66,7 +64,6 @@ class StandIn:
         return 200, "{}"
 
     def shown(self, query: Any) -> list[dict[str, Any]]:
-        """Return one page of jobs."""
         first, last = map(int, query.get("start-time", f"0-{2**40}").split("-"))
         rows = [
             {"jobId": id_, "cluster": cluster, "startTime": start, "jobState": state}
@@ -81,7 +78,6 @@ class StandIn:
         return rows[(page - 1) * size : page * size]
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Answer one request."""
         breaks = self.is_down or self.dice.random() < self.breaks
         if breaks and (self.is_down or self.dice.random() < 0.5):
             return _broken(request)
@@ -121,7 +117,6 @@ class StandInNats(Sink[Any]):
         self.backend = backend
 
     async def write(self, records: Sequence[Message]) -> None:
-        """Handle events in any order."""
         if self.backend.is_down or self.backend.dice.random() < self.backend.breaks:
             return
         for record in self.backend.dice.sample(list(records), len(records)):

@@ -23,7 +23,6 @@ START = int(time.time()) - 3600
 
 
 def start(job: int) -> Message:
-    """Build the start of a job."""
     payload = {
         "jobId": job, "user": "alice", "project": "p", "cluster": CLUSTER, "subCluster": "main",
         "startTime": START, "numNodes": 1, "resources": [{"hostname": "n1"}], "walltime": 3600,
@@ -32,7 +31,6 @@ def start(job: int) -> Message:
 
 
 def stop(job: int) -> Message:
-    """Build its stop."""
     payload = {"jobId": job, "cluster": CLUSTER, "startTime": START, "stopTime": START + 600,
                "jobState": "completed"}  # fmt: skip
     return event("job", "stop_job", json.dumps(payload), time=START * SECOND, tags={})
@@ -51,7 +49,6 @@ class RestBackend(Backend):
         (folder / "config.json").write_text(json.dumps(config))
 
     async def token(self) -> str:
-        """Make a user and return its token."""
         command = [str(peer("cc-backend")), "-add-user", "bridge:api:secret", "-jwt", "bridge"]
         done = await asyncio.to_thread(
             subprocess.run, command, cwd=self.folder, capture_output=True, text=True, check=True

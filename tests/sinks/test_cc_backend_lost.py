@@ -24,7 +24,6 @@ BASE = 1_795_170_000
 
 
 def job(number: int, cluster: str = "fox") -> Job:
-    """Return a job that ran for some seconds."""
     start = BASE + number
     return Job(
         cluster=cluster, id=number, user="ann", state="completed", nodes=(JobNode("n1"),),
@@ -33,23 +32,19 @@ def job(number: int, cluster: str = "fox") -> Job:
 
 
 def key(number: int) -> Key:
-    """Return what identifies it."""
     return "fox", number, BASE + number
 
 
 def started(*numbers: int) -> list[Message]:
-    """Return starts of jobs."""
     return [message("start_job", job(number)) for number in numbers]
 
 
 def stopped(*numbers: int) -> list[Message]:
-    """Return stops of jobs."""
     return [message("stop_job", job(number)) for number in numbers]
 
 
 @pytest.fixture
 async def backend() -> AsyncIterator[tuple[StandIn, str]]:
-    """Run the stand-in."""
     backend = StandIn()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", backend.answer)
@@ -61,7 +56,6 @@ async def backend() -> AsyncIterator[tuple[StandIn, str]]:
 
 
 def sink_of(backend: tuple[StandIn, str], way: str, state: Path | str = "") -> CcBackendSink:
-    """Return a sink that posts jobs or publishes them."""
     there, url = backend
     there.nats_api = way == "nats"
     publish = StandInNats(there) if way == "nats" else None

@@ -25,7 +25,6 @@ METRICS = {"cpu_load": {"frequency": 10, "aggregation": None}}
 
 
 def jwt(folder: Path, expires: int) -> str:
-    """Return a token signed with the private key of ClusterCockpit's documentation."""
     line = next(line for line in SECRETS.splitlines() if line.startswith("JWT_PRIVATE_KEY"))
     seed = base64.b64decode(line.partition("=")[2].strip('"'))[:32]
     der = bytes.fromhex("302e020100300506032b657004220420") + seed

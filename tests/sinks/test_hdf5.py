@@ -28,7 +28,6 @@ TASK = {"CPUTime": 0.5, "CPUUtilization": 50.0, "RSS": 1024, "ReadMB": 0.25, "Pa
 
 
 def sample(second: int, series: str = "Tasks", step: str = "0", **values: float) -> list[Message]:
-    """Make the metrics of one sample of job 17 on n1."""
     return list(
         to_metrics(
             series, values or TASK, (NOON + second) * SECOND, cluster="fox", node="n1",
@@ -38,13 +37,11 @@ def sample(second: int, series: str = "Tasks", step: str = "0", **values: float)
 
 
 def end(step: str = "0") -> Message:
-    """Make the event that ends a step."""
     tags = {"cluster": "fox", "hostname": "n1", "jobid": "17", "stepid": step}
     return event("step", "stop_step", "{}", time=NOON * SECOND, tags=tags)
 
 
 def rows(path: Path) -> dict[str, list[tuple[int, float]]]:
-    """Return seconds since the first sample and RSS or power, by series."""
     found = {}
     with open_profile(path) as profile:
         assert isinstance(profile, Profile)
@@ -58,7 +55,6 @@ def rows(path: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def sink_in(folder: Path, idle: float = 600) -> Hdf5Sink:
-    """Make a sink that waits for nobody."""
     return Hdf5Sink(dir=str(folder), idle=Interval(idle), settle=Duration(0))
 
 

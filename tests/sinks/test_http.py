@@ -38,11 +38,9 @@ class LinesSink(HttpSink[Lines]):
         super().__init__(url=url, **http)
 
     async def write(self, records: Sequence[Message]) -> None:
-        """Send them."""
         await self.post(encode(records), path="/lines")
 
     async def ask(self) -> None:
-        """Send nothing."""
         await self.post(b"", path="/lines")
 
 

@@ -24,7 +24,6 @@ from tests.sinks.conftest import NOON, SECOND, Given, carry, metric, names
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InfluxDB]:
-    """One store for all tests that keep their names apart."""
     store = InfluxDB(tmp_path_factory.mktemp("store") / "influxdb")
     store.start()
     store.query("CREATE DATABASE metrics")
@@ -33,7 +32,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InfluxDB]:
 
 
 def sink_of(store: InfluxDB, **options: Any) -> InfluxdbSink:
-    """Make a sink of InfluxDB 1."""
     return InfluxdbSink(url=store.url, database="metrics", timeout=Duration(60), **options)
 
 

@@ -35,7 +35,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
 
 
 def sink_of(store: Prometheus, stale_after: float = 0) -> PrometheusSink:
-    """Make a sink of a store."""
     return PrometheusSink(url=store.url, timeout=Duration(60), stale_after=Duration(stale_after))
 
 

@@ -22,7 +22,6 @@ from tests.sinks.conftest import NOON, SECOND, metric, names
 
 
 def shown(sink: PrometheusScrapeSink, now: int = NOON) -> list[str]:
-    """Return the lines that are shown."""
     return "".join(sink.text(now)).splitlines()
 
 

@@ -52,7 +52,6 @@ async def test_a_record_that_json_cannot_carry(capfdbinary: pytest.CaptureFixtur
 
 @contextmanager
 def standard_output(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterator[None]:
-    """Replace standard output with an open file."""
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         monkeypatch.setattr(sys, "stdout", SimpleNamespace(fileno=file.fileno))
         yield

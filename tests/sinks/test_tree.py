@@ -22,7 +22,6 @@ DAY = "fox/2025/04/07"
 
 
 def sample(node: str = "n1", second: int = 0) -> Envelope:
-    """Make the sample of a node."""
     time = f"2025-04-07T12:00:{second:02}Z"
     attributes = SampleAttributes(time=time, cluster="fox", node=node)
     return SampleEnvelope(data=SampleData(attributes=attributes))

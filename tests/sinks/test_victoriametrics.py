@@ -23,7 +23,6 @@ from tests.sinks.conftest import NOON, SECOND, Given, carry, metric
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VictoriaMetrics]:
-    """One store for all tests that keep their names apart."""
     store = VictoriaMetrics(tmp_path_factory.mktemp("store") / "data")
     store.start()
     yield store

@@ -30,7 +30,6 @@ class Flow(Given):
         self.number = 0
 
     async def batches(self) -> AsyncIterator[Batch[Any]]:
-        """Yield the batches."""
         while not self.stopped.is_set():
             number, self.number = self.number, self.number + 1
             times = range(number * BATCH, (number + 1) * BATCH)
@@ -43,12 +42,10 @@ class Flow(Given):
             await asyncio.sleep(0.1)
 
     def stop(self) -> None:
-        """See ``Source.stop``."""
         self.stopped.set()
 
 
 def restart(store: VictoriaMetrics) -> None:
-    """Kill the store and start it again."""
     store.process.kill()
     store.process.wait(60)
     store.start()

@@ -21,7 +21,6 @@ SOCKETS_IN_TURN = {"socket": [[1, 3], [0, 2]], "core": [[3], [2], [1], [0]]}
 
 
 def cluster_json(folder: Path, text: str | None = None) -> str:
-    """Write a file of two sorts of nodes."""
     parts = [("a[1-2]", SECOND_THREADS_LAST), ("b1", SOCKETS_IN_TURN)]
     subs = [{"name": n, "nodes": n, "topology": topology, "smt": 2} for n, topology in parts]
     path = folder / "cluster.json"

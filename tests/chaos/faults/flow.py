@@ -23,8 +23,6 @@ RATE = 2000
 
 
 def fault(name: str) -> Callable[[Fault], Fault]:
-    """Register a fault."""
-
     def register(function: Fault) -> Fault:
         FAULTS[name] = function
         return function
@@ -33,14 +31,12 @@ def fault(name: str) -> Callable[[Fault], Fault]:
 
 
 async def drained(lab: Lab, durable: str = "chaos", seconds: float = 90) -> None:
-    """Wait until a bridge has acknowledged everything."""
     await _consumer(
         lab, durable, seconds, lambda info: not info.num_pending and not info.num_ack_pending
     )
 
 
 async def asking(lab: Lab, durable: str = "chaos", seconds: float = 90) -> None:
-    """Wait until a bridge asks for messages."""
     await _consumer(lab, durable, seconds, lambda info: bool(info.num_waiting))
 
 
@@ -65,7 +61,6 @@ async def _consumer(
 
 
 async def dead_letters(lab: Lab) -> list[int]:
-    """Return the ids of the lines that became dead letters."""
     client = await lab.connect()
     try:
         return await in_stream(client)
@@ -74,7 +69,6 @@ async def dead_letters(lab: Lab) -> list[int]:
 
 
 async def sent(lab: Lab) -> None:
-    """Wait until everything is published."""
     sender = lab.process("send")
     assert sender is not None
     assert await sender.wait(180) == 0, sender.text()

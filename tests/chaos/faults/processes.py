@@ -19,7 +19,6 @@ async def kill_bridge(folder: Path, rounds: int) -> Account:
 
 
 async def bridge_alone(_: Lab, bridge: Process) -> None:
-    """Kill the bridge and start it again."""
     await bridge.kill()
     await bridge.start()
 
@@ -91,7 +90,6 @@ async def kill_both(folder: Path, rounds: int) -> Account:
 
 
 async def broker_and_bridge(lab: Lab, bridge: Process) -> None:
-    """Kill both and start them again."""
     await asyncio.gather(lab.broker.kill(), bridge.kill())
     await lab.broker.start()
     await bridge.start()

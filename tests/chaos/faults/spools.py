@@ -63,12 +63,10 @@ class Node:
         return int(float(found[1])) if found else 0
 
     async def spools(self, messages: int) -> None:
-        """Wait until the spool holds so many messages."""
         while (await self.counter("ccpipe_spooled_messages") or 0) < messages:
             await asyncio.sleep(0.1)
 
     async def empties(self) -> None:
-        """Wait until the spool holds no messages."""
         while await self.counter("ccpipe_spooled_messages") != 0:
             await asyncio.sleep(0.1)
 
@@ -81,7 +79,6 @@ class Node:
         return _lines(payloads)
 
     async def stored(self) -> list[bytes]:
-        """Return the lines in the stream."""
         client = await self.lab.connect()
         jetstream = client.jetstream(timeout=20)
         stream = await jetstream.find_stream_name_by_subject("c.metrics")

@@ -171,10 +171,8 @@ async def full_disk(folder: Path, rounds: int) -> Account:
 
 
 def can_mount() -> bool:
-    """Return whether a tmpfs can be mounted here."""
     return os.geteuid() == 0 and sys.platform == "linux"
 
 
 def has_postgres() -> bool:
-    """Return whether there is a PostgreSQL here."""
     return any(Path("/usr/lib/postgresql").glob("*/bin/postgres")) or bool(shutil.which("postgres"))

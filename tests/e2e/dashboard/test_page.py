@@ -26,7 +26,6 @@ NODES = ("n1", "n2", "n10")
 
 
 def contains(wanted: str, text: str) -> bool:
-    """Return whether a text has another one."""
     return wanted in text
 
 
@@ -49,7 +48,6 @@ def metrics(at: float) -> list[Message]:
 
 
 def start(user: str = "anna", cluster: str = "fox.test") -> Message:
-    """Return the start of a job on two nodes, an hour ago."""
     payload = (
         f'{{"jobId": 77, "user": "{user}", "cluster": "{cluster}", "startTime": '
         f'{int(time.time()) - 3600}, "numNodes": 2, "partition": "main", '
@@ -67,7 +65,6 @@ async def publish(live: Served, messages: list[Message]) -> None:
 
 @pytest.fixture
 async def busy(live: Served) -> Served:
-    """A dashboard that has heard of three nodes, a job and a warning."""
     text = log("ccpipe", "warn", "disk is slow", time=int(time.time()) * SECOND,
                tags={"cluster": "fox.test", "hostname": "n2", "type": "node"})  # fmt: skip
     await publish(live, [*metrics(time.time()), start(), text])
@@ -75,7 +72,6 @@ async def busy(live: Served) -> Served:
 
 
 async def go(page: Page, live: Served, path: str = "") -> None:
-    """Open a page of the dashboard."""
     await page.open(live.server.url + path)
     await page.until("document.querySelector('#status .dot')?.className", lambda c: c == "dot good")
 
@@ -296,7 +292,6 @@ async def test_nothing_jumps_while_values_come(busy: Served, page: Page) -> None
 
 
 async def drawn(page: Page, frames: int) -> None:
-    """Wait until a page has drawn as many more frames of the server, one a second."""
     enough = len(page.frames) + frames
     await eventually(lambda: len(page.frames) >= enough)
     for _ in range(2):

@@ -18,7 +18,6 @@ SAMPLES = {
 
 
 def sample(name: str, *, lenient: bool = False) -> Lines:
-    """Decode one of the samples."""
     return decode(SAMPLES[name][0] + b"\n", lenient=lenient)
 
 

@@ -18,7 +18,6 @@ MERGED = DATA / "merged" / "job_17.h5"
 
 
 def outcome(data: bytes) -> dict[str, Any] | ProfileError:
-    """Read bytes, or return the error with which that ends."""
     try:
         return read_bytes(data)
     except ProfileError as error:

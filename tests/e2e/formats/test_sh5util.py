@@ -42,7 +42,6 @@ Sh5util = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def sh5util(tmp_path: Path) -> Sh5util:
-    """Give a function that runs the real program on node-step files in ``tmp_path / USER``."""
     path = program("sh5util", "slurm-wlm-hdf5-plugin")
     (tmp_path / "slurm.conf").write_text(CONFIGURATION)
     (tmp_path / "acct_gather.conf").write_text(f"ProfileHDF5Dir={tmp_path}\n")
@@ -59,7 +58,6 @@ def sh5util(tmp_path: Path) -> Sh5util:
 
 
 def are_equal(first: Path, second: Path) -> bool:
-    """Return whether the real h5diff finds every object and attribute equal."""
     command = [program("h5diff", "hdf5-tools"), first, second]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
@@ -67,7 +65,6 @@ def are_equal(first: Path, second: Path) -> bool:
 
 
 def extract(sh5util: Sh5util, job: Path, series: str, level: Level, *more: str) -> bytes:
-    """Extract with the real program."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "extracted.csv")
         done = sh5util("-j", 1, "-E", "-i", job, "-s", series, "-l", level, "-o", output, *more)

@@ -22,7 +22,6 @@ odd: st.SearchStrategy[Any] = st.sampled_from(
 
 
 def spoiled(value: Any, draw: Any) -> Any:
-    """Put odd values for some of those in a JSON tree."""
     if draw(st.integers(0, 12)) == 0:
         return draw(odd)
     if isinstance(value, dict):

@@ -33,7 +33,6 @@ class Secure(NamedTuple):
     folder: Path
 
     def broker(self, listener: str, *, password: str = PASSWORD, **options: Any) -> KafkaBroker:
-        """Say how to reach one of its listeners as a recipe does."""
         table: dict[str, Any] = {"servers": [f"127.0.0.1:{self.kafka.ports[listener]}"]}
         table["timeout"] = "30s"
         if listener.endswith("ssl"):
@@ -47,7 +46,6 @@ class Secure(NamedTuple):
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
-    """Run a broker with all listeners."""
     folder = tmp_path_factory.mktemp("secure-kafka")
     tls = certificates(folder)
     kafka = Kafka(folder, tls)
@@ -57,7 +55,6 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
 
 
 async def both_ways(broker: KafkaBroker, topic: str) -> None:
-    """Write a message and read it, with the same credentials."""
     site = msgspec.structs.replace(SITE, cluster=topic)
     sent = [metric("m", 1.0, time=NOON, tags={"cluster": topic, "hostname": "n1"})]
     async with KafkaSink(site=site, broker=broker, codec=LineCodec()) as sink:

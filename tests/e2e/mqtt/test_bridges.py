@@ -27,13 +27,11 @@ PASSWORD = "pa ss"  # noqa: S105 - of a broker that lives for seconds
 
 @pytest.fixture
 def tls(tmp_path: Path) -> Certificates:
-    """Make certificates of the tests' own authority."""
     return certificates(tmp_path)
 
 
 @pytest.fixture
 async def guarded(tmp_path: Path, tls: Certificates) -> AsyncIterator[Mosquitto]:
-    """Run a Mosquitto with TLS that asks for a password, and forgets nothing."""
     users = tmp_path / "users"
     command = [str(program("mosquitto_passwd", "mosquitto")), "-b", "-c", str(users)]
     subprocess.run([*command, "bridge", PASSWORD], check=True)
@@ -51,7 +49,6 @@ async def guarded(tmp_path: Path, tls: Certificates) -> AsyncIterator[Mosquitto]
 async def start(
     recipe: str, part: str, bus: NatsServer, mosquitto: Mosquitto, tls: Certificates, folder: Path
 ) -> asyncio.subprocess.Process:
-    """Start a shipped recipe as a process of its own."""
     secret = folder / "password"
     secret.write_text(f"{PASSWORD}\n")
     broker = {
@@ -72,14 +69,12 @@ async def start(
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
-    """End a process that may have ended."""
     if process.returncode is None:
         process.kill()
     await process.wait()
 
 
 async def publish(client: Client, numbers: range) -> None:
-    """Publish one metric a message, and wait until the stream has each."""
     for number in numbers:
         line = f"m,cluster=fox,hostname=n1,type=node value={number} {NOON + number}"
         await client.jetstream().publish("fox.metrics", line.encode())

@@ -40,7 +40,6 @@ mqtt {{ listen: "127.0.0.1:{self.mqtt_port}", max_ack_pending: 1000 }}
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    """Run a nats-server with an MQTT listener."""
     made = Gateway(tmp_path)
     command = [server_program(), "--config", str(made.config)]
     process = await child.start(command, output=asyncio.subprocess.DEVNULL)

@@ -33,7 +33,6 @@ MESSAGES = [
 
 
 async def publish(url: str, messages: Iterable[tuple[bytes, bytes, bytes, bytes]]) -> None:
-    """Publish subjects, reply subjects, headers and payloads as they are."""
     address = urlsplit(url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     await reader.readline()

@@ -23,7 +23,6 @@ JETSTREAM = 'server_name: {name}\njetstream {{ domain: {name}, store_dir: "{fold
 
 
 def at(port: int, **bus: object) -> Site:
-    """Return the configuration of a program at one of the servers."""
     servers = [f"nats://127.0.0.1:{port}"]
     return Site(
         cluster="fox.test", hostname="n1", bus=msgspec.convert({"servers": servers, **bus}, Bus)

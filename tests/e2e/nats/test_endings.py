@@ -119,12 +119,10 @@ def bridge(
 
 
 async def until_said(tmp_path: Path, text: str) -> None:
-    """Wait until the bridge has said something."""
     await eventually(lambda: text in (tmp_path / "said").read_text())
 
 
 async def until_reading(tmp_path: Path, connection: Connection) -> None:
-    """Wait until the bridge asks the broker for messages."""
     await until_said(tmp_path, "the stream ccpipe-c stores")
     async with asyncio.timeout(60):
         while True:
@@ -135,7 +133,6 @@ async def until_reading(tmp_path: Path, connection: Connection) -> None:
 
 
 async def ends(process: "subprocess.Popen[bytes]", *codes: int) -> None:
-    """Wait until a process has ended with one of these exit codes, else 0."""
     await eventually(lambda: process.poll() is not None, 60)
     assert process.returncode in (codes or (0,))
 
@@ -159,7 +156,6 @@ async def test_a_bridge_into_an_absent_broker_ends(tmp_path: Path, moment: str) 
 
 
 async def post(port: int) -> int:
-    """Send a line; return the status of the answer."""
     async with (
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
         session.post("/write", data=b"m,hostname=n1,type=node value=1 1740000000000000000") as got,

@@ -45,24 +45,20 @@ class Values(Sink[Any]):
         self.values: list[object] = []
 
     async def write(self, records: Sequence[Message]) -> None:
-        """Keep them."""
         self.values += [record.value for record in records]
 
 
 def subject(message: Hostile, cluster: bytes = b"fox%2Etest.") -> bytes:
-    """Return the whole subject of a message."""
     return cluster + message.subject
 
 
 def start(event: bytes) -> bytes:
-    """Return the line of a job's start with such an event."""
     text = event.replace(b'"', b'\\"')
     line = b'job,cluster=fox.test,function=start_job,hostname=n1,type=node event="%b" 1740000000\n'
     return line % text
 
 
 async def send_all(server: NatsServer) -> None:
-    """Publish a good line, every hostile message, and a good line."""
     lines = [(b"fox%2Etest.metrics", b"", b"", LINE % number) for number in (1000, 2000)]
     hostile = [(subject(m), b"", m.header, LINE % n) for n, m in enumerate(MESSAGES)]
     await publish(server.url, [lines[0], *hostile, lines[1]])
@@ -70,7 +66,6 @@ async def send_all(server: NatsServer) -> None:
 
 @contextlib.asynccontextmanager
 async def bridge(source: NatsSource) -> AsyncIterator[Values]:
-    """Run a bridge from a source while the block runs, and to its end."""
     sink, stop = Values(), asyncio.Event()
     task = asyncio.create_task(run(source, sink, telemetry=source.telemetry, stop=stop))
     await eventually(lambda: source.telemetry.ready or task.done())

@@ -50,7 +50,6 @@ class Bridges:
         self.started = 0
 
     def start(self, **environ: str) -> None:
-        """Start one more."""
         self.started += 1
         with (
             self.output(self.started).open("wb") as out,
@@ -72,7 +71,6 @@ class Bridges:
         assert how == signal.SIGKILL or code in (0, -signal.SIGTERM)
 
     def output(self, number: int) -> Path:
-        """Return the file with the standard output of the n-th process."""
         return self.folder / f"{number}.out"
 
     def seen(self) -> list[dict[str, list[int]]]:
@@ -89,7 +87,6 @@ class Bridges:
 
 @contextlib.contextmanager
 def bridges(folder: Path, site: Site, sink: str) -> Iterator[Bridges]:
-    """Run bridges of one recipe."""
     opened = Bridges(folder, site.bus.servers[0], sink)
     try:
         yield opened
@@ -100,7 +97,6 @@ def bridges(folder: Path, site: Site, sink: str) -> Iterator[Bridges]:
 
 
 async def until_shared_by(site: Site, count: int) -> None:
-    """Wait until so many processes have partitions."""
     claims = Claims(site.bus, Subjects.of(site), "shared")
     async with connected(site.bus) as bus, asyncio.timeout(60):
         while True:

@@ -40,12 +40,10 @@ class Kept(Sink[Any]):
         self.lines: list[bytes] = []
 
     async def write(self, records: Sequence[Message]) -> None:
-        """Keep the records."""
         self.lines += as_lines(records)
 
 
 def as_lines(records: Sequence[Message]) -> list[bytes]:
-    """Return each record as a line."""
     return [encode([record]) for record in records]
 
 
@@ -68,7 +66,6 @@ def parts(round_: int) -> list[list[Message]]:
 
 
 def samples(round_: int) -> list[list[Any]]:
-    """Return a sample of each node with a counter of its own."""
     return [
         [
             sample(
@@ -87,7 +84,6 @@ def aggregate() -> HoldingTranslator[Any, Any]:
 
 
 def counters() -> HoldingTranslator[Any, Any]:
-    """Turn counters into their increase."""
     return SonarToCc(envelopes=False, jobs=False)
 
 
@@ -101,7 +97,6 @@ CASES: dict[
 
 
 def shared(site: Site, codec: Codec[Any]) -> NatsSource:
-    """Make one of the sources that share the work."""
     return NatsSource(
         site=site, telemetry=Telemetry(), durable="shared", codec=codec,
         ack_wait=Duration(2), subjects=["metrics" if isinstance(codec, LineCodec) else "sonar"],
@@ -125,7 +120,6 @@ async def bridge(
 
 
 def with_nodes(site: Site) -> Site:
-    """Have Sonar's envelopes on a subject of each node too."""
     subjects = {**site.bus.subjects, "sonar": "{cluster}.sonar.{name}.{hostname}"}
     return msgspec.structs.replace(site, bus=msgspec.structs.replace(site.bus, subjects=subjects))
 

@@ -42,7 +42,6 @@ class KeptLetters(DeadLetterSink):
         self.kept = kept
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
-        """See ``DeadLetterSink.write``."""
         self.kept.letters += letters
         self.kept.count()
 
@@ -59,7 +58,6 @@ class Keep(Sink[Any]):
         self.letters: list[DeadLetter] = []
 
     async def write(self, records: Sequence[Envelope]) -> None:
-        """See ``Sink.write``."""
         self.envelopes += records
         self.count()
 
@@ -70,14 +68,12 @@ class Keep(Sink[Any]):
 
 
 async def publish(site: Site, *envelopes: Envelope) -> None:
-    """Publish envelopes through the sink."""
     async with NatsSink(site=site, telemetry=Telemetry(), codec=SonarCodec()) as sink:
         await eventually(lambda: sink.bus.is_connected)
         await sink.write(Envelopes(envelopes))
 
 
 async def read(site: Site, enough: int, **options: object) -> Keep:
-    """Read envelopes through the source, until there are enough."""
     stop = asyncio.Event()
     keep = Keep(stop, enough)
     codec = SonarCodec(**options)  # type: ignore[arg-type]
@@ -87,7 +83,6 @@ async def read(site: Site, enough: int, **options: object) -> Keep:
 
 
 def fox(site: Site) -> Site:
-    """Return the site of the cluster that the envelopes are of."""
     return Site(cluster="fox.no", hostname="n1", bus=Bus(servers=site.bus.servers))
 
 
@@ -168,7 +163,6 @@ async def test_there_and_back_through_the_broker(site: Site) -> None:
 async def carry(
     source: NatsSource, sink: NatsSink, translator: Translator[Any, Any], minimum: int
 ) -> None:
-    """Run a bridge until it has written so much and the broker waits for no acknowledgement."""
     telemetry, stop = Telemetry(), asyncio.Event()
     bridge = asyncio.create_task(
         run(source, sink, translators=[translator], telemetry=telemetry, stop=stop)

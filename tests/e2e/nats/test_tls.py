@@ -41,7 +41,6 @@ class Authority(NamedTuple):
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    """Make an authority."""
     ca = trustme.CA()
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")
     return Authority(ca, tmp_path / "ca.pem", tmp_path)
@@ -49,7 +48,6 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def password(tmp_path: Path) -> Path:
-    """Write a password file."""
     (tmp_path / "password").write_text(PASSWORD)
     return tmp_path / "password"
 
@@ -71,7 +69,6 @@ async def eavesdropper(info: bytes) -> AsyncIterator[tuple[int, bytearray]]:
 
 
 def bus_of(port: int, scheme: str = "nats", **more: str) -> Bus:
-    """Configure a connection to a port of loopback."""
     return Bus(servers=[f"{scheme}://127.0.0.1:{port}"], **more)  # type: ignore[arg-type]
 
 

@@ -31,7 +31,6 @@ async def websocket_server(folder: Path, tls: Certificates, port: int) -> AsyncI
 
 @contextlib.asynccontextmanager
 async def failing_handshakes(port: int) -> AsyncIterator[asyncio.Semaphore]:
-    """Answer every TLS handshake with something else, and count them."""
     count = asyncio.Semaphore(0)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -83,6 +82,5 @@ async def test_websocket_whose_first_handshake_fails_is_an_error_in_words(tmp_pa
 
 
 def certificates_of_another(folder: Path) -> Certificates:
-    """Make a second authority."""
     (folder / "other").mkdir()
     return certificates(folder / "other")

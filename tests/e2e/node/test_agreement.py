@@ -25,7 +25,6 @@ KIB = 1024
 
 
 def printed(name: str, package: str, *words: str) -> str:
-    """Run a program in the plain locale and return what it prints."""
     command = [str(program(name, package)), *words]
     plain = {**os.environ, "LC_ALL": "C"}
     return subprocess.run(command, check=True, capture_output=True, text=True, env=plain).stdout

@@ -22,7 +22,6 @@ from tests.servers.nats.stored import stored
 async def start(
     server: NatsServer | str, folder: Path, **environ: str
 ) -> asyncio.subprocess.Process:
-    """Start a publisher that samples five times a second."""
     config = folder / "ccpipe.toml"
     config.write_text(
         f"""
@@ -48,12 +47,10 @@ async def start(
 
 
 def text(folder: Path) -> str:
-    """Return what the publishers said."""
     return (folder / "stderr").read_text()
 
 
 def spooled(folder: Path) -> list[bytes]:
-    """Return the payloads in the spool of a publisher that has ended."""
     spool = Spool(folder / "ccpipe" / "spool", size=2**30, age=10**6)
     spool.open()
     found = [each.message.payload for each in spool.oldest(100_000)]

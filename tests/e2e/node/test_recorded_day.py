@@ -62,7 +62,6 @@ def test_each_cycle_says_the_same(tmp_path: Path) -> None:
 
 
 def _of_this_machine(name: str) -> bool:
-    """Return whether a metric is of the file system that the test itself runs on."""
     return name in ("disk_total", "disk_free", "part_max_used")
 
 

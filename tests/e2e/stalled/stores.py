@@ -74,7 +74,6 @@ Open = Callable[[Path], contextlib.AbstractAsyncContextManager[Stalling]]
 
 
 def sink_of(name: str, site: Site | None = None, **options: Any) -> Sink[Any]:
-    """Make a sink as a recipe does."""
     context = {"site": site or Site(cluster="fox", hostname="n1"), "telemetry": Telemetry()}
     table = {"use": name, **options}
     made = build("sinks", table, where="test", path="sink", context=context)
@@ -105,8 +104,6 @@ def waking(stalling: Stalling) -> Iterator[Stalling]:
 
 
 def http(name: str, status: int = 204, body: str = "", **options: Any) -> Open:
-    """Return what opens a sink of an HTTP store."""
-
     @contextlib.asynccontextmanager
     async def open_(folder: Path) -> AsyncIterator[Stalling]:
         port, log = free_port(), folder / "log"
@@ -127,8 +124,6 @@ def http(name: str, status: int = 204, body: str = "", **options: Any) -> Open:
 
 
 def postgres(name: str) -> Open:
-    """Return what opens a sink of a real PostgreSQL."""
-
     @contextlib.asynccontextmanager
     async def open_(folder: Path) -> AsyncIterator[Stalling]:
         server = Postgres(folder)
@@ -147,7 +142,6 @@ def postgres(name: str) -> Open:
 
 @contextlib.asynccontextmanager
 async def kafka(folder: Path) -> AsyncIterator[Stalling]:
-    """Open a sink of a real Kafka."""
     server = Kafka(folder)
     await server.start()
     try:
@@ -161,7 +155,6 @@ async def kafka(folder: Path) -> AsyncIterator[Stalling]:
 
 @contextlib.asynccontextmanager
 async def mqtt(folder: Path) -> AsyncIterator[Stalling]:
-    """Open a sink of a real Mosquitto."""
     server = Mosquitto(folder / "mosquitto")
     await server.start()
     try:
@@ -174,7 +167,6 @@ async def mqtt(folder: Path) -> AsyncIterator[Stalling]:
 
 @contextlib.asynccontextmanager
 async def nats(folder: Path) -> AsyncIterator[Stalling]:
-    """Open a sink of a real nats-server."""
     async with NatsServer(folder / "nats", port=free_port()) as server:
         site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[server.url]))
         with waking(stopping(sink_of("nats", site), server.pid)) as stalling:
@@ -205,7 +197,6 @@ def locked(name: str, held: str, /, **options: Any) -> Open:
 
 @contextlib.asynccontextmanager
 async def stdout(folder: Path) -> AsyncIterator[Stalling]:
-    """Open a sink of a pipe whose reader is stopped."""
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)  # less than a batch
     may_read = threading.Event()

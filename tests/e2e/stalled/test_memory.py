@@ -32,14 +32,12 @@ TRIES = 6
 
 
 def lines(number: int) -> Any:
-    """Make a payload of 500 metrics of a second."""
     time = NOON + number
     rows = (f"m,cluster=fox,hostname=n{n},type=node value={number} {time}\n" for n in range(500))
     return decode("".join(rows).encode())
 
 
 def jobs(number: int) -> Any:
-    """Make five starts of jobs, with large descriptions."""
     tags = {"cluster": "fox"}
     rest = f'"cluster":"fox","startTime":{NOON},"script":"{"x" * 20_000}"'
     return [
@@ -49,7 +47,6 @@ def jobs(number: int) -> Any:
 
 
 def envelopes(number: int) -> Any:
-    """Make samples of a node."""
     time = f"2025-04-07T12:00:{number % 60:02}Z"
     attributes = SampleAttributes(time=time, cluster="fox", node="n1")
     return Envelopes([SampleEnvelope(data=SampleData(attributes=attributes))] * 50)
@@ -72,7 +69,6 @@ class Endless(Source[Any]):
         self.yielded = self.acknowledged = self.size = 0
 
     async def batches(self) -> AsyncIterator[Batch[Any]]:
-        """Yield the batches."""
         for number in itertools.count():
             if number:
                 await self.goes_on.wait()
@@ -84,11 +80,9 @@ class Endless(Source[Any]):
             yield batch
 
     async def acknowledge(self) -> None:
-        """Count it."""
         self.acknowledged += 1
 
     def stop(self) -> None:
-        """End after the batch in hand."""
         self.stopped = True
         self.goes_on.set()
 
@@ -100,7 +94,6 @@ def traced() -> int:
 
 
 async def stand_still(stalling: Stalling, source: Endless, telemetry: Telemetry) -> None:
-    """Stop the store, feed the pipe until it takes no more, and look at what it holds then."""
     await eventually(lambda: source.acknowledged == 1)
     size = source.size
 

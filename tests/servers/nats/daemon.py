@@ -11,7 +11,6 @@ from tests.conftest import free_port
 
 
 async def started(conf: Path, **environ: str) -> asyncio.subprocess.Process:
-    """Start a server with a configuration file."""
     return await asyncio.create_subprocess_exec(
         server_program(), "-c", str(conf), env={**os.environ, **environ},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
@@ -19,7 +18,6 @@ async def started(conf: Path, **environ: str) -> asyncio.subprocess.Process:
 
 
 async def accepts(port: int) -> None:
-    """Wait until somebody listens at a port of loopback."""
     async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(OSError):

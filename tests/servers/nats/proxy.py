@@ -47,7 +47,6 @@ class Proxy:
 
     @property
     def bus(self) -> Bus:
-        """A configuration that goes through here."""
         address = urlsplit(self.server.url)
         port = self._listening.sockets[0].getsockname()[1]
         user = f"{address.username}:{address.password}"

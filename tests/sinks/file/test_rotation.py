@@ -22,7 +22,6 @@ NIGHT = 1_740_096_000
 
 
 def values(path: Path) -> list[Any]:
-    """Read a file back, compressed or not."""
     data = path.read_bytes()
     if path.suffix == ".gz":
         data = gzip.decompress(data)
@@ -32,7 +31,6 @@ def values(path: Path) -> list[Any]:
 
 
 def closed(folder: Path) -> list[str]:
-    """Return the names of closed files, the oldest first."""
     rotation = Rotation(folder / "m.lp", size=0, every=0)
     return [file.path.name for file in rotation.closed()]
 

@@ -24,7 +24,6 @@ from ccpipe.sinks.parquet.files import (
 
 
 def run_of(consumer: str, first: int, size: int) -> MessageRange:
-    """Return messages that follow one another, each at a time of its own."""
     last = first + size
     return MessageRange(consumer, first, last, 1000 + first, 1000 + last)
 
@@ -33,13 +32,11 @@ runs = st.builds(run_of, st.sampled_from("ab"), st.integers(1, 60), st.integers(
 
 
 def write(path: Path, said: dict[bytes, bytes]) -> None:
-    """Write a file with metadata."""
     table = pa.table({"x": [1]}).replace_schema_metadata(said)
     pq.write_table(table, path)
 
 
 def numbers(found: list[MessageRange]) -> set[tuple[str, int]]:
-    """Return the messages that runs speak of."""
     return {(run.consumer, n) for run in found for n in range(run.first, run.last + 1)}
 
 

@@ -43,7 +43,6 @@ DAY = 86400 * SECOND
 
 
 def by_duckdb(folder: Path, columns: str) -> Counter[tuple[Any, ...]]:
-    """Read columns with DuckDB, as the module's docstring says."""
     rows = duckdb.sql(
         "FROM read_parquet($files, hive_partitioning = true, hive_types = {'cluster': VARCHAR})",
         params={"files": f"{folder}/**/*.parquet"},
@@ -53,7 +52,6 @@ def by_duckdb(folder: Path, columns: str) -> Counter[tuple[Any, ...]]:
 
 
 def by_pyarrow(folder: Path, *columns: str) -> Counter[tuple[Any, ...]]:
-    """Read columns with pyarrow, as the module's docstring says."""
     dataset = ds.dataset(folder, partitioning=ds.partitioning(PATH_COLUMNS, flavor="hive"))
     table = dataset.to_table(columns=[*columns, "ns"])
     if "time" in columns:
@@ -65,7 +63,6 @@ def by_pyarrow(folder: Path, *columns: str) -> Counter[tuple[Any, ...]]:
 
 
 async def write(folder: Path, *batches: list[Message]) -> list[Path]:
-    """Write batches, return the files below `folder`."""
     async with ParquetSink(dir=str(folder)) as sink:
         for batch in batches:
             await sink.write(to_lines(batch))

@@ -38,7 +38,6 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def start(folder: Path, number: int) -> subprocess.Popen[str]:
-    """Start a writer whose batches are numbered from `number` on."""
     command = [sys.executable, "-c", WRITER, str(folder), str(number)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 

@@ -30,7 +30,6 @@ DAY = 86_400 * SECOND
 
 
 def delivery(*numbers: int) -> tuple[list[Message], Provenance]:
-    """Return the records of some messages, over two days and clusters, and their ids."""
     records = [
         metric(float(n), time=NOON + row * DAY // 2, cluster=f"c{n % 2}")
         for n in numbers
@@ -42,7 +41,6 @@ def delivery(*numbers: int) -> tuple[list[Message], Provenance]:
 
 
 def stored(folder: Path) -> Counter[int]:
-    """Return how many lines of each message the files have."""
     if not list(folder.rglob("*.parquet")):
         return Counter()
     table = duckdb.read_parquet(f"{folder}/**/*.parquet")

@@ -25,7 +25,6 @@ few = st.sampled_from(["a", "b", "é,=\\ x"])
 
 
 def cells(lines: Lines) -> list[dict[str, object]]:
-    """Return the rows of all tables in the order of the lines."""
     found: dict[int, dict[str, object]] = {}
     for part in by_day(lines):
         part.table.validate(full=True)

@@ -14,7 +14,6 @@ LINES = 3
 
 
 def delivery(*numbers: int, consumer: str = "c") -> tuple[list[Message], Provenance]:
-    """Return the records of some messages, and their ids."""
     records = [metric(float(n), row=str(row)) for n in numbers for row in range(LINES)]
     ends = array("q", range(LINES, LINES * len(numbers) + 1, LINES))
     times = array("q", [1000 + n for n in numbers])
@@ -22,6 +21,5 @@ def delivery(*numbers: int, consumer: str = "c") -> tuple[list[Message], Provena
 
 
 async def stored(server: Server, database: str) -> Counter[int]:
-    """Return how many lines of each message are stored."""
     rows = await server.ask(database, "SELECT value FROM messages")
     return Counter(int(value) for (value,) in rows)

@@ -30,7 +30,6 @@ STAND_INS = """
 
 
 async def prepared(server: Server) -> str:
-    """Return a database with the stand-ins."""
     database = await server.database()
     await server.run(database, STAND_INS)
     return database

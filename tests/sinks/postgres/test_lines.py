@@ -23,7 +23,6 @@ from tests.sinks.conftest import NOON, Given, carry, messages_with, metric, name
 
 
 def without_nul(message: Message) -> bool:
-    """Return whether PostgreSQL can keep the message."""
     return not (isinstance(message.value, str) and "\0" in message.value)
 
 

@@ -14,17 +14,14 @@ NAMES = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'sam
 
 
 def today() -> int:
-    """Return the day, counted from the epoch."""
     return int(time.time() // 86_400)
 
 
 def name_of(day: int) -> str:
-    """Return the name of a day's partition."""
     return f"samples_{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(day):%Y%m%d}"
 
 
 async def opened(server: Server) -> tuple[asyncpg.Connection, str]:
-    """Return a connection to a database that has the tables."""
     database = await server.database()
     connection = await asyncpg.connect(server.url(database), password=PASSWORD)
     await migrate(connection)
@@ -32,7 +29,6 @@ async def opened(server: Server) -> tuple[asyncpg.Connection, str]:
 
 
 async def partitions(connection: asyncpg.Connection) -> set[str]:
-    """Return the names of the partitions."""
     return {name for (name,) in await connection.fetch(NAMES)}
 
 

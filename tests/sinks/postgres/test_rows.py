@@ -16,7 +16,6 @@ YEAR_2000 = 946_684_800 * 10**6
 
 
 def numbered(lines: Lines) -> dict[int, "np.ndarray[tuple[int], np.dtype[np.int32]]"]:
-    """Give each series and field an id of its own."""
     places = {pair: n for n, pair in enumerate(zip(lines.series, lines.fields, strict=True), 1)}
     ids = {field: np.zeros(len(lines.table), np.int32) for field in set(lines.fields)}
     for (code, field), number in places.items():
@@ -25,7 +24,6 @@ def numbered(lines: Lines) -> dict[int, "np.ndarray[tuple[int], np.dtype[np.int3
 
 
 def cells(stream: bytes) -> list[tuple[bytes | None, ...]]:
-    """Return the cells of each row of a binary COPY."""
     assert stream.startswith(b"PGCOPY\n\xff\r\n\0" + bytes(8))
     found, position = [], 19
     while (count := struct.unpack_from(">h", stream, position)[0]) != -1:
@@ -42,7 +40,6 @@ def cells(stream: bytes) -> list[tuple[bytes | None, ...]]:
 
 
 def expected(message: Message, number: int) -> tuple[bytes | None, ...]:
-    """Return the cells of one message."""
     value, time = message.value, message.time
     micros = INT64_MIN if time is None else time // 1000 - YEAR_2000
     is_int = isinstance(value, int) and not isinstance(value, bool | Uint)

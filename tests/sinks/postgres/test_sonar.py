@@ -27,12 +27,10 @@ from tests.servers.postgres import PASSWORD, Server
 
 
 def sink(server: Server, database: str, **options: Any) -> PostgresSonarSink:
-    """Return a sink into a database."""
     return PostgresSonarSink(url=server.url(database), password_file=str(server.secret), **options)
 
 
 def has_no_nul(envelope: Envelope) -> bool:
-    """Return whether PostgreSQL can store the envelope's texts."""
     return not any(nul in repr(rows([envelope])) for nul in ("\\x00", "\\u0000"))
 
 

@@ -30,7 +30,6 @@ DEFERRED = """
 
 
 def trigger(table: str, condition: str, how: str = "", when: str = BEFORE) -> list[str]:
-    """Return the statements of a trigger that refuses some rows."""
     return [RAISING.format(condition=condition, how=how), when.format(table=table)]
 
 

@@ -29,7 +29,6 @@ TOPOLOGY = [
 
 
 def hwthread(number: int, value: float, name: str = "flops_any", **tags: str) -> Message:
-    """Return a metric of a hardware thread."""
     tags = {"hostname": "a", "type": "hwthread", "type-id": str(number), **tags}
     return metric(name, value, time=10, tags=tags)
 
@@ -170,7 +169,6 @@ def test_a_count_has_no_unit() -> None:
 
 
 def device(number: str, value: float, name: str = "net_bytes_in", **tags: str) -> Message:
-    """Return a metric of a network card, or of what its tags say."""
     tags = {"hostname": "a", "type": "node", "stype": "network", "stype-id": number, **tags}
     return metric(name, value, time=10, tags=tags)
 

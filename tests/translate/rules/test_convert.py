@@ -12,7 +12,6 @@ from ccpipe.translate.rules.convert import Convert
 
 
 def converted(value: Value, unit: str | None = None, name: str = "m", /, **options: Any) -> Message:
-    """Return a metric after the rule."""
     tags = {"type": "node"} if unit is None else {"type": "node", "unit": unit}
     (message,) = Convert(**options).feed(to_lines([Message(name, tags, value, 1)]))
     return message

@@ -108,7 +108,6 @@ def test_values_are_left_alone_by_all_but_convert(
 
 
 def other_tags(message: Message) -> dict[str, str]:
-    """Return all tags but ``unit``."""
     return {key: value for key, value in message.tags.items() if key != "unit"}
 
 
@@ -164,7 +163,6 @@ class CountingSeries(SeriesByNumber):
 
 
 def lookups(rule: Callable[[], Translator[Any, Any]], known: int) -> tuple[int, int]:
-    """Return how often a rule looks up series and fields that a table of `known` others has."""
     payload = b"".join(
         b'cpu_load,hostname=e1,type=core,type-id=%d value=%d,load=1,event="x" 1740027951\n' % (i, i)
         for i in range(3)

@@ -9,7 +9,6 @@ from ccpipe.translate.rules.rename import Rename
 
 
 def renamed(name: str, names: dict[str, str], **tags: str) -> str:
-    """Return the new name of a metric."""
     (message,) = Rename(names=names, tags={"type": "node"}).feed(
         to_lines([metric(name, 1.0, time=1, tags={"type": "node", **tags})])
     )

@@ -12,7 +12,6 @@ from ccpipe.translate.rules.tag import Tag
 
 
 def tagged(tags: Mapping[str, str], /, **options: Any) -> dict[str, str]:
-    """Return the tags of a metric after the rule."""
     (message,) = Tag(**options).feed(to_lines([metric("m", 1.0, time=1, tags=tags)]))
     assert list(message.tags) == sorted(message.tags)
     return dict(message.tags)

@@ -21,7 +21,6 @@ def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lines(*times: int) -> Lines:
-    """Make lines whose values are their positions."""
     text = "".join(f"m,hostname=n1 value={i} {at}\n" for i, at in enumerate(times))
     return decode(text.encode(), precision="ns")
 

@@ -72,7 +72,7 @@ class PrometheusScrapeSink(Sink[Lines]):
         self.max_series, self.timestamps = max_series, timestamps
         self.latest: dict[str, Latest] = {}
         """By name and labels, least recently written first."""
-        self._names: dict[tuple[int, int], tuple[str, str]] = {}
+        self.names: dict[tuple[int, int], tuple[str, str]] = {}
         self._table: SeriesTable | None = None
 
     async def check(self) -> None:
@@ -101,10 +101,10 @@ class PrometheusScrapeSink(Sink[Lines]):
     async def write(self, records: Lines) -> None:
         lines = numbers("Prometheus", records)
         lines.fill_missing_times(time.time_ns())
-        if lines.table is not self._table or len(self._names) > self.max_series:
+        if lines.table is not self._table or len(self.names) > self.max_series:
             self._table = lines.table
-            self._names.clear()
-        names, latest = self._names, self.latest
+            self.names.clear()
+        names, latest = self.names, self.latest
         for series, field, number, when in zip(
             lines.series, lines.fields, lines.numbers, lines.times, strict=True
         ):

@@ -161,10 +161,8 @@ def store(tmp_path: Path) -> Iterator[VictoriaMetrics]:
         for flag in SERVICES["victoriametrics"]["command"]
         if not re.match("-(storageDataPath|promscrape|retentionPeriod|influxSkip)", flag)
     ]
-    store = VictoriaMetrics(tmp_path / "store", *flags)
-    store.start()
-    yield store
-    store.stop()
+    with VictoriaMetrics(tmp_path / "store", *flags) as store:
+        yield store
 
 
 async def test_metrics_of_the_publisher_reach_the_store(

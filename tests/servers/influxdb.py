@@ -17,7 +17,6 @@ dir = "{folder}/data"
 wal-dir = "{folder}/wal"
 [http]
 bind-address = "127.0.0.1:{port}"
-auth-enabled = {auth}
 [monitor]
 store-enabled = false
 """
@@ -28,15 +27,13 @@ class InfluxDB(WebServer):
 
     health = "/ping"
 
-    def __init__(self, folder: Path, *, auth: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         port, configuration = free_port(), folder / "influxdb.conf"
         self.url = f"http://127.0.0.1:{port}"
         self.log = folder / "log"
         self.command = [str(program("influxd", "influxdb")), "-config", str(configuration)]
         folder.mkdir()
-        configuration.write_text(
-            CONFIGURATION.format(folder=folder, port=port, rpc=free_port(), auth=str(auth).lower())
-        )
+        configuration.write_text(CONFIGURATION.format(folder=folder, port=port, rpc=free_port()))
 
     def query(self, text: str, **more: str) -> list[dict[str, Any]]:
         query = {"db": "metrics", "q": text, "epoch": "ns"} | more

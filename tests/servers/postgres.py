@@ -9,7 +9,7 @@ import time
 import uuid
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import asyncpg
 
@@ -45,6 +45,13 @@ class Server:
             shutil.chown(self.secret, self.user)
         command = ["initdb", "-D", str(self.data), "-U", "bridge", "-E", "UTF8", "--locale=C"]
         self._run(*command, "-A", "scram-sha-256", f"--pwfile={self.secret}", "--no-sync")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def _run(self, name: str, *options: str) -> None:
         command = [str(self.programs / name), *options]

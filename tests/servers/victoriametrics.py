@@ -1,11 +1,9 @@
 """A real victoria-metrics for the tests, and what it keeps of a message."""
 
 import json
-import ssl
 from pathlib import Path
 
 from ccpipe.message import Message
-from tests.certificates import Certificates
 from tests.conftest import free_port, program
 from tests.servers.web import WebServer
 
@@ -18,9 +16,9 @@ class VictoriaMetrics(WebServer):
 
     health = "/health"
 
-    def __init__(self, folder: Path, *flags: str, tls: Certificates | None = None) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         self.port = free_port()
-        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
+        self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder.with_suffix(".log")
         self.command = [
             str(program("victoria-metrics", "victoria-metrics")),
@@ -31,9 +29,6 @@ class VictoriaMetrics(WebServer):
             "-memory.allowedBytes=64MB",
             *flags,
         ]
-        if tls:
-            self.command += ["-tls", f"-tlsCertFile={tls.cert}", f"-tlsKeyFile={tls.key}"]
-            self.tls = ssl.create_default_context(cafile=tls.ca)
 
     def samples(self, match: str = '{__name__!=""}') -> set[Sample]:
         self.get("/internal/force_flush")

@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
-from ssl import SSLContext
+from typing import Self
 
 from tests.servers import stopped_on_failure
 
@@ -20,7 +20,13 @@ class WebServer:
     url: str
     health: str
     """The path that answers when it is ready."""
-    tls: SSLContext | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self) -> None:
         with self.log.open("ab") as log:
@@ -48,7 +54,7 @@ class WebServer:
         """Return what it answers to a query; with a body, it is posted."""
         address = f"{self.url}{path}?{urllib.parse.urlencode(query or {})}"
         request = urllib.request.Request(address, body)  # noqa: S310 - our own
-        with urllib.request.urlopen(request, timeout=60, context=self.tls) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
             content: bytes = answer.read()
             return content
 

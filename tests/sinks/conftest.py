@@ -1,5 +1,6 @@
 """What the sinks' tests share: records, a source in memory, and disks that are full."""
 
+import asyncio
 import contextlib
 import os
 import resource
@@ -16,6 +17,7 @@ from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message, Uint, Value
 from ccpipe.pipeline import Batch, DeadLetter, DeadLetterSink, Limits, Sink, Source, run
 from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually
 from tests.sinks.answers import Answers
 
 SECOND = 10**9
@@ -99,6 +101,18 @@ async def carry(
     await run(source, sink, dead_letter_sink=kept_letters, limits=limits, telemetry=telemetry)
     assert source.acknowledged == list(range(len(source.given)))
     return kept_letters.letters
+
+
+async def carry_again(source: Given, sink: Sink[Any], mend: Callable[[], object]) -> None:
+    """Run a pipe whose store fails until `mend`, called after a failed write; nothing is lost."""
+    telemetry = Telemetry()
+
+    async def mend_later() -> None:
+        await eventually(lambda: telemetry.total(telemetry.retries) > 0)
+        await asyncio.to_thread(mend)
+
+    letters, _ = await asyncio.gather(carry(source, sink, telemetry), mend_later())
+    assert letters == []
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from ccpipe.sinks.cc_metric_store import CcMetricStoreSink
 from tests.bridges.clustercockpit import peer
 from tests.bridges.test_clustercockpit_backend import SECRETS
 from tests.bridges.test_clustercockpit_store import Store
-from tests.conftest import free_port, program
+from tests.conftest import program
 from tests.sinks.answers import Answers
 from tests.sinks.conftest import NOON, SECOND, Given, carry, metric
 
@@ -128,9 +128,3 @@ async def test_bytes(answers: Answers) -> None:
     (sent,) = decode(answers.bodies[3])
     assert sent.time
     assert abs(sent.time // SECOND - time.time()) < 600
-
-
-async def test_nobody_there() -> None:
-    """Later, then."""
-    with pytest.raises(UnavailableError):
-        await CcMetricStoreSink(url=f"http://127.0.0.1:{free_port()}").check()

@@ -164,7 +164,7 @@ async def test_a_certificate_that_cannot_be_read(tmp_path: Path, option: str) ->
 
 
 async def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
-    """To a server that asks for one; without it the server does not talk to us."""
+    """To a server that asks for one; we talk to none whose authority we do not know."""
     made = certificates(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(made.ca))
     context.verify_mode = ssl.CERT_REQUIRED
@@ -174,6 +174,8 @@ async def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
         await LinesSink(url=answers.url, ca_file=str(made.ca), **mine).check()
         with pytest.raises(UnavailableError):
             await LinesSink(url=answers.url, ca_file=str(made.ca)).check()
+        with pytest.raises(UnavailableError, match="certificate verify failed"):
+            await LinesSink(url=answers.url, **mine).check()
 
 
 async def test_gzip(answers: Answers) -> None:

@@ -37,8 +37,7 @@ async def test_what_the_real_prometheus_scrapes(tmp_path: Path) -> None:
         return float(found[0][1][1]) if found else None
 
     async with PrometheusScrapeSink(listen=listen) as sink:
-        await asyncio.to_thread(store.start)
-        try:
+        with store:
             now = time.time_ns()
             await sink.write(
                 to_lines([Message("cpu.load", tags, 1.5, now), Message("old", {}, 7, now)])
@@ -52,8 +51,6 @@ async def test_what_the_real_prometheus_scrapes(tmp_path: Path) -> None:
             assert value("old") == 7
             sink.latest.pop("old")
             await eventually(lambda: value("old") is None, 60)
-        finally:
-            store.stop()
 
 
 @given(st.dictionaries(names, st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1),
@@ -102,7 +99,7 @@ async def test_series_are_bounded() -> None:
     ]  # fmt: skip
     await sink.write(to_lines([Message("m", {"n": str(n)}, n, NOON) for n in range(10_000)]))
     assert len(sink.latest) == 3
-    assert len(sink._names) <= 10_004
+    assert len(sink.names) <= 10_004
 
 
 async def test_times_are_shown_on_request() -> None:

@@ -10,23 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccpipe.errors import ConfigError, DeniedError, RejectedError, UnavailableError
-from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode, to_lines
+from ccpipe.formats.lineprotocol import Precision, decode, encode, to_lines
 from ccpipe.message import Message, Uint
 from ccpipe.sinks.victoriametrics import VictoriaMetricsSink, payload
-from ccpipe.telemetry import Telemetry
-from tests.certificates import certificates
-from tests.conftest import eventually, free_port
+from tests.conftest import free_port
 from tests.servers.victoriametrics import VictoriaMetrics, sample
-from tests.sinks.answers import Answers
-from tests.sinks.conftest import NOON, SECOND, Given, carry, metric
+from tests.sinks.conftest import NOON, SECOND, Given, carry, carry_again, metric
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VictoriaMetrics]:
-    store = VictoriaMetrics(tmp_path_factory.mktemp("store") / "data")
-    store.start()
-    yield store
-    store.stop()
+    with VictoriaMetrics(tmp_path_factory.mktemp("store") / "data") as store:
+        yield store
 
 
 @pytest.mark.parametrize("precision", ["s", "ms", "us", "ns"])
@@ -128,27 +123,12 @@ async def test_texts_are_refused(store: VictoriaMetrics) -> None:
     assert {value for _, _, value, _ in store.samples('{n="texts"}')} == {1.0, 2.0}
 
 
-async def test_nothing_is_sent_of_nothing(store: VictoriaMetrics) -> None:
-    """An empty batch is safe at once."""
-    async with VictoriaMetricsSink(url=store.url) as sink:
-        await sink.write(to_lines([]))
-        await sink.write(Lines())
-
-
 async def test_a_store_that_goes_and_comes_back(tmp_path: Path) -> None:
     """While the store is down writes may be tried again; back, it gets what it missed."""
     store = VictoriaMetrics(tmp_path / "data")
-    telemetry = Telemetry()
     source = Given([metric(1.0)], [metric(2.0, time=NOON + SECOND)])
-
-    async def come_back() -> None:
-        await eventually(lambda: telemetry.total(telemetry.retries) > 0)
-        await asyncio.to_thread(store.start)
-
     try:
-        carried = carry(source, VictoriaMetricsSink(url=store.url), telemetry)
-        letters, _ = await asyncio.gather(carried, come_back())
-        assert letters == []
+        await carry_again(source, VictoriaMetricsSink(url=store.url), store.start)
         assert {value for _, _, value, _ in store.samples()} == {1.0, 2.0}
         async with VictoriaMetricsSink(url=store.url) as sink:
             await sink.write(to_lines([metric(3.0)]))
@@ -164,40 +144,24 @@ async def test_a_store_that_goes_and_comes_back(tmp_path: Path) -> None:
 
 async def test_a_store_without_space(tmp_path: Path) -> None:
     """A store that has gone read-only is tried again."""
-    store = VictoriaMetrics(tmp_path / "data", "-storage.minFreeDiskSpaceBytes=1000000000000000")
-    store.start()
-    try:
-        async with VictoriaMetricsSink(url=store.url) as sink:
+    with VictoriaMetrics(tmp_path / "data", "-storage.minFreeDiskSpaceBytes=1000000000000000") as s:
+        async with VictoriaMetricsSink(url=s.url) as sink:
             with pytest.raises(UnavailableError, match="read-only"):
                 await sink.write(to_lines([metric(1.0)]))
-    finally:
-        store.stop()
 
 
 async def test_passwords(tmp_path: Path) -> None:
     """Name and password let us in; without them we are denied before anything starts."""
     secret = tmp_path / "secret"
     secret.write_text("pä:ss\n")
-    store = VictoriaMetrics(
-        tmp_path / "data", "-httpAuth.username=bridge", "-httpAuth.password=pä:ss"
-    )
-    store.start()
-    try:
+    flags = "-httpAuth.username=bridge", "-httpAuth.password=pä:ss"
+    with VictoriaMetrics(tmp_path / "data", *flags) as store:
         mine = VictoriaMetricsSink(url=store.url, user="bridge", password_file=str(secret))
         async with mine as sink:
             await sink.write(to_lines([metric(1.0)]))
         with pytest.raises(DeniedError, match="401"):
             async with VictoriaMetricsSink(url=store.url):
                 pass
-    finally:
-        store.stop()
-
-
-async def test_an_address_that_takes_no_lines(store: VictoriaMetrics) -> None:
-    """A wrong path is the recipe's fault: it must not make dead letters of all records."""
-    with pytest.raises(ConfigError, match="does not accept our records.*unsupported path"):
-        async with VictoriaMetricsSink(url=store.url + "/insert/0/influx"):
-            pass
 
 
 async def test_check(store: VictoriaMetrics) -> None:
@@ -209,26 +173,3 @@ async def test_check(store: VictoriaMetrics) -> None:
         await VictoriaMetricsSink(url=f"http://127.0.0.1:{free_port()}").check()
     with pytest.raises(ConfigError, match="does not accept our records"):
         await VictoriaMetricsSink(url=store.url + "/insert/0/influx").check()
-
-
-async def test_a_page_of_somebody_else_is_no_receipt(answers: Answers) -> None:
-    """The store says 204; what says 200 is a captive portal or a wrong address: sent again."""
-    async with VictoriaMetricsSink(url=answers.url) as sink:
-        answers.status, answers.text = 200, "<html>Please log in</html>"
-        with pytest.raises(UnavailableError, match="/write: 200 OK: <html>Please log in"):
-            await sink.write(to_lines([metric(1.0)]))
-
-
-async def test_a_store_behind_tls(tmp_path: Path) -> None:
-    """With a certificate of the site's own authority; without knowing that we send nothing."""
-    made = certificates(tmp_path)
-    store = VictoriaMetrics(tmp_path / "data", tls=made)
-    store.start()
-    try:
-        async with VictoriaMetricsSink(url=store.url, ca_file=str(made.ca)) as sink:
-            await sink.write(to_lines([metric(1.0)]))
-        assert len(store.samples()) == 1
-        with pytest.raises(UnavailableError, match="certificate verify failed"):
-            await VictoriaMetricsSink(url=store.url).check()
-    finally:
-        store.stop()

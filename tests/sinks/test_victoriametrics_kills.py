@@ -12,7 +12,6 @@ from ccpipe.errors import ConfigError, DeniedError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.pipeline import Batch, Limits, run
 from ccpipe.sinks.victoriametrics import VictoriaMetricsSink
-from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 from tests.servers.victoriametrics import VictoriaMetrics
 from tests.sinks.answers import Answers
@@ -53,14 +52,10 @@ def restart(store: VictoriaMetrics) -> None:
 
 async def test_killed_store_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     """Killed while rows arrive, while they wait, and right after the last acknowledgement."""
-    store = VictoriaMetrics(tmp_path / "data")
-    await asyncio.to_thread(store.start)
-    source, telemetry = Flow(), Telemetry()
-    sink = VictoriaMetricsSink(url=store.url, durable=True)
-    try:
-        running = asyncio.create_task(
-            run(source, sink, limits=Limits(age=0.2, backoff=0.2), telemetry=telemetry)
-        )
+    source = Flow()
+    with VictoriaMetrics(tmp_path / "data") as store:
+        sink = VictoriaMetricsSink(url=store.url, durable=True)
+        running = asyncio.create_task(run(source, sink, limits=Limits(age=0.2, backoff=0.2)))
         for count in (20, 40):
             # Waiting for each batch to be safe before the next one is written would take minutes.
             await eventually(lambda count=count: source.number >= count or running.done(), 120)  # type: ignore[misc]
@@ -71,9 +66,6 @@ async def test_killed_store_loses_nothing_that_was_acknowledged(tmp_path: Path) 
         assert source.acknowledged == list(range(source.number))
         stored = {int(value) for _, _, value, _ in store.samples("cpu_load")}
         assert stored == set(range(source.number * BATCH))
-    finally:
-        store.process.kill()
-        store.process.wait(60)
 
 
 @pytest.mark.parametrize(
@@ -96,15 +88,11 @@ async def test_only_the_metrics_of_a_single_node_store_are_accepted(
 
 async def test_metrics_that_we_may_not_read_end_the_bridge_before_it_starts(tmp_path: Path) -> None:
     """A store may protect them by a key of their own."""
-    store = VictoriaMetrics(tmp_path / "data", "-metricsAuthKey=secret")
-    await asyncio.to_thread(store.start)
-    try:
+    with VictoriaMetrics(tmp_path / "data", "-metricsAuthKey=secret") as store:
         async with VictoriaMetricsSink(url=store.url):
             pass
         with pytest.raises(DeniedError, match=r"/metrics: 401 .*needed by durable"):
             await VictoriaMetricsSink(url=store.url, durable=True).__aenter__()
-    finally:
-        store.stop()
 
 
 def test_flush_interval_determines_when_rows_are_acknowledged() -> None:

@@ -126,16 +126,12 @@ def http(name: str, status: int = 204, body: str = "", **options: Any) -> Open:
 def postgres(name: str) -> Open:
     @contextlib.asynccontextmanager
     async def open_(folder: Path) -> AsyncIterator[Stalling]:
-        server = Postgres(folder)
-        server.start()
-        try:
+        with Postgres(folder) as server:
             options: dict[str, Any] = {"url": server.url()}
             options["password_file"] = str(server.secret)
             sink = sink_of(name, timeout=f"{TIMEOUT:.0f}s", **options)
             with waking(stopping(sink, server.process.pid)) as stalling:
                 yield stalling
-        finally:
-            server.stop()
 
     return open_
 

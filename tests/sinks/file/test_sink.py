@@ -14,9 +14,7 @@ from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import Precision, decode, encode, to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.file import FileSink
-from ccpipe.telemetry import Telemetry
-from tests.conftest import eventually
-from tests.sinks.conftest import Given, carry, forbidden, full_disk, messages_with, metric
+from tests.sinks.conftest import Given, carry_again, forbidden, full_disk, messages_with, metric
 
 
 def lines_of(path: Path) -> list[Message]:
@@ -188,7 +186,7 @@ async def test_a_folder_that_is_forbidden(tmp_path: Path) -> None:
 
 async def test_it_is_tried_again(tmp_path: Path) -> None:
     """A store that fails for a while gets every batch once it is back, each of them once."""
-    folder, telemetry = tmp_path / "folder", Telemetry()
+    folder = tmp_path / "folder"
     path = folder / "records.lp"
 
     def break_it() -> None:
@@ -196,12 +194,6 @@ async def test_it_is_tried_again(tmp_path: Path) -> None:
         folder.rmdir()
         folder.touch()
 
-    async def mend_it() -> None:
-        await eventually(lambda: telemetry.total(telemetry.retries) > 0)
-        folder.unlink()
-
     source = Given([metric(1.0)], [metric(2.0)], first=break_it)
-    sink = FileSink(path=str(path), precision="ns")
-    letters, _ = await asyncio.gather(carry(source, sink, telemetry), mend_it())
-    assert letters == []
+    await carry_again(source, FileSink(path=str(path), precision="ns"), folder.unlink)
     assert [message.value for message in lines_of(path)] == [1.0, 2.0]

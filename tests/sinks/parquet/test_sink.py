@@ -25,13 +25,12 @@ from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.parquet import NULL, PATH_COLUMNS, ParquetSink
 from ccpipe.sinks.parquet.housekeeping import LEFTOVER_AGE
-from ccpipe.telemetry import Telemetry
-from tests.conftest import eventually
 from tests.sinks.conftest import (
     NOON,
     SECOND,
     Given,
     carry,
+    carry_again,
     forbidden,
     full_disk,
     messages_with,
@@ -259,20 +258,14 @@ async def test_it_is_on_the_disk_before_write_returns(
 
 async def test_it_is_tried_again(tmp_path: Path) -> None:
     """A folder that is lost for a while gets every batch once it is back, each of them once."""
-    folder, telemetry = tmp_path / "store", Telemetry()
+    folder = tmp_path / "store"
 
     def break_it() -> None:
         folder.rmdir()
         folder.touch()
 
-    async def mend_it() -> None:
-        await eventually(lambda: telemetry.total(telemetry.retries) > 0)
-        folder.unlink()
-
     source = Given([metric(1.0)], [metric(2.0)], first=break_it)
-    carried = carry(source, ParquetSink(dir=str(folder)), telemetry)
-    letters, _ = await asyncio.gather(carried, mend_it())
-    assert letters == []
+    await carry_again(source, ParquetSink(dir=str(folder)), folder.unlink)
     assert by_pyarrow(folder, "value") == Counter([(1.0,), (2.0,)])
 
 

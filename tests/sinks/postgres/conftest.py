@@ -15,10 +15,8 @@ def server() -> Iterator[Server]:
 
     Its folder is not below pytest's, which only we may enter.
     """
-    with tempfile.TemporaryDirectory(prefix="ccpipe-postgres-") as folder:
-        server = Server(Path(folder))
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop()
+    with (
+        tempfile.TemporaryDirectory(prefix="ccpipe-postgres-") as folder,
+        Server(Path(folder)) as server,
+    ):
+        yield server

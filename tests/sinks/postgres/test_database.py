@@ -1,6 +1,5 @@
 """The connection to a real PostgreSQL: its errors are named, outages waited for."""
 
-import asyncio
 import socket
 from collections import Counter
 from pathlib import Path
@@ -16,22 +15,14 @@ from ccpipe.errors import (
 )
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.sinks.postgres import PostgresSink
-from ccpipe.telemetry import Telemetry
-from tests.conftest import eventually
 from tests.servers.postgres import PASSWORD, Server, sent
-from tests.sinks.conftest import NOON, SECOND, Given, carry, metric
+from tests.sinks.conftest import NOON, SECOND, Given, carry_again, metric
 
 
 async def test_a_server_that_goes_and_comes_back(server: Server) -> None:
     """While the server is down writes may be tried again; back, it gets what it missed, once."""
     database = await server.database()
     messages = [metric(float(n), time=NOON + n * SECOND) for n in range(4)]
-    telemetry = Telemetry()
-
-    async def come_back() -> None:
-        await eventually(lambda: telemetry.total(telemetry.retries) > 0)
-        await asyncio.to_thread(server.start)
-
     async with server.sink(database) as sink:
         await sink.write(to_lines([messages[0]]))
         server.stop()
@@ -42,13 +33,10 @@ async def test_a_server_that_goes_and_comes_back(server: Server) -> None:
             with pytest.raises(UnavailableError):
                 await sink.check()
             source = Given([messages[2]], [messages[3]])
-            letters, _ = await asyncio.gather(
-                carry(source, server.sink(database), telemetry), come_back()
-            )
+            await carry_again(source, server.sink(database), server.start)
         finally:
             if server.process.poll() is not None:
                 server.start()
-        assert letters == []
         await sink.write(to_lines([messages[1]]))
     assert await server.messages(database) == Counter(map(sent, messages))
 
@@ -189,11 +177,8 @@ async def test_an_option_in_the_address_that_cannot_be() -> None:
         await sink.check()
 
 
-@pytest.mark.parametrize("content", [None, b"", b" \n", b"two\nlines", b"\xff"])
-async def test_a_password_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
-    """A password that is missing or no line of text is named by its option and file."""
+async def test_a_password_that_cannot_be_read(tmp_path: Path) -> None:
+    """It is named by its option and file."""
     path = tmp_path / "password"
-    if content is not None:
-        path.write_bytes(content)
     with pytest.raises(ConfigError, match=f"password_file: {path}"):
         await PostgresSink(password_file=str(path)).check()

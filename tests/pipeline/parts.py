@@ -5,16 +5,20 @@ happens to it in a diary that a test hands to several of them, so that the order
 """
 
 import asyncio
+import functools
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from ccpipe.errors import CcpipeError
-from ccpipe.formats.lineprotocol import Lines, to_lines
+from ccpipe.formats.lineprotocol import Lines, RejectedLine, to_lines
+from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.message import Message, metric
-from ccpipe.pipeline import Batch, DeadLetter, DeadLetterSink, Sink, Source
+from ccpipe.pipeline import Batch, DeadLetter, DeadLetterSink, HoldingTranslator, Sink, Source, run
 from ccpipe.records import Records
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Diary = list[tuple[str, Any]]
 
 
@@ -50,6 +54,16 @@ def play(main: Awaitable[T]) -> T:
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(watched())
+
+
+def virtual(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
+    """Run a test in virtual time."""
+
+    @functools.wraps(test)
+    def played(*given: P.args, **options: P.kwargs) -> None:
+        play(test(*given, **options))
+
+    return played
 
 
 def clock() -> float:
@@ -208,3 +222,66 @@ class Failing:
         if self.left > 0:
             self.left -= 1
             raise self.error
+
+
+class Delay(HoldingTranslator[Lines, Lines]):
+    """Keeps the records of so many feeds, or for so many seconds where that is less."""
+
+    takes = gives = Lines
+
+    def __init__(self, feeds: int, seconds: float = math.inf) -> None:
+        self.feeds = feeds
+        self.seconds = seconds
+        self.feeds_seen = 0
+        self.held: list[tuple[float, list[Message]]] = []
+
+    def oldest_held(self) -> int | None:
+        return self.feeds_seen - len(self.held) + 1 if self.held else None
+
+    def feed(self, records: Lines) -> Lines:
+        """Keep what comes; return what was kept long enough. Numbers below 0 are rejected."""
+        self.feeds_seen += 1
+        good = [r for r in records if not (isinstance(r.value, int) and r.value < 0)]
+        rejected = [
+            RejectedLine(0, 0, 0, "below zero", original(r)) for r in records if r not in good
+        ]
+        self.held.append((clock(), good))
+        ready: list[Message] = []
+        while self.held and (
+            len(self.held) > self.feeds or clock() - self.held[0][0] >= self.seconds
+        ):
+            ready += self.held.pop(0)[1]
+        return to_lines(ready, rejected)
+
+    def flush(self) -> Lines:
+        ready = [message for _, held in self.held for message in held]
+        self.held.clear()
+        return to_lines(ready)
+
+
+class Notebook(HoldingTranslator[Lines, Lines]):
+    """Passes everything on, and writes down which feeds are committed, and when."""
+
+    takes = gives = Lines
+
+    def __init__(self, diary: Diary) -> None:
+        self.diary = diary
+
+    def feed(self, records: Lines) -> Lines:
+        return records
+
+    def oldest_held(self) -> int | None:
+        return None
+
+    def flush(self) -> Lines:
+        return Lines()
+
+    def commit(self, feed: int) -> None:
+        self.diary.append(("noted", feed))
+
+
+async def run_until(seconds: float, *parts: Any, **options: Any) -> None:
+    """Run a pipe that is told to stop at a time."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(seconds, stop.set)
+    await run(*parts, stop=stop, **options)

@@ -18,13 +18,13 @@ from tests.pipeline.parts import (
     ListDeadLetterSink,
     ListSink,
     ListSource,
+    Notebook,
     clock,
     made,
     play,
+    run_until,
     values,
 )
-from tests.pipeline.test_pipe_failures import run_until
-from tests.pipeline.test_pipe_holding import Notebook
 
 AFTER = 13.0
 

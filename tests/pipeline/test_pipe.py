@@ -12,7 +12,6 @@ from ccpipe.formats.lineprotocol import Lines, decode, to_lines
 from ccpipe.message import Message
 from ccpipe.pipeline import (
     Batch,
-    HoldingTranslator,
     Limits,
     Scope,
     SharedSource,
@@ -23,6 +22,7 @@ from ccpipe.pipeline import (
 from ccpipe.pipeline.queue import Item
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
+    Delay,
     Diary,
     Failing,
     ListDeadLetterSink,
@@ -32,6 +32,7 @@ from tests.pipeline.parts import (
     made,
     play,
     values,
+    virtual,
 )
 
 
@@ -85,38 +86,33 @@ def test_nothing_is_acknowledged_before_its_write_returned() -> None:
     ]
 
 
-def test_a_source_without_end_is_not_read_beyond_memory() -> None:
+@virtual
+async def test_a_source_without_end_is_not_read_beyond_memory() -> None:
     """While the sink is stuck, what is held stays bounded; when it goes on, so does reading."""
+    telemetry, go, stop = Telemetry(), asyncio.Event(), asyncio.Event()
 
-    async def main() -> None:
-        telemetry, go, stop = Telemetry(), asyncio.Event(), asyncio.Event()
+    class Stuck(ListSink):
+        async def write(self, records: Sequence[Message]) -> None:
+            await go.wait()
+            await super().write(records)
 
-        class Stuck(ListSink):
-            async def write(self, records: Sequence[Message]) -> None:
-                await go.wait()
-                await super().write(records)
-
-        source = ListSource(made(n) for n in range(10**9))
-        sink = Stuck()
-        limits = Limits(lines=4, memory=16 * 1024, timeout=0.0)  # one try, so no pause to wait for
-        piping = asyncio.create_task(
-            run(source, sink, limits=limits, telemetry=telemetry, stop=stop)
-        )
-        await asyncio.sleep(3600)
-        one = Item(made(10)).size
-        assert (source.handed - 3) * one < 16 * 1024  # one in the reader's hand
-        queued = telemetry.registry.get_sample_value("ccpipe_queued_bytes")
-        assert queued is not None
-        assert 16 * 1024 <= queued < 16 * 1024 + one
-        go.set()
-        while source.handed < 1000:
-            await asyncio.sleep(0)  # a timer would never come: virtual time stands while others run
-        stop.set()
-        await piping
-        assert values(sink.written) == list(range(source.handed))
-        assert source.acked == list(range(source.handed))
-
-    play(main())
+    source = ListSource(made(n) for n in range(10**9))
+    sink = Stuck()
+    limits = Limits(lines=4, memory=16 * 1024, timeout=0.0)  # one try, so no pause to wait for
+    piping = asyncio.create_task(run(source, sink, limits=limits, telemetry=telemetry, stop=stop))
+    await asyncio.sleep(3600)
+    one = Item(made(10)).size
+    assert (source.handed - 3) * one < 16 * 1024  # one in the reader's hand
+    queued = telemetry.registry.get_sample_value("ccpipe_queued_bytes")
+    assert queued is not None
+    assert 16 * 1024 <= queued < 16 * 1024 + one
+    go.set()
+    while source.handed < 1000:
+        await asyncio.sleep(0)  # a timer would never come: virtual time stands while others run
+    stop.set()
+    await piping
+    assert values(sink.written) == list(range(source.handed))
+    assert source.acked == list(range(source.handed))
 
 
 def test_a_source_that_never_waits_does_not_starve_the_writer() -> None:
@@ -145,27 +141,6 @@ class Double(Translator[Lines, Lines]):
         return to_lines(record for record in records for _ in range(2))
 
 
-class Hold(HoldingTranslator[Lines, Lines]):
-    """Holds what it gets until `window` records are there, then hands them on together."""
-
-    takes = gives = Lines
-
-    def __init__(self, window: int) -> None:
-        self.window = window
-        self.held: list[Message] = []
-
-    def feed(self, records: Lines) -> Lines:
-        self.held += records
-        return self.flush() if len(self.held) >= self.window else Lines()
-
-    def oldest_held(self) -> int | None:
-        return None
-
-    def flush(self) -> Lines:
-        ready, self.held = self.held, []
-        return to_lines(ready)
-
-
 class Drop(Translator[Lines, Lines]):
     """Hands on nothing."""
 
@@ -179,9 +154,9 @@ class Drop(Translator[Lines, Lines]):
     ("translators", "expected"),
     [
         ([Double(), Double()], [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]),
-        ([Hold(2), Double()], [1, 1, 2, 2, 3, 3]),
-        ([Double(), Hold(100)], [1, 1, 2, 2, 3, 3]),
-        ([Hold(100), Double(), Hold(100), Double()], [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]),
+        ([Delay(1), Double()], [1, 1, 2, 2, 3, 3]),
+        ([Double(), Delay(100)], [1, 1, 2, 2, 3, 3]),
+        ([Delay(100), Double(), Delay(100), Double()], [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]),
         ([Double(), Drop()], []),
     ],
 )

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -24,7 +24,7 @@ from ccpipe.sinks.hdf5 import Hdf5Sink
 from ccpipe.sinks.parquet import ParquetSink, housekeeping
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
-from tests.pipeline.parts import ListSink, ListSource, made, play, values
+from tests.pipeline.parts import ListSink, ListSource, made, play, run_until, values
 
 
 class UnexpectedError(Exception):
@@ -79,32 +79,19 @@ class Unstoppable(ListSource):
 
 def test_pipe_ends_although_its_source_cannot_be_stopped() -> None:
     """It is read no further; what it handed over is written."""
-    source, sink, stop = Unstoppable([made(1)], stay=True), ListSink(), asyncio.Event()
-
-    async def stopped() -> None:
-        asyncio.get_running_loop().call_later(5, stop.set)
-        await run(source, sink, stop=stop)
-
+    source, sink = Unstoppable([made(1)], stay=True), ListSink()
     with pytest.raises(UnexpectedError):
-        play(stopped())
+        play(run_until(5, source, sink))
     assert values(sink.written) == [1]
 
 
-def file_sink(folder: Path) -> Sink[Any]:
-    return FileSink(path=str(folder / "a.lp"), fsync="interval", fsync_interval=Interval(0.01))
-
-
-@pytest.mark.parametrize(("make", "method"), [(file_sink, "_sync")])
 async def test_pipe_ends_when_a_task_of_its_sink_fails(
-    tmp_path: Path,
-    make: Callable[[Path], Sink[Any]],
-    method: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The error is logged at once, and raised once the rest is written."""
-    sink = make(tmp_path)
-    monkeypatch.setattr(sink, method, fail)
+    path = str(tmp_path / "a.lp")
+    sink = FileSink(path=path, fsync="interval", fsync_interval=Interval(0.01))
+    monkeypatch.setattr(sink, "_sync", fail)
     with pytest.raises(UnexpectedError):
         await asyncio.wait_for(run(ListSource([made(1)], stay=True), sink), 60)
     assert "ccpipe-fsync failed: UnexpectedError: unexpected" in caplog.text
@@ -198,12 +185,6 @@ class Repeating(Source[Any]):
 
     def __init__(self) -> None:
         self.handed, self.stopped = 0, False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
 
     def stop(self) -> None:
         self.stopped = True

@@ -14,6 +14,7 @@ from ccpipe.message import Message
 from ccpipe.pipeline import Batch, HoldingTranslator, Limits, run
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
+    Delay,
     Diary,
     Failing,
     ListDeadLetterSink,
@@ -22,16 +23,12 @@ from tests.pipeline.parts import (
     clock,
     made,
     play,
+    run_until,
     values,
+    virtual,
 )
 
 AWAY = UnavailableError("away")
-
-
-async def run_until(seconds: float, *parts: Any, **options: Any) -> None:
-    stop = asyncio.Event()
-    asyncio.get_running_loop().call_later(seconds, stop.set)
-    await run(*parts, stop=stop, **options)
 
 
 def test_an_unavailable_sink_is_tried_until_it_works() -> None:
@@ -57,18 +54,15 @@ def test_a_pipe_that_is_told_to_stop_writes_what_is_in_hand() -> None:
 
 
 @pytest.mark.parametrize("has_upstream", [True, False])
-def test_told_to_stop_a_write_that_hangs_is_given_up(has_upstream: bool) -> None:
+@virtual
+async def test_told_to_stop_a_write_that_hangs_is_given_up(has_upstream: bool) -> None:
     """After the grace: an upstream hands it over again, else it is kept as dead letters."""
     source = ListSource([made(1)], stay=True, upstream=has_upstream)
     sink, kept = ListSink(seconds=10**6), ListDeadLetterSink()
     limits = Limits(age=0, grace=3, timeout=60)
-
-    async def main() -> None:
-        with pytest.raises(UnavailableError, match="timed out"):
-            await run_until(1, source, sink, limits=limits, dead_letter_sink=kept)
-        assert clock() <= 10
-
-    play(main())
+    with pytest.raises(UnavailableError, match="timed out"):
+        await run_until(1, source, sink, limits=limits, dead_letter_sink=kept)
+    assert clock() <= 10
     assert (kept.numbers, source.acked) == ([] if has_upstream else [1], [])
 
 
@@ -130,115 +124,72 @@ def test_after_a_slow_time_writes_grow_again() -> None:
     assert len(sink.written) == 640
 
 
-def test_a_pipe_may_be_told_to_stop_before_it_starts() -> None:
+@virtual
+async def test_a_pipe_may_be_told_to_stop_before_it_starts() -> None:
     """Then nothing is read."""
-
-    async def main() -> None:
-        stop = asyncio.Event()
-        stop.set()
-        await run(source, sink, stop=stop)
-
-    source, sink = ListSource([made(1)], stay=True), ListSink()
-    play(main())
+    source, sink, stop = ListSource([made(1)], stay=True), ListSink(), asyncio.Event()
+    stop.set()
+    await run(source, sink, stop=stop)
     assert source.handed == 0
     assert sink.tries == []
 
 
-def test_a_sink_that_fails_after_the_stop_is_tried_for_the_grace() -> None:
+@virtual
+async def test_a_sink_that_fails_after_the_stop_is_tried_for_the_grace() -> None:
     """Then the error comes out; a batch with an upstream is neither acknowledged nor a letter."""
-
-    async def main() -> float:
-        with pytest.raises(UnavailableError, match="away"):
-            await run_until(
-                50, source, sink, dead_letter_sink=dead_letter_sink, limits=Limits(grace=3)
-            )
-        return clock()
-
-    source, dead_letter_sink = ListSource([made(1), made(2)], stay=True), ListDeadLetterSink()
+    source, kept = ListSource([made(1), made(2)], stay=True), ListDeadLetterSink()
     sink = ListSink(Failing(AWAY, math.inf))
-    assert 53 <= play(main()) <= 53.2
+    with pytest.raises(UnavailableError, match="away"):
+        await run_until(50, source, sink, dead_letter_sink=kept, limits=Limits(grace=3))
+    assert 53 <= clock() <= 53.2
     assert [at for at in sink.tries if at < 50]
     assert [at for at in sink.tries if at > 50]
     assert source.acked == []
-    assert dead_letter_sink.letters == []
+    assert kept.letters == []
 
 
-def test_the_stop_cuts_a_long_pause_short() -> None:
+@virtual
+async def test_the_stop_cuts_a_long_pause_short() -> None:
     """A sink that is there again when the pipe is stopped gets everything at once."""
 
     def away_until_stopped(_: Sequence[Message]) -> None:
         if not source.stopped.is_set():
             raise AWAY
 
-    async def main() -> float:
-        await run_until(1000, source, sink, limits=Limits(backoff=600))
-        return clock()
-
     source, sink = ListSource([made(1)], stay=True), ListSink(away_until_stopped)
-    assert play(main()) == 1000
+    await run_until(1000, source, sink, limits=Limits(backoff=600))
+    assert clock() == 1000
     assert source.acked == [0]
 
 
-def test_the_stop_and_a_failure_at_the_same_moment_leave_the_grace() -> None:
+@virtual
+async def test_the_stop_and_a_failure_at_the_same_moment_leave_the_grace() -> None:
     """A write that fails in the very step in which the pipe is stopped is tried again."""
+    stop = asyncio.Event()
 
-    async def main() -> None:
-        stop = asyncio.Event()
+    def stop_and_fail(_: Sequence[Message]) -> None:
+        if not stop.is_set():
+            stop.set()
+            raise AWAY
 
-        def stop_and_fail(_: Sequence[Message]) -> None:
-            if not stop.is_set():
-                stop.set()
-                raise AWAY
-
-        sink.answer = stop_and_fail
-        await run(source, sink, stop=stop)
-
-    source, sink = ListSource([made(1)]), ListSink()
-    play(main())
+    sink = ListSink(stop_and_fail)
+    await run(ListSource([made(1)]), sink, stop=stop)
     assert values(sink.written) == [1]
 
 
-def test_what_nobody_would_hand_over_again_is_a_dead_letter() -> None:
+@virtual
+async def test_what_nobody_would_hand_over_again_is_a_dead_letter() -> None:
     """Wherever it is: in the sink's hands, in the queue, before it, in a translator's window."""
-
-    class Window(HoldingTranslator[Lines, Lines]):
-        takes = gives = Lines
-
-        held = Lines()
-
-        def feed(self, records: Lines) -> Lines:
-            ready, self.held = self.held, records
-            return ready
-
-        def oldest_held(self) -> int | None:
-            return None
-
-        def flush(self) -> Lines:
-            return self.held
-
     payloads: list[Sequence[Message]] = [made(n) for n in range(20)]
     source = ListSource(payloads, upstream=False, stay=True)
-    sink, dead_letter_sink, telemetry = (
-        ListSink(Failing(AWAY, math.inf)),
-        ListDeadLetterSink(),
-        Telemetry(),
-    )
+    sink, kept, telemetry = ListSink(Failing(AWAY, math.inf)), ListDeadLetterSink(), Telemetry()
+    ways: dict[str, Any] = {"translators": [Delay(1)], "telemetry": telemetry}
     limits = Limits(lines=2, memory=8 * 1024)
     with pytest.raises(UnavailableError):
-        play(
-            run_until(
-                60,
-                source,
-                sink,
-                translators=[Window()],
-                dead_letter_sink=dead_letter_sink,
-                limits=limits,
-                telemetry=telemetry,
-            )
-        )
+        await run_until(60, source, sink, dead_letter_sink=kept, limits=limits, **ways)
     assert 8 < source.handed < 20  # the source was held up by then, and asked to end
-    assert dead_letter_sink.numbers == list(range(source.handed))
-    assert {letter.reason for letter in dead_letter_sink.letters} == {"not delivered: away"}
+    assert kept.numbers == list(range(source.handed))
+    assert {letter.reason for letter in kept.letters} == {"not delivered: away"}
     assert telemetry.total(telemetry.dead) == source.handed
 
 
@@ -256,7 +207,8 @@ def test_bad_lines_that_nobody_would_hand_over_again_are_dead_letters_too(
     assert sorted(letter.original for letter in dead_letter_sink.letters) == kept
 
 
-def test_what_was_written_before_the_sink_went_away_is_no_dead_letter() -> None:
+@virtual
+async def test_what_was_written_before_the_sink_went_away_is_no_dead_letter() -> None:
     """Half of a rejected write is safe when the other half cannot be delivered any more."""
 
     def answer(records: Sequence[Message]) -> None:
@@ -265,19 +217,12 @@ def test_what_was_written_before_the_sink_went_away_is_no_dead_letter() -> None:
         if 2 in values(records):
             raise AWAY
 
-    dead_letter_sink = ListDeadLetterSink()
-    sink = ListSink(answer)
+    source = ListSource([made(0, 1, 2, 3)], upstream=False)
+    sink, kept = ListSink(answer), ListDeadLetterSink()
     with pytest.raises(UnavailableError):
-        play(
-            run_until(
-                60,
-                ListSource([made(0, 1, 2, 3)], upstream=False),
-                sink,
-                dead_letter_sink=dead_letter_sink,
-            )
-        )
+        await run_until(60, source, sink, dead_letter_sink=kept)
     assert values(sink.written) == [0, 1]
-    assert dead_letter_sink.numbers == [2, 3]
+    assert kept.numbers == [2, 3]
 
 
 def test_a_dead_letter_sink_that_fails_at_the_end_does_not_hide_why_it_ended(
@@ -294,43 +239,39 @@ def test_a_dead_letter_sink_that_fails_at_the_end_does_not_hide_why_it_ended(
 
 @pytest.mark.parametrize("upstream", [True, False])
 @pytest.mark.parametrize("error", [DeniedError("wrong password"), ValueError("a bug")])
-def test_a_sink_that_cannot_work_at_all_ends_the_pipe(error: Exception, upstream: bool) -> None:
+@virtual
+async def test_a_sink_that_cannot_work_at_all_ends_the_pipe(
+    error: Exception, upstream: bool
+) -> None:
     """At once and with its own error, no group of them; what has no upstream is kept."""
 
     def answer(_: Sequence[Message]) -> None:
         raise error
 
-    async def main() -> float:
-        with pytest.raises(type(error), match=str(error)):
-            await run(source, sink, dead_letter_sink=dead_letter_sink, limits=Limits(age=1))
-        return clock()
-
     source = ListSource([made(1), made(2)], upstream=upstream, stay=True)
-    sink, dead_letter_sink = ListSink(answer), ListDeadLetterSink()
-    assert play(main()) == 1
+    sink, kept = ListSink(answer), ListDeadLetterSink()
+    with pytest.raises(type(error), match=str(error)):
+        await run(source, sink, dead_letter_sink=kept, limits=Limits(age=1))
+    assert clock() == 1
     assert len(sink.tries) == 1
     assert source.acked == []
-    assert dead_letter_sink.numbers == ([] if upstream else [1, 2])
+    assert kept.numbers == ([] if upstream else [1, 2])
 
 
-def test_a_source_that_does_not_end_when_it_is_asked_is_left_after_the_grace() -> None:
+@virtual
+async def test_a_source_that_does_not_end_when_it_is_asked_is_left_after_the_grace() -> None:
     """A sink that fails for good ends the pipe even so; what comes until then is kept."""
 
     class Deaf(ListSource):
         def stop(self) -> None:
             pass
 
-    async def main() -> float:
-        with pytest.raises(DeniedError):
-            await run(
-                source, sink, dead_letter_sink=dead_letter_sink, limits=Limits(age=60, grace=3)
-            )
-        return clock()
-
     source = Deaf([made(1), made(2)], upstream=False, stay=True, delays=[0, 62])
-    sink, dead_letter_sink = ListSink(Failing(DeniedError("no"), 1)), ListDeadLetterSink()
-    assert play(main()) == 60 + 3
-    assert dead_letter_sink.numbers == [1, 2]
+    sink, kept = ListSink(Failing(DeniedError("no"), 1)), ListDeadLetterSink()
+    with pytest.raises(DeniedError):
+        await run(source, sink, dead_letter_sink=kept, limits=Limits(age=60, grace=3))
+    assert clock() == 60 + 3
+    assert kept.numbers == [1, 2]
 
 
 @pytest.mark.parametrize("error", [DataError("no Parquet file"), AWAY, ValueError("a bug")])
@@ -343,18 +284,15 @@ def test_a_source_that_fails_ends_the_pipe_after_what_it_handed_over(error: Exce
     assert source.acked == [0, 1]
 
 
-def test_a_source_and_a_sink_that_both_fail_end_the_pipe_in_the_grace() -> None:
+@virtual
+async def test_a_source_and_a_sink_that_both_fail_end_the_pipe_in_the_grace() -> None:
     """A dead source does not leave the pipe trying a dead sink forever."""
-
-    async def main() -> float:
-        with pytest.raises(UnavailableError, match="away"):
-            await run(source, sink, dead_letter_sink=dead_letter_sink, limits=Limits(grace=3))
-        return clock()
-
     source = ListSource([made(1)], upstream=False, fails=DataError("no Parquet file"))
-    sink, dead_letter_sink = ListSink(Failing(AWAY, math.inf)), ListDeadLetterSink()
-    assert 3 <= play(main()) <= 3.2
-    assert dead_letter_sink.numbers == [1]
+    sink, kept = ListSink(Failing(AWAY, math.inf)), ListDeadLetterSink()
+    with pytest.raises(UnavailableError, match="away"):
+        await run(source, sink, dead_letter_sink=kept, limits=Limits(grace=3))
+    assert 3 <= clock() <= 3.2
+    assert kept.numbers == [1]
 
 
 class Broken(HoldingTranslator[Lines, Lines]):
@@ -409,26 +347,20 @@ def test_an_acknowledgement_that_does_not_get_through_costs_nothing_but_a_repeti
 
 
 @pytest.mark.parametrize("seconds", [0, 0.5, 1, 1.5, 2, 30, 3600])
-def test_cancelling_leaves_nothing_behind(seconds: float) -> None:
+@virtual
+async def test_cancelling_leaves_nothing_behind(seconds: float) -> None:
     """Wherever the pipe is, it ends at once; the source is closed before its parts are left."""
     diary: Diary = []
     source = ListSource([made(n) for n in range(100)], delays=[1] * 2, diary=diary)
     sink = ListSink(Failing(AWAY, 5), seconds=1, diary=diary)
-    dead_letter_sink = ListDeadLetterSink(diary=diary)
-
-    async def main() -> float:
-        limits = Limits(lines=2, memory=8 * 1024)
-        piping = asyncio.create_task(
-            run(source, sink, dead_letter_sink=dead_letter_sink, limits=limits)
-        )
-        await asyncio.wait({piping}, timeout=seconds)
-        done = piping.done()
-        piping.cancel()
-        await asyncio.wait({piping})
-        assert piping.cancelled() is not done
-        return clock()
-
-    assert play(main()) <= seconds
+    kept, limits = ListDeadLetterSink(diary=diary), Limits(lines=2, memory=8 * 1024)
+    piping = asyncio.create_task(run(source, sink, dead_letter_sink=kept, limits=limits))
+    await asyncio.wait({piping}, timeout=seconds)
+    done = piping.done()
+    piping.cancel()
+    await asyncio.wait({piping})
+    assert piping.cancelled() is not done
+    assert clock() <= seconds
     entered = [name for what, name in diary if what == "enter"]
     ends = [(what, name) for what, name in diary if what in ("closed", "leave")]
     assert ends[-len(entered) :] == [("leave", name) for name in reversed(entered)]
@@ -470,11 +402,8 @@ def test_parts_are_left_after_an_error_too() -> None:
     source = ListSource([made(1)], fails=DataError("bad"), diary=diary)
     with pytest.raises(DataError):
         play(run(source, ListSink(diary=diary), dead_letter_sink=ListDeadLetterSink(diary=diary)))
-    assert [name for what, name in diary if what == "leave"] == [
-        "ListSource",
-        "ListSink",
-        "ListDeadLetterSink",
-    ]
+    left = [name for what, name in diary if what == "leave"]
+    assert left == ["ListSource", "ListSink", "ListDeadLetterSink"]
 
 
 async def test_it_is_the_same_on_a_real_clock() -> None:

@@ -1,8 +1,6 @@
 """Translators that keep records for later: nothing is acknowledged that is not written."""
 
-import asyncio
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,59 +9,24 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines, RejectedLine, to_lines
-from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.message import Message
-from ccpipe.pipeline import Batch, HoldingTranslator, Limits, Translator, run
+from ccpipe.pipeline import Batch, Limits, run
 from ccpipe.records import Records
 from tests.pipeline.parts import (
+    Delay,
     Diary,
     Failing,
     ListDeadLetterSink,
     ListSink,
     ListSource,
-    clock,
+    Notebook,
     made,
     play,
+    run_until,
     values,
 )
 
 NOW = Limits(age=0)
-
-
-class Delay(HoldingTranslator[Lines, Lines]):
-    """Keeps the records of so many feeds, or for so many seconds where that is less."""
-
-    takes = gives = Lines
-
-    def __init__(self, feeds: int, seconds: float = math.inf) -> None:
-        self.feeds = feeds
-        self.seconds = seconds
-        self.feeds_seen = 0
-        self.held: list[tuple[float, list[Message]]] = []
-
-    def oldest_held(self) -> int | None:
-        return self.feeds_seen - len(self.held) + 1 if self.held else None
-
-    def feed(self, records: Lines) -> Lines:
-        """Keep what comes; return what was kept long enough. Numbers below 0 are rejected."""
-        self.feeds_seen += 1
-        good = [r for r in records if not (isinstance(r.value, int) and r.value < 0)]
-        rejected = [
-            RejectedLine(0, 0, 0, "below zero", original(r)) for r in records if r not in good
-        ]
-        self.held.append((clock(), good))
-        ready: list[Message] = []
-        while self.held and (
-            len(self.held) > self.feeds or clock() - self.held[0][0] >= self.seconds
-        ):
-            ready += self.held.pop(0)[1]
-        return to_lines(ready, rejected)
-
-    def flush(self) -> Lines:
-        ready = [message for _, held in self.held for message in held]
-        self.held.clear()
-        return to_lines(ready)
 
 
 def written_before_acknowledged(diary: Diary) -> bool:
@@ -94,16 +57,8 @@ def test_what_is_held_is_not_acknowledged_when_the_pipe_dies() -> None:
     source = ListSource([made(0), made(1), made(2)], stay=True)
     sink = ListSink(Failing(UnavailableError("gone"), math.inf))
     with pytest.raises(UnavailableError):
-        play(_stopped(source, sink, [Delay(2)]))
+        play(run_until(5, source, sink, translators=[Delay(2)], limits=NOW))
     assert source.acked == []
-
-
-async def _stopped(
-    source: ListSource, sink: ListSink, translators: Sequence[Translator[Any, Any]]
-) -> None:
-    stop = asyncio.Event()
-    asyncio.get_running_loop().call_later(5, stop.set)
-    await run(source, sink, translators=translators, limits=NOW, stop=stop)
 
 
 def test_a_quiet_source_does_not_keep_records_held() -> None:
@@ -111,30 +66,9 @@ def test_a_quiet_source_does_not_keep_records_held() -> None:
     diary: Diary = []
     source = ListSource([made(0)], stay=True, diary=diary)
     sink = ListSink(diary=diary)
-    play(_stopped(source, sink, [Delay(10, seconds=2)]))
+    play(run_until(5, source, sink, translators=[Delay(10, seconds=2)], limits=NOW))
     assert sink.tries == [2]
     assert diary.index(("ack", 0)) < diary.index(("stop", 5.0))
-
-
-class Notebook(HoldingTranslator[Lines, Lines]):
-    """Passes everything on, and writes down which feeds are committed, and when."""
-
-    takes = gives = Lines
-
-    def __init__(self, diary: Diary) -> None:
-        self.diary = diary
-
-    def feed(self, records: Lines) -> Lines:
-        return records
-
-    def oldest_held(self) -> int | None:
-        return None
-
-    def flush(self) -> Lines:
-        return Lines()
-
-    def commit(self, feed: int) -> None:
-        self.diary.append(("noted", feed))
 
 
 @pytest.mark.parametrize("is_upstream", [True, False])
@@ -190,7 +124,7 @@ def test_a_translator_hears_nothing_of_what_was_not_written() -> None:
     source = ListSource([made(0), made(1)], stay=True)
     sink = ListSink(Failing(UnavailableError("gone"), math.inf))
     with pytest.raises(UnavailableError):
-        play(_stopped(source, sink, [Notebook(diary)]))
+        play(run_until(5, source, sink, translators=[Notebook(diary)], limits=NOW))
     assert diary == []
 
 

@@ -1,53 +1,29 @@
 """A pipe hands a sink the ids of messages, however batches are joined, halved and thinned out."""
 
 from array import array
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from ccpipe.errors import RejectedError, TimedOutError
 from ccpipe.formats.lineprotocol import Lines, to_lines
-from ccpipe.pipeline import Batch, DeadLetter, DeadLetterSink, Limits, Sink, Source, TimedSink, run
+from ccpipe.pipeline import Limits, Sink, TimedSink, run
 from ccpipe.provenance import Provenance
 from tests.deliveries import delivered, provenance_of
-from tests.pipeline.parts import play
+from tests.pipeline.parts import ListDeadLetterSink, ListSource, play, virtual
 from tests.sinks.conftest import metric
 
 
-class Numbered(Source[Lines]):
-    """Hands over messages of two records each; the number of the message is their value."""
-
-    gives = Lines
-
-    def __init__(self, numbers: Sequence[int]) -> None:
-        self.numbers = numbers
-
-    async def batches(self) -> AsyncIterator[Batch[Lines]]:
-        for number in self.numbers:
-            yield Batch(of_message(number, [float(number)] * 2), self.ack)
-
-    async def ack(self) -> None:
-        """Do nothing."""
-
-    def stop(self) -> None:
-        """Do nothing: the end comes by itself."""
+def numbered(*numbers: int) -> ListSource:
+    """Make messages of two records each; the number of the message is their value."""
+    return ListSource([of_message(number, [float(number)] * 2) for number in numbers])
 
 
 def of_message(number: int, values: Sequence[float]) -> Lines:
     lines = to_lines([metric(value) for value in values])
     column = array("q", [number])
     return delivered(lines, provenance_of(["c"], column, column, array("q", [len(lines)])))
-
-
-class Kept(DeadLetterSink):
-    """Keeps dead letters in memory."""
-
-    def __init__(self) -> None:
-        self.letters: list[DeadLetter] = []
-
-    async def write(self, letters: Sequence[DeadLetter]) -> None:
-        self.letters += letters
 
 
 class Picky(Sink[Lines]):
@@ -77,15 +53,17 @@ class Picky(Sink[Lines]):
 
 
 @pytest.mark.parametrize("names_bad", [True, False])
+@virtual
 async def test_records_come_with_their_messages(names_bad: bool) -> None:
     """Whether the sink names the bad records or they are searched for by halves."""
-    sink, letters = Picky(names_bad=names_bad), Kept()
+    sink, letters = Picky(names_bad=names_bad), ListDeadLetterSink()
     limits = Limits(age=0.05)
-    await run(Numbered([1, 2, 3, 4, 5]), sink, dead_letter_sink=letters, limits=limits)
+    await run(numbered(1, 2, 3, 4, 5), sink, dead_letter_sink=letters, limits=limits)
     assert sorted(sink.stored) == [(n, "c") for n in (1, 1, 2, 2, 4, 4, 5, 5)]
     assert len(letters.letters) == 2
 
 
+@virtual
 async def test_after_a_function() -> None:
     """What a translator without a state makes of a message belongs to that message."""
     sink = Picky(names_bad=True)
@@ -93,13 +71,14 @@ async def test_after_a_function() -> None:
     def first(records: Any) -> Any:
         return records[:1]
 
-    await run(Numbered([1, 2]), sink, translators=[first], limits=Limits(age=0.05))
+    await run(numbered(1, 2), sink, translators=[first], limits=Limits(age=0.05))
     assert sink.stored == [(1, "c"), (2, "c")]
 
 
+@virtual
 async def test_dead_letters_are_written_before_the_store_knows_their_message() -> None:
     """A pipe that is killed in between would lose them: the message counts as stored."""
-    letters = Kept()
+    letters = ListDeadLetterSink()
     rejected = 0
 
     class Remembers(Sink[Any]):
@@ -115,16 +94,10 @@ async def test_dead_letters_are_written_before_the_store_knows_their_message() -
             if records.provenance and records.provenance.has_ids:
                 assert len(letters.letters) == rejected
 
-    class OneMessage(Numbered):
-        """Hands over messages of several records."""
-
-        async def batches(self) -> AsyncIterator[Batch[Any]]:
-            for number in self.numbers:
-                values = (1.0, 3.0, 2.0, 3.0, 4.0, 5.0, 6.0)
-                yield Batch(of_message(number, values), self.ack)
-
+    messages = [of_message(n, (1.0, 3.0, 2.0, 3.0, 4.0, 5.0, 6.0)) for n in (1, 2, 3)]
+    source = ListSource(messages)
     limits = Limits(age=0.05)
-    await run(OneMessage([1, 2, 3]), Remembers(), dead_letter_sink=letters, limits=limits)
+    await run(source, Remembers(), dead_letter_sink=letters, limits=limits)
     assert rejected == len(letters.letters) == 6
 
 
@@ -147,5 +120,5 @@ def test_message_stays_whole_for_a_slow_store_until_the_time_limit_cannot_grow(
 ) -> None:
     """Of its parts only the last has the id: a bridge killed in between would repeat the first."""
     sink = Slow(seconds)
-    play(run(Numbered([1, 2]), sink, limits=Limits(age=0.05)))
+    play(run(numbered(1, 2), sink, limits=Limits(age=0.05)))
     assert sorted(sink.stored) == sorted((number, each) for number in (1, 2) for each in consumers)

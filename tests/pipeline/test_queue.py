@@ -14,7 +14,7 @@ from ccpipe.message import event
 from ccpipe.pipeline import Limits
 from ccpipe.pipeline.queue import Item, Queue
 from ccpipe.telemetry import Telemetry
-from tests.pipeline.parts import clock, made, play, values
+from tests.pipeline.parts import clock, made, play, values, virtual
 
 ONE = Item(made(1), born=0).size
 """What an item with one metric is said to hold."""
@@ -40,200 +40,167 @@ async def settle() -> None:
 
 
 @pytest.mark.parametrize("limit", [{"lines": 3}, {"bytes": 3 * ONE}, {"memory": 3 * ONE}])
-def test_a_full_batch_is_taken_at_once_and_a_smaller_one_waits(limit: dict[str, float]) -> None:
+@virtual
+async def test_a_full_batch_is_taken_at_once_and_a_smaller_one_waits(
+    limit: dict[str, float],
+) -> None:
     """Lines, bytes and memory each make a batch full; nothing else ends the wait."""
-
-    async def main() -> None:
-        waiting = queue(**limit)
-        taking = asyncio.create_task(waiting.take())
-        await put(waiting, 1, 2)
-        await settle()
-        assert not taking.done()
-        await put(waiting, 3)
-        assert taken(await taking) == [1, 2, 3]
-        assert clock() == 0
-
-    play(main())
+    waiting = queue(**limit)
+    taking = asyncio.create_task(waiting.take())
+    await put(waiting, 1, 2)
+    await settle()
+    assert not taking.done()
+    await put(waiting, 3)
+    assert taken(await taking) == [1, 2, 3]
+    assert clock() == 0
 
 
-def test_an_old_batch_is_taken_however_small() -> None:
+@virtual
+async def test_an_old_batch_is_taken_however_small() -> None:
     """The oldest record waits for the age and no longer, whatever comes after it."""
-
-    async def main() -> None:
-        waiting = queue(age=5)
-        taking = asyncio.create_task(waiting.take())
-        await asyncio.sleep(2)
-        await put(waiting, 1)
-        await asyncio.sleep(4)
-        await put(waiting, 2)
-        assert taken(await taking) == [1, 2]
-        assert clock() == 7
-
-    play(main())
+    waiting = queue(age=5)
+    taking = asyncio.create_task(waiting.take())
+    await asyncio.sleep(2)
+    await put(waiting, 1)
+    await asyncio.sleep(4)
+    await put(waiting, 2)
+    assert taken(await taking) == [1, 2]
+    assert clock() == 7
 
 
-def test_time_spent_waiting_for_room_counts_as_age() -> None:
+@virtual
+async def test_time_spent_waiting_for_room_counts_as_age() -> None:
     """A batch is as old as its reading, not as its place in the queue."""
-
-    async def main() -> None:
-        waiting = queue(age=5, memory=ONE)
-        await put(waiting, 1)
-        first = await waiting.take()
-        putting = asyncio.create_task(put(waiting, 2))
-        await asyncio.sleep(60)
-        waiting.release(first)
-        waiting.limits = Limits(age=5)
-        assert taken(await waiting.take()) == [2]
-        assert clock() == 60
-        await putting
-
-    play(main())
+    waiting = queue(age=5, memory=ONE)
+    await put(waiting, 1)
+    first = await waiting.take()
+    putting = asyncio.create_task(put(waiting, 2))
+    await asyncio.sleep(60)
+    waiting.release(first)
+    waiting.limits = Limits(age=5)
+    assert taken(await waiting.take()) == [2]
+    assert clock() == 60
+    await putting
 
 
-def test_the_end_is_an_empty_list_after_what_waits() -> None:
+@virtual
+async def test_the_end_is_an_empty_list_after_what_waits() -> None:
     """What waits when the queue ends is taken at once; then and ever after comes the end."""
-
-    async def main() -> None:
-        waiting = queue(lines=2)
-        await put(waiting, 1)
-        waiting.end()
-        assert [taken(await waiting.take()) for _ in range(3)] == [[1], [], []]
-
-    play(main())
+    waiting = queue(lines=2)
+    await put(waiting, 1)
+    waiting.end()
+    assert [taken(await waiting.take()) for _ in range(3)] == [[1], [], []]
 
 
-def test_the_end_wakes_a_writer_that_waits() -> None:
+@virtual
+async def test_the_end_wakes_a_writer_that_waits() -> None:
     """A writer that found nothing is told of the end."""
-
-    async def main() -> None:
-        waiting = queue()
-        taking = asyncio.create_task(waiting.take())
-        await settle()
-        waiting.end()
-        assert await taking == []
-
-    play(main())
+    waiting = queue()
+    taking = asyncio.create_task(waiting.take())
+    await settle()
+    waiting.end()
+    assert await taking == []
 
 
-def test_a_flush_waits_for_no_batch_to_fill() -> None:
+@virtual
+async def test_a_flush_waits_for_no_batch_to_fill() -> None:
     """Hurried, the queue hands out whatever is there, and waits only for something."""
-
-    async def main() -> None:
-        waiting = queue()
-        waiting.flush_now = True
-        taking = asyncio.create_task(waiting.take())
-        await settle()
-        await put(waiting, 1)
-        assert taken(await taking) == [1]
-
-    play(main())
+    waiting = queue()
+    waiting.flush_now = True
+    taking = asyncio.create_task(waiting.take())
+    await settle()
+    await put(waiting, 1)
+    assert taken(await taking) == [1]
 
 
-def test_a_batch_larger_than_every_limit_goes_alone() -> None:
+@virtual
+async def test_a_batch_larger_than_every_limit_goes_alone() -> None:
     """A batch is the unit: it is neither cut nor held back for its size."""
-
-    async def main() -> None:
-        waiting = queue(lines=2, bytes=ONE, memory=0)
-        await waiting.put(Item(made(1, 2, 3)))
-        putting = asyncio.create_task(put(waiting, 4))
-        items = await waiting.take()
-        assert taken(items) == [1, 2, 3]
-        waiting.release(items)
-        assert taken(await waiting.take()) == [4]
-        await putting
-
-    play(main())
+    waiting = queue(lines=2, bytes=ONE, memory=0)
+    await waiting.put(Item(made(1, 2, 3)))
+    putting = asyncio.create_task(put(waiting, 4))
+    items = await waiting.take()
+    assert taken(items) == [1, 2, 3]
+    waiting.release(items)
+    assert taken(await waiting.take()) == [4]
+    await putting
 
 
-def test_the_reader_waits_while_memory_is_full() -> None:
+@virtual
+async def test_the_reader_waits_while_memory_is_full() -> None:
     """What is held, waiting or being written, is bounded: put waits until enough is released."""
-
-    async def main() -> None:
-        waiting = queue(memory=4 * ONE)
-        putting = asyncio.create_task(put(waiting, *range(1, 10)))
-        await settle()
-        assert waiting.held == 4 * ONE
-        first = await waiting.take()
-        await settle()
-        assert waiting.held == 4 * ONE  # taken is not yet released
-        assert not waiting.items
-        waiting.release(first)
-        await settle()
-        assert waiting.held == 4 * ONE
-        assert not putting.done()
-        rest = await waiting.take()
-        waiting.release(rest)
-        await putting
-        assert taken([*first, *rest, *waiting.items]) == list(range(1, 10))
-
-    play(main())
+    waiting = queue(memory=4 * ONE)
+    putting = asyncio.create_task(put(waiting, *range(1, 10)))
+    await settle()
+    assert waiting.held == 4 * ONE
+    first = await waiting.take()
+    await settle()
+    assert waiting.held == 4 * ONE  # taken is not yet released
+    assert not waiting.items
+    waiting.release(first)
+    await settle()
+    assert waiting.held == 4 * ONE
+    assert not putting.done()
+    rest = await waiting.take()
+    waiting.release(rest)
+    await putting
+    assert taken([*first, *rest, *waiting.items]) == list(range(1, 10))
 
 
-def test_the_reader_goes_on_waiting_until_there_is_room() -> None:
+@virtual
+async def test_the_reader_goes_on_waiting_until_there_is_room() -> None:
     """A release that leaves too much held is no reason to put."""
-
-    async def main() -> None:
-        waiting = queue(bytes=ONE, memory=2 * ONE)
-        await put(waiting, 1)
-        await waiting.put(Item(made(*range(2, 10))))  # larger than two
-        putting = asyncio.create_task(put(waiting, 5))
-        waiting.release(await waiting.take())
-        await settle()
-        assert len(waiting.items) == 1
-        waiting.release(await waiting.take())
-        await putting
-
-    play(main())
+    waiting = queue(bytes=ONE, memory=2 * ONE)
+    await put(waiting, 1)
+    await waiting.put(Item(made(*range(2, 10))))  # larger than two
+    putting = asyncio.create_task(put(waiting, 5))
+    waiting.release(await waiting.take())
+    await settle()
+    assert len(waiting.items) == 1
+    waiting.release(await waiting.take())
+    await putting
 
 
-def test_what_is_held_is_told() -> None:
+@virtual
+async def test_what_is_held_is_told() -> None:
     """The gauge shows what is held, and nothing once all is released."""
-
-    async def main() -> None:
-        waiting = queue(lines=2)
-        gauge = "ccpipe_queued_bytes"
-        await put(waiting, 1, 2)
-        assert waiting.telemetry.registry.get_sample_value(gauge) == 2 * ONE
-        items = await waiting.take()
-        assert waiting.telemetry.registry.get_sample_value(gauge) == 2 * ONE
-        waiting.release(items)
-        assert waiting.telemetry.registry.get_sample_value(gauge) == 0
-
-    play(main())
+    waiting = queue(lines=2)
+    gauge = "ccpipe_queued_bytes"
+    await put(waiting, 1, 2)
+    assert waiting.telemetry.registry.get_sample_value(gauge) == 2 * ONE
+    items = await waiting.take()
+    assert waiting.telemetry.registry.get_sample_value(gauge) == 2 * ONE
+    waiting.release(items)
+    assert waiting.telemetry.registry.get_sample_value(gauge) == 0
 
 
-def test_every_batch_weighs_something() -> None:
+@virtual
+async def test_every_batch_weighs_something() -> None:
     """Batches whose records were all dropped cannot pile up beyond the memory limit either."""
-
-    async def main() -> None:
-        waiting = queue(memory=100 * ONE)
-        putting = asyncio.create_task(put_empty(waiting))
-        await settle()
-        assert not putting.done()
-        putting.cancel()
-        await asyncio.wait({putting})
 
     async def put_empty(waiting: Queue) -> None:
         for _ in range(1000):
             await waiting.put(Item(Lines()))
 
-    play(main())
+    waiting = queue(memory=100 * ONE)
+    putting = asyncio.create_task(put_empty(waiting))
+    await settle()
+    assert not putting.done()
+    putting.cancel()
+    await asyncio.wait({putting})
 
 
-def test_long_texts_count() -> None:
+@virtual
+async def test_long_texts_count() -> None:
     """An event of a megabyte is not taken for half a kilobyte, decoded or not."""
-
-    async def main() -> None:
-        text = "x" * 2**20
-        message = event("job", "start_job", text, time=1, tags={})
-        assert Item(to_lines([message])).size > 2**20
-        lines = decode(b'job event="' + text.encode() + b'" 1\n')
-        assert Item(lines).size > 2**20
-        unreadable = decode(b"x" * 2**20)
-        assert not len(unreadable)
-        assert Item(unreadable).size > 2**20
-
-    play(main())
+    text = "x" * 2**20
+    message = event("job", "start_job", text, time=1, tags={})
+    assert Item(to_lines([message])).size > 2**20
+    lines = decode(b'job event="' + text.encode() + b'" 1\n')
+    assert Item(lines).size > 2**20
+    unreadable = decode(b"x" * 2**20)
+    assert not len(unreadable)
+    assert Item(unreadable).size > 2**20
 
 
 delays = st.lists(st.sampled_from([0, 0, 0, 0.5, 1, 1, 2]), max_size=30)
@@ -247,7 +214,8 @@ delays = st.lists(st.sampled_from([0, 0, 0, 0.5, 1, 1, 2]), max_size=30)
     memory=st.integers(1, 5),
     age=st.sampled_from([0, 0.5, 1, 3]),
 )
-def test_no_schedule_loses_a_wake_up(
+@virtual
+async def test_no_schedule_loses_a_wake_up(
     puts: list[float],
     pauses: list[float],
     sizes: list[int],
@@ -261,56 +229,49 @@ def test_no_schedule_loses_a_wake_up(
     waits longer than its age although the writer is free.
     """
     payloads = [made(*range(10 * n, 10 * n + sizes[n])) for n in range(len(puts))]
+    waiting = queue(lines=lines, memory=memory * ONE, age=age)
 
-    async def main() -> None:
-        waiting = queue(lines=lines, memory=memory * ONE, age=age)
+    async def read() -> None:
+        for delay, payload in zip(puts, payloads, strict=True):
+            await asyncio.sleep(delay)
+            await waiting.put(Item(payload))
+            assert waiting.held < memory * ONE + 512 * 4
+        waiting.end()
 
-        async def read() -> None:
-            for delay, payload in zip(puts, payloads, strict=True):
-                await asyncio.sleep(delay)
-                await waiting.put(Item(payload))
-                assert waiting.held < memory * ONE + 512 * 4
-            waiting.end()
-
-        reading = asyncio.create_task(read())
-        got: list[float] = []
+    reading = asyncio.create_task(read())
+    got: list[float] = []
+    free = clock()
+    for pause in [*pauses, *[0.0] * 100]:
+        if not (items := await waiting.take()):
+            break
+        assert clock() <= max(items[0].born + age, free)
+        got += taken(items)
+        await asyncio.sleep(pause)
+        waiting.release(items)
         free = clock()
-        for pause in [*pauses, *[0.0] * 100]:
-            if not (items := await waiting.take()):
-                break
-            assert clock() <= max(items[0].born + age, free)
-            got += taken(items)
-            await asyncio.sleep(pause)
-            waiting.release(items)
-            free = clock()
-        await reading
-        assert got == [value for payload in payloads for value in values(payload)]
-        assert (waiting.held, waiting.lines, waiting.size) == (0, 0, 0)
-
-    play(main())
+    await reading
+    assert got == [value for payload in payloads for value in values(payload)]
+    assert (waiting.held, waiting.lines, waiting.size) == (0, 0, 0)
 
 
 @given(when=st.sampled_from([0, 0.5, 1, 1.5]), age=st.sampled_from([0.5, 1]), late=st.booleans())
-def test_a_cancelled_writer_is_cancelled(when: float, age: float, late: bool) -> None:
+@virtual
+async def test_a_cancelled_writer_is_cancelled(when: float, age: float, late: bool) -> None:
     """A cancellation is never swallowed, not even at the moment when a batch comes of age."""
-
-    async def main() -> None:
-        waiting = queue(age=age)
-        taking = asyncio.create_task(waiting.take())
-        loop = asyncio.get_running_loop()
-        if late:
-            loop.call_later(when, taking.cancel)
-        putting = asyncio.create_task(put(waiting, 1))
-        if not late:
-            loop.call_later(when, taking.cancel)
-        await asyncio.wait({taking, putting})
-        if taking.cancelled():
-            assert taken(list(waiting.items)) == [1]
-        else:
-            assert taken(taking.result()) == [1]
-            assert when >= age
-
-    play(main())
+    waiting = queue(age=age)
+    taking = asyncio.create_task(waiting.take())
+    loop = asyncio.get_running_loop()
+    if late:
+        loop.call_later(when, taking.cancel)
+    putting = asyncio.create_task(put(waiting, 1))
+    if not late:
+        loop.call_later(when, taking.cancel)
+    await asyncio.wait({taking, putting})
+    if taking.cancelled():
+        assert taken(list(waiting.items)) == [1]
+    else:
+        assert taken(taking.result()) == [1]
+        assert when >= age
 
 
 def test_many_small_batches_cost_no_more_each_than_few() -> None:
@@ -336,21 +297,18 @@ def test_many_small_batches_cost_no_more_each_than_few() -> None:
     assert play(looks(4000)) == play(looks(40))
 
 
-def test_taking_ends_at_a_given_time_and_then_does_not_report_the_end() -> None:
+@virtual
+async def test_taking_ends_at_a_given_time_and_then_does_not_report_the_end() -> None:
     """A writer that has something else to do is not kept by an empty queue, nor by its end."""
-
-    async def main() -> None:
-        waiting = queue()
-        assert await waiting.take(until=5) == []
-        assert clock() == 5
-        await put(waiting, 1)
-        waiting.end()
-        assert taken(await waiting.take(until=9)) == [1]
-        assert clock() == 5
-        assert await waiting.take(until=9) == []
-        assert clock() == 9
-        assert await waiting.take(until=3) == []
-        assert await waiting.take() == []
-        assert clock() == 9
-
-    play(main())
+    waiting = queue()
+    assert await waiting.take(until=5) == []
+    assert clock() == 5
+    await put(waiting, 1)
+    waiting.end()
+    assert taken(await waiting.take(until=9)) == [1]
+    assert clock() == 5
+    assert await waiting.take(until=9) == []
+    assert clock() == 9
+    assert await waiting.take(until=3) == []
+    assert await waiting.take() == []
+    assert clock() == 9

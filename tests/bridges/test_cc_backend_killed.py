@@ -14,13 +14,7 @@ from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Bus, Site
-from ccpipe.formats.sonar import (
-    JobsAttributes,
-    JobsData,
-    JobsEnvelope,
-    MetadataObject,
-    SlurmJob,
-)
+from ccpipe.formats.sonar import JobsAttributes, JobsData, JobsEnvelope, MetadataObject, SlurmJob
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry

@@ -191,9 +191,7 @@ async def test_a_node_is_fully_monitored_with_the_metrics_that_are_printed(
     ]
     (tmp_path / "config.json").write_text(json.dumps(config))
     env = environment(
-        CCPIPE_BUS__SERVERS=nats_server.url,
-        CCPIPE_HOSTNAME="node01",
-        XDG_STATE_HOME=str(tmp_path),
+        CCPIPE_BUS__SERVERS=nats_server.url, CCPIPE_HOSTNAME="node01", XDG_STATE_HOME=str(tmp_path)
     )
     async with backend, contextlib.AsyncExitStack() as stack:
         for arguments in (("publish",), ("bridge", tmp_path / "nodes.toml")):

@@ -213,8 +213,7 @@ def sample(number: int, node: str) -> SampleEnvelope:
         "fox.test",
         node,
         SampleSystem(
-            cpus=(CADENCE * number, 0),
-            disks=(SampleDisk("sda", 8, 0, (3 * number,) * 11),),
+            cpus=(CADENCE * number, 0), disks=(SampleDisk("sda", 8, 0, (3 * number,) * 11),)
         ),
         (SampleJob(job=9, user="ann", processes=(worker,)),),
     )

@@ -22,7 +22,7 @@ from ccpipe.errors import DeniedError
 from tests.bus.nats.conftest import connected
 from tests.conftest import eventually
 from tests.paths import ROOT
-from tests.servers.nats.daemon import nats_daemon
+from tests.servers.nats.daemon import nats_daemon, placed
 
 ROLES = {"N": "node n1", "O": "node n2", "B": "bridge", "V": "viewer", "A": "operator"}
 """The letters of the tables. In ``nats.conf`` all nodes are one user."""
@@ -88,6 +88,7 @@ SUBSCRIBE = """
     >                                   -       -
     *.metrics                           -       BV
     _INBOX.>                            -       -
+    _INBOX.*.>                          -       -
     _INBOX.somebody.>                   -       -
     _R_.>                               -       -
     $JS.>                               -       -
@@ -211,14 +212,7 @@ class Broker:
 @pytest.fixture(params=[generated, shipped])
 async def broker(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
     configuration, options = request.param(tmp_path / "keys")
-    for text, other in (
-        ('listen: "0.0.0.0:4222"', ""),
-        ('http: "127.0.0.1:8222"', ""),
-        ('"/var/lib/nats"', f'"{tmp_path / "js"}"'),
-    ):
-        assert text in configuration
-        configuration = configuration.replace(text, other)
-    async with nats_daemon(tmp_path, configuration) as port:
+    async with nats_daemon(tmp_path, placed(configuration, tmp_path)) as port:
         opened = Broker(int(request.param is shipped), port, options)
         try:
             yield opened
@@ -286,7 +280,7 @@ REPUBLISH = {"src": "fritz.metrics.x", "dest": NODES}
 
 WAYS: dict[str, list[tuple[str, object]]] = {
     "push consumer": [
-        ("CONSUMER.CREATE.s", {"stream_name": "s", "config": {"deliver_subject": NODES}}),
+        ("CONSUMER.CREATE.s", {"stream_name": "s", "config": {"deliver_subject": NODES}})
     ],
     "durable push consumer without acknowledgements": [
         (
@@ -295,7 +289,7 @@ WAYS: dict[str, list[tuple[str, object]]] = {
                 "stream_name": "s",
                 "config": {"durable_name": "d", "deliver_subject": NODES, "ack_policy": "none"},
             },
-        ),
+        )
     ],
     "pull consumer, with the nodes' subject for replies": [
         ("CONSUMER.CREATE.s.p", {"stream_name": "s", "config": {"name": "p"}}),
@@ -313,24 +307,10 @@ WAYS: dict[str, list[tuple[str, object]]] = {
         ("publish fritz.log.x", None),
     ],
     "republish by a stream that gets its messages from another": [
-        (
-            "STREAM.CREATE.q",
-            {
-                "name": "q",
-                "sources": [{"name": "s"}],
-                "republish": REPUBLISH,
-            },
-        ),
+        ("STREAM.CREATE.q", {"name": "q", "sources": [{"name": "s"}], "republish": REPUBLISH})
     ],
     "republish by a mirror": [
-        (
-            "STREAM.CREATE.m",
-            {
-                "name": "m",
-                "mirror": {"name": "s"},
-                "republish": REPUBLISH,
-            },
-        ),
+        ("STREAM.CREATE.m", {"name": "m", "mirror": {"name": "s"}, "republish": REPUBLISH})
     ],
     "republish by an update": [
         ("STREAM.UPDATE.s", {**STREAM, "republish": REPUBLISH}),

@@ -10,15 +10,7 @@ import pytest
 from ccpipe.errors import RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines, decode, to_lines
 from ccpipe.message import Message
-from ccpipe.pipeline import (
-    Batch,
-    Limits,
-    Scope,
-    SharedSource,
-    Sink,
-    Translator,
-    run,
-)
+from ccpipe.pipeline import Batch, Limits, Scope, SharedSource, Sink, Translator, run
 from ccpipe.pipeline.queue import Item
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (

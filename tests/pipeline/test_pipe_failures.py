@@ -194,9 +194,7 @@ async def test_what_nobody_would_hand_over_again_is_a_dead_letter() -> None:
 
 
 @pytest.mark.parametrize("upstream", [True, False])
-def test_bad_lines_that_nobody_would_hand_over_again_are_dead_letters_too(
-    upstream: bool,
-) -> None:
+def test_bad_lines_that_nobody_would_hand_over_again_are_dead_letters_too(upstream: bool) -> None:
     """They are kept beside the good ones that were not delivered; otherwise both come again."""
     dead_letter_sink = ListDeadLetterSink()
     source = ListSource([decode(b"a value=1 1\nbroken\n")], upstream=upstream)

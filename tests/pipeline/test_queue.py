@@ -216,12 +216,7 @@ delays = st.lists(st.sampled_from([0, 0, 0, 0.5, 1, 1, 2]), max_size=30)
 )
 @virtual
 async def test_no_schedule_loses_a_wake_up(
-    puts: list[float],
-    pauses: list[float],
-    sizes: list[int],
-    lines: int,
-    memory: int,
-    age: float,
+    puts: list[float], pauses: list[float], sizes: list[int], lines: int, memory: int, age: float
 ) -> None:
     """Whatever reader and writer do when, also at the same moment: all arrives, once, in order.
 

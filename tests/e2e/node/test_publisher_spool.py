@@ -110,9 +110,7 @@ async def test_stopped_with_a_frozen_broker_it_writes_what_it_holds(
     assert not (tmp_path / "ccpipe" / "dead.lp").exists()
 
 
-async def test_publisher_names_the_setting_when_the_server_has_no_jetstream(
-    tmp_path: Path,
-) -> None:
+async def test_publisher_names_the_setting_when_the_server_has_no_jetstream(tmp_path: Path) -> None:
     """Nothing is published unconfirmed unless that is set; then the spool is, too."""
     async with nats_daemon(tmp_path, "") as port:
         url = f"nats://127.0.0.1:{port}"

@@ -29,6 +29,18 @@ async def accepts(port: int) -> None:
             await asyncio.sleep(0.02)
 
 
+def placed(configuration: str, folder: Path) -> str:
+    """Return a site's configuration without its ports, and with its data in a folder."""
+    for text, other in (
+        ('listen: "0.0.0.0:4222"', ""),
+        ('http: "127.0.0.1:8222"', ""),
+        ('"/var/lib/nats"', f'"{folder / "js"}"'),
+    ):
+        assert text in configuration
+        configuration = configuration.replace(text, other)
+    return configuration
+
+
 @contextlib.asynccontextmanager
 async def nats_daemon(
     folder: Path, configuration: str, port: int | None = None, **environ: str

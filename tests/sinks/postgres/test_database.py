@@ -8,11 +8,7 @@ import asyncpg
 import pytest
 
 from ccpipe.config import Duration
-from ccpipe.errors import (
-    ConfigError,
-    DeniedError,
-    UnavailableError,
-)
+from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.sinks.postgres import PostgresSink
 from tests.servers.postgres import PASSWORD, Server, sent

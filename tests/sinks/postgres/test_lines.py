@@ -11,10 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpipe.errors import (
-    MissingExtra,
-    RejectedError,
-)
+from ccpipe.errors import MissingExtra, RejectedError
 from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.formats.lineprotocol.arrow import TAG_COLUMNS
 from ccpipe.message import Message, Uint, Value

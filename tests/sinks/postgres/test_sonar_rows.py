@@ -3,10 +3,7 @@
 from datetime import UTC, datetime
 
 from ccpipe.formats.sonar import MetadataObject, SampleData, SampleEnvelope
-from ccpipe.formats.sonar.types.sample import (
-    SampleAttributes,
-    SampleSystem,
-)
+from ccpipe.formats.sonar.types.sample import SampleAttributes, SampleSystem
 from ccpipe.sinks.postgres.sonar import rows
 
 

@@ -5,9 +5,7 @@ from collections import Counter
 
 import pytest
 
-from ccpipe.errors import (
-    UnavailableError,
-)
+from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.postgres import PostgresSink

@@ -88,9 +88,7 @@ def test_records_themselves_come_back_where_all_match() -> None:
     assert Select(kinds=["metric"], nodes=["[ab]"]).feed(lines) is lines
 
 
-def test_columns_are_chosen_without_a_message_for_each_row(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_columns_are_chosen_without_a_message_for_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Selecting needs no message per line."""
     lines = decode(b"cpu,hostname=a value=1 1\ncpu,hostname=b value=2 1\n")
     with monkeypatch.context() as patch:

@@ -34,13 +34,9 @@ def hwthread(number: int, value: float, name: str = "flops_any", **tags: str) ->
 
 
 def made(records: Sequence[Message], **options: Any) -> list[Message]:
-    """Return what an aggregate adds, which is the same for columns."""
     options = {"function": "sum", "of": "hwthread", "per": "node", **options}
     passed = list(Aggregate(**options).feed(to_lines(records)))
     assert passed[: len(records)] == list(records)
-    assert (
-        list(Aggregate(**options).feed(to_lines(records)))[len(records) :] == passed[len(records) :]
-    )
     return passed[len(records) :]
 
 

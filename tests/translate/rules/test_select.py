@@ -70,18 +70,6 @@ def test_columns_choose_as_one_would_message_by_message(
         assert list(map(type, (m.value for m in kept))) == [type(m.value) for m in expected]
 
 
-@given(st.lists(MESSAGES, max_size=8), RULES)
-def test_what_is_kept_can_be_written_as_before(
-    messages: list[Message], rules: dict[str, Any]
-) -> None:
-    """Selected rows encode to the same lines as the selected messages."""
-    lines = decode(encode(messages, precision="ns"), precision="ns")
-    kept = Select(**rules).feed(lines)
-    assert encode(kept, precision="ns") == b"".join(
-        encode([message], precision="ns") for message in lines if is_wanted(message, rules)
-    )
-
-
 def test_records_themselves_come_back_where_all_match() -> None:
     """Nothing is copied where everything matches."""
     lines = decode(b"cpu,hostname=a value=1 1\ncpu,hostname=b value=2 1\n")
@@ -112,15 +100,6 @@ def test_whole_lines_still_travel_as_the_bytes_they_were() -> None:
     kept = Select(nodes=["b"]).feed(lines)
     assert isinstance(kept, Lines)
     assert kept.passthrough() == b"m,hostname=b,a=1 value=1,load=2 1740027951\n"
-
-
-def test_rejected_lines_stay_with_their_payload() -> None:
-    """A filter does not drop them."""
-    lines = decode(b"broken\nm,hostname=b value=3 1740027951\n")
-    kept = Select(nodes=["x"]).feed(lines)
-    assert isinstance(kept, Lines)
-    assert len(kept) == 0
-    assert kept.rejected == lines.rejected
 
 
 def test_a_missing_tag_matches_the_empty_pattern_alone() -> None:

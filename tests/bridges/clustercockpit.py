@@ -1,15 +1,13 @@
 """ClusterCockpit's own programs, where they were built: what tests beside them share."""
 
-import asyncio
 import shutil
 from pathlib import Path
 
 import pytest
 
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.process.die_with_parent import die_with_parent
-from tests.cli.command import command, environment
-from tests.paths import ROOT, TEST_DATA
+from tests.bridges.recipes import changed, completed
+from tests.paths import TEST_DATA
 
 CLUSTER = "fritz"
 JOBS = 143
@@ -36,15 +34,8 @@ async def send_grid_engines_jobs(folder: Path, server: NatsServer) -> None:
     """Send starts and stops of all jobs by the recipe as it stands; `folder` keeps its files."""
     shutil.copy(TEST_DATA / "gridengine/accounting", folder)
     shutil.copy(TEST_DATA / "gridengine/derived.jsonl", folder / "accounting.jsonl")
-    text = (ROOT / "bridges/gridengine.toml").read_text()
-    for old in ("/opt/sge/default/common/", "/var/lib/ccpipe/"):
-        text = text.replace(old, f"{folder}/")
-    (folder / "recipe.toml").write_text(text)
-    (folder / "ccpipe.toml").write_text(CONFIGURATION)
-    arguments = ("bridge", folder / "recipe.toml", "--config", folder / "ccpipe.toml")
-    bridge = await asyncio.create_subprocess_exec(
-        *command(*arguments),
-        env=environment(CCPIPE_BUS__SERVERS=server.url, CCPIPE_SOURCE__ONCE="true"),
-        preexec_fn=die_with_parent,
-    )
-    assert await asyncio.wait_for(bridge.wait(), 60) == 0
+    own = {'"/opt/sge/default/common/': f'"{folder}/'}
+    arguments = ("bridge", changed("gridengine.toml", folder, own), "--config", folder / "cc.toml")
+    (folder / "cc.toml").write_text(CONFIGURATION)
+    environ = {"CCPIPE_BUS__SERVERS": server.url, "CCPIPE_SOURCE__ONCE": "true"}
+    await completed(*arguments, **environ)

@@ -18,32 +18,21 @@ from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Site
 from ccpipe.formats.gridengine import Accounting, encode_classic
-from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
-from tests.cli.command import command, environment
-from tests.paths import ROOT
+from tests.bridges.recipes import changed, completed, started
 
-RECIPE = (ROOT / "bridges/gridengine.toml").read_text()
 NOW = 1_795_170_750
 SECOND = 10**9
 JOBS = 1000
 KILLS = 4
 
 
-def recipe(folder: Path) -> Path:
-    changes = {
-        '"/opt/sge/default/common/': f'"{folder}/',
-        '"/var/lib/ccpipe/': f'"{folder}/',
-        "# reporting =": "reporting =",
-        '# begin = "start"': 'begin = "oldest"',
-        '# poll = "5s"': 'poll = "20ms"',
-    }
-    text = RECIPE
-    for old, new in changes.items():
-        assert old in text
-        text = text.replace(old, new)
-    (folder / "recipe.toml").write_text(text)
-    return folder / "recipe.toml"
+OWN = '"/opt/sge/default/common/'
+CHANGES = {
+    "# reporting =": "reporting =",
+    '# begin = "start"': 'begin = "oldest"',
+    '# poll = "5s"': 'poll = "20ms"',
+}
 
 
 def line(number: int, task: int, begin: int, event: str, user: str = "master") -> bytes:
@@ -133,7 +122,7 @@ class Cell(threading.Thread):
             file.write(text)
 
 
-def changed(folder: Path) -> int:
+def written_at(folder: Path) -> int:
     """Return when the state was last written, in nanoseconds."""
     log = folder / "accounting.state-wal"
     return log.stat().st_mtime_ns if log.exists() else 0
@@ -174,17 +163,15 @@ async def test_each_job_starts_once_and_stops_once_however_the_bridge_is_killed(
     The stream recognises what is published again by its message id.
     """
     cell = Cell(tmp_path)
-    arguments = command("bridge", recipe(tmp_path))
-    env = environment(CCPIPE_BUS__SERVERS=nats_server.url, CCPIPE_CLUSTER=site.cluster)
+    recipe = changed("gridengine.toml", tmp_path, CHANGES | {OWN: f'"{tmp_path}/'})
+    env = {"CCPIPE_BUS__SERVERS": nats_server.url, "CCPIPE_CLUSTER": site.cluster}
     dice = random.Random(5)
     cell.start()
     try:
         while cell.is_alive():
-            before = changed(tmp_path)
-            bridge = await asyncio.create_subprocess_exec(
-                *arguments, env=env, preexec_fn=die_with_parent
-            )
-            while cell.is_alive() and changed(tmp_path) == before:
+            before = written_at(tmp_path)
+            bridge = await started("bridge", recipe, **env)
+            while cell.is_alive() and written_at(tmp_path) == before:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(dice.random() / 3)  # it is at work
             assert bridge.returncode is None, "the bridge ended by itself"
@@ -194,9 +181,7 @@ async def test_each_job_starts_once_and_stops_once_however_the_bridge_is_killed(
     finally:
         cell.halt.set()
         cell.join()
-    env["CCPIPE_SOURCE__ONCE"] = "true"
-    last = await asyncio.create_subprocess_exec(*arguments, env=env, preexec_fn=die_with_parent)
-    assert await asyncio.wait_for(last.wait(), 60) == 0
+    await completed("bridge", recipe, **env, CCPIPE_SOURCE__ONCE="true")
     assert unwritten(tmp_path / "accounting.state") == 0
     found = await events(site)
     starts = Counter(payload["jobId"] for function, payload in found if function == "start_job")

@@ -12,13 +12,11 @@ from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Site
 from ccpipe.formats.lineprotocol import decode
-from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
-from tests.cli.command import command, environment
+from tests.bridges.recipes import changed, completed
 from tests.conftest import eventually
-from tests.paths import ROOT, TEST_DATA
+from tests.paths import TEST_DATA
 
-RECIPE = (ROOT / "bridges/gridengine.toml").read_text()
 DATA = TEST_DATA / "gridengine"
 
 
@@ -64,27 +62,20 @@ async def test_every_job_that_ended_is_stopped(
     tmp_path: Path, nats_server: NatsServer, site: Site, files: dict[str, str], jobs: int
 ) -> None:
     """From accounting, and with starts from the reporting file."""
-    text = RECIPE.replace('"/opt/sge/default/common/', f'"{tmp_path}/')
-    text = text.replace('"/var/lib/ccpipe/', f'"{tmp_path}/')
-    text = text.replace('# begin = "start"', 'begin = "oldest"')
-    if "reporting" in files:
-        text = text.replace("# reporting =", "reporting =")
-    (tmp_path / "recipe.toml").write_text(text)
+    changes = {
+        '"/opt/sge/default/common/': f'"{tmp_path}/',
+        '# begin = "start"': 'begin = "oldest"',
+    }
+    changes |= {"# reporting =": "reporting ="} if "reporting" in files else {}
+    recipe = changed("gridengine.toml", tmp_path, changes)
     for name, source in files.items():
         shutil.copy(DATA / source, tmp_path / name)
     backend = Backend()
     workers = [asyncio.create_task(backend.work()) for _ in range(8)]
     async with Connection(site.bus, name="backend", telemetry=Telemetry()) as bus:
         await bus.subscribe("fox%2Etest.events.>", backend.waiting.put_nowait)
-        env = environment(
-            CCPIPE_BUS__SERVERS=nats_server.url,
-            CCPIPE_CLUSTER=site.cluster,
-            CCPIPE_SOURCE__ONCE="true",
-        )
-        bridge = await asyncio.create_subprocess_exec(
-            *command("bridge", tmp_path / "recipe.toml"), env=env, preexec_fn=die_with_parent
-        )
-        assert await asyncio.wait_for(bridge.wait(), 60) == 0
+        env = {"CCPIPE_BUS__SERVERS": nats_server.url, "CCPIPE_CLUSTER": site.cluster}
+        await completed("bridge", recipe, **env, CCPIPE_SOURCE__ONCE="true")
         await eventually(lambda: len(backend.stopped) + len(backend.lost) >= jobs)
         await backend.waiting.join()
     for worker in workers:

@@ -9,10 +9,9 @@ from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Site
-from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
-from tests.cli.command import command, environment
-from tests.paths import ROOT, TEST_DATA
+from tests.bridges.recipes import changed, completed
+from tests.paths import TEST_DATA
 
 SNAPSHOTS = TEST_DATA / "slurm" / "snapshots"
 POLLS = 14
@@ -20,22 +19,11 @@ CHANGES = 12
 """Polls with jobs that have changed."""
 
 
-def recipe(name: str, folder: Path) -> Path:
-    text = (ROOT / "bridges" / name).read_text()
-    replay = f'use = "slurm"\nreplay = "{SNAPSHOTS}"\nspeed = 0\n#'
-    for old, new in {'"/var/lib/ccpipe/': f'"{folder}/', 'use = "slurm"': replay}.items():
-        assert old in text
-        text = text.replace(old, new)
-    (folder / name).write_text(text)
-    return folder / name
-
-
 async def run_bridge(name: str, folder: Path, server: NatsServer, site: Site) -> None:
-    env = environment(CCPIPE_BUS__SERVERS=server.url, CCPIPE_CLUSTER=site.cluster)
-    bridge = await asyncio.create_subprocess_exec(
-        *command("bridge", recipe(name, folder)), env=env, preexec_fn=die_with_parent
-    )
-    assert await asyncio.wait_for(bridge.wait(), 60) == 0
+    replay = f'use = "slurm"\nreplay = "{SNAPSHOTS}"\nspeed = 0\n#'
+    recipe = changed(name, folder, {'use = "slurm"': replay})
+    env = {"CCPIPE_BUS__SERVERS": server.url, "CCPIPE_CLUSTER": site.cluster}
+    await completed("bridge", recipe, **env)
 
 
 async def collect(source: NatsSource, count: int) -> list[Any]:

@@ -37,14 +37,11 @@ from ccpipe.formats.sonar import (
     SlurmJob,
 )
 from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
+from tests.bridges.recipes import changed, started
 from tests.bus.nats.conftest import connected
-from tests.cli.command import command, environment
 from tests.conftest import eventually, free_port
-from tests.paths import ROOT
 
-RECIPE = (ROOT / "bridges/sonar-to-cc.toml").read_text()
 META = MetadataObject(producer="sonar", version="0.19.0")
 BASE = 1_795_170_750
 JOBS = 150
@@ -53,22 +50,10 @@ WINDOW = 30
 KILLS = 4
 
 
-def recipe(folder: Path) -> Path:
-    """Write the shipped recipe for a folder; one event a message, so that the stream counts.
-
-    What a killed bridge held is waited for by the next one, here not for long.
-    """
-    text = RECIPE
-    changes = {
-        '"/var/lib/ccpipe/': f'"{folder}/',
-        'use = "nats"\n': 'use = "nats"\nlines = 1\n',
-        'codec = "sonar"\n': 'codec = "sonar"\nack_wait = "1s"\n',
-    }
-    for old, new in changes.items():
-        assert old in text
-        text = text.replace(old, new)
-    (folder / "recipe.toml").write_text(text)
-    return folder / "recipe.toml"
+CHANGES = {
+    'use = "nats"\n': 'use = "nats"\nlines = 1\n',  # so that the stream counts events
+    'codec = "sonar"\n': 'codec = "sonar"\nack_wait = "1s"\n',  # of what a killed bridge held
+}
 
 
 def at(second: int) -> str:
@@ -160,8 +145,8 @@ async def test_each_job_starts_once_and_stops_once_however_the_bridge_is_killed(
     tmp_path: Path, nats_server: NatsServer, site: Site, bus: Connection
 ) -> None:
     """SIGKILL at random while records come again and again, also of jobs that ended."""
-    arguments = command("bridge", recipe(tmp_path))
-    env = environment(CCPIPE_BUS__SERVERS=nats_server.url, CCPIPE_CLUSTER=site.cluster)
+    recipe = changed("sonar-to-cc.toml", tmp_path, CHANGES)
+    env = {"CCPIPE_BUS__SERVERS": nats_server.url, "CCPIPE_CLUSTER": site.cluster}
     dice = random.Random(3)
     found: list[tuple[str, int, int]] = []
     collecting = asyncio.create_task(collect(site, found))
@@ -169,9 +154,7 @@ async def test_each_job_starts_once_and_stops_once_however_the_bridge_is_killed(
     publishing = asyncio.create_task(publish(site, kills))
     while not publishing.done():
         before = len(found)
-        bridge = await asyncio.create_subprocess_exec(
-            *arguments, env=env, preexec_fn=die_with_parent
-        )
+        bridge = await started("bridge", recipe, **env)
         while not publishing.done() and len(found) == before:
             await asyncio.sleep(0.02)
             if await has_read_all(bus, "sonar-to-cc"):
@@ -188,7 +171,7 @@ async def test_each_job_starts_once_and_stops_once_however_the_bridge_is_killed(
         for function in ("start_job", "stop_job")
     )
     env["CCPIPE_TELEMETRY__LISTEN"] = f"127.0.0.1:{free_port()}"
-    last = await asyncio.create_subprocess_exec(*arguments, env=env, preexec_fn=die_with_parent)
+    last = await started("bridge", recipe, **env)
     await eventually(lambda: is_ready(env["CCPIPE_TELEMETRY__LISTEN"]))
     while not await has_read_all(bus, "sonar-to-cc"):
         await asyncio.sleep(0.05)
@@ -244,8 +227,8 @@ async def test_gains_add_up_however_the_bridge_is_killed(
     tmp_path: Path, nats_server: NatsServer, site: Site
 ) -> None:
     """SIGKILL at random while samples come: the first one after a restart has gains too."""
-    arguments = command("bridge", recipe(tmp_path))
-    env = environment(CCPIPE_BUS__SERVERS=nats_server.url, CCPIPE_CLUSTER=site.cluster)
+    recipe = changed("sonar-to-cc.toml", tmp_path, CHANGES)
+    env = {"CCPIPE_BUS__SERVERS": nats_server.url, "CCPIPE_CLUSTER": site.cluster}
     found: dict[tuple[str, str, int], Any] = {}
     nodes = ("c1", "c2")
     collecting = asyncio.create_task(collect_gains(site, found))
@@ -254,9 +237,7 @@ async def test_gains_add_up_however_the_bridge_is_killed(
             await asyncio.sleep(0.01)
         numbers = iter(range(SAMPLES + 1))
         for _ in range(KILLS):
-            bridge = await asyncio.create_subprocess_exec(
-                *arguments, env=env, preexec_fn=die_with_parent
-            )
+            bridge = await started("bridge", recipe, **env)
             for number in itertools.islice(numbers, SAMPLES // KILLS):
                 await sink.write(Envelopes([sample(number, node) for node in nodes]))
                 if number % 5 == 0:  # some are translated before the next kill, some are not
@@ -265,9 +246,7 @@ async def test_gains_add_up_however_the_bridge_is_killed(
             await bridge.wait()
         for number in numbers:
             await sink.write(Envelopes([sample(number, node) for node in nodes]))
-        bridge = await asyncio.create_subprocess_exec(
-            *arguments, env=env, preexec_fn=die_with_parent
-        )
+        bridge = await started("bridge", recipe, **env)
         await eventually(functools.partial(has, found, SAMPLES))
     bridge.terminate()
     assert await asyncio.wait_for(bridge.wait(), 60) == 0

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from tests.chaos.account import Account
-from tests.chaos.faults.flow import LINES, RATE, fault, finished, meanwhile, sent
-from tests.chaos.faults.stores import postgres
+from tests.chaos.faults.flow import LINES, fault, finished, flowing, meanwhile, sent
+from tests.chaos.faults.stores import in_postgres, postgres, sink_of
 from tests.chaos.lab import Lab, numbered
 from tests.chaos.store import LyingStore
 from tests.servers.victoriametrics import VictoriaMetrics
@@ -16,10 +16,7 @@ async def slow_store(folder: Path, rounds: int) -> Account:
     """The limit grows; each line that it was late for is stored a few times."""
     async with LyingStore(seconds=1.5).running() as store, Lab(folder).open() as lab:
         sink = f'use = "victoriametrics"\nurl = "{store.url}"\ntimeout = "500ms"'
-        bridge = lab.bridge(sink)
-        sender = lab.send(numbered(LINES * rounds), rate=RATE)
-        await bridge.start()
-        await sender.start()
+        bridge = await flowing(lab, sink, numbered(LINES * rounds))
         dead = await finished(lab, bridge)
         return Account.of(range(LINES * rounds), store.stored, dead)
 
@@ -27,15 +24,14 @@ async def slow_store(folder: Path, rounds: int) -> Account:
 @fault("SIGKILL of the store, VictoriaMetrics, with durable")
 async def kill_victoriametrics(folder: Path, rounds: int) -> Account:
     """Rows are acknowledged when its disk has them: also those of the last seconds survive."""
-    store = VictoriaMetrics(folder / "victoriametrics", "-dedup.minScrapeInterval=1ms")
-    await asyncio.to_thread(store.start)
+    made = VictoriaMetrics(folder / "victoriametrics", "-dedup.minScrapeInterval=1ms")
+    with made as store:
 
-    async def act(*_: object) -> None:
-        store.process.kill()
-        await asyncio.to_thread(store.process.wait, 30)
-        await asyncio.to_thread(store.start)
+        async def act(*_: object) -> None:
+            store.process.kill()
+            await asyncio.to_thread(store.process.wait, 30)
+            await asyncio.to_thread(store.start)
 
-    try:
         async with Lab(folder).open() as lab:
             sink = f'use = "victoriametrics"\nurl = "{store.url}"\ndurable = true'
             bridge = lab.bridge(sink)
@@ -47,9 +43,6 @@ async def kill_victoriametrics(folder: Path, rounds: int) -> Account:
             stored = await asyncio.to_thread(store.samples, "m")
             ids = [int(value) for _, _, value, _ in stored]
             return Account.of(range(LINES * rounds), ids, dead)
-    finally:
-        store.process.kill()
-        store.process.wait(30)
 
 
 @fault("rows that a constraint of PostgreSQL refuses, every hundredth")
@@ -60,12 +53,6 @@ async def refused_rows(folder: Path, rounds: int) -> Account:
         async with server.sink(database):
             pass  # makes the tables
         await server.ask(database, "ALTER TABLE samples ADD CHECK (value::bigint % 100 <> 7)")
-        bridge = lab.bridge(
-            f'use = "postgres"\nurl = "{server.url(database)}"\npassword_file = "{server.secret}"'
-        )
-        sender = lab.send(numbered(LINES * rounds), rate=RATE)
-        await bridge.start()
-        await sender.start()
+        bridge = await flowing(lab, sink_of(server, database), numbered(LINES * rounds))
         dead = await finished(lab, bridge)
-        rows = await server.ask(database, "SELECT value FROM messages")
-        return Account.of(range(LINES * rounds), [int(value) for (value,) in rows], dead)
+        return Account.of(range(LINES * rounds), await in_postgres(server, database), dead)

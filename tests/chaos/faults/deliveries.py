@@ -6,7 +6,7 @@ from pathlib import Path
 import nats.errors
 
 from tests.chaos.account import Account, in_file, in_parquet
-from tests.chaos.faults.flow import LINES, RATE, dead_letters, drained, fault, finished
+from tests.chaos.faults.flow import LINES, dead_letters, drained, fault, finished, flowing
 from tests.chaos.lab import Lab, numbered
 from tests.chaos.network import Muddle
 
@@ -47,10 +47,8 @@ async def muddled(folder: Path, rounds: int) -> Account:
     """The broker knows a message by its id, the store by its number."""
     async with Lab(folder).open() as lab, Muddle(lab.broker.port, "c.metrics").running() as muddle:
         through = {"CCPIPE_BUS__SERVERS": muddle.url}
-        bridge = lab.bridge(f'use = "parquet"\ndir = "{folder}/parquet"', **through)
-        sender = lab.send(numbered(LINES * rounds), rate=RATE, **through)
-        await bridge.start()
-        await sender.start()
+        sink = f'use = "parquet"\ndir = "{folder}/parquet"'
+        bridge = await flowing(lab, sink, numbered(LINES * rounds), **through)
         dead = await finished(lab, bridge)
         assert muddle.repeated
         return Account.of(range(LINES * rounds), in_parquet(folder / "parquet"), dead)

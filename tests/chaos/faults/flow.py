@@ -74,6 +74,17 @@ async def sent(lab: Lab) -> None:
     assert await sender.wait(180) == 0, sender.text()
 
 
+async def flowing(
+    lab: Lab, sink: str, lines: bytes, *, translate: str = "", **environ: str
+) -> Process:
+    """Start a bridge into a sink, and publish lines; return the bridge."""
+    bridge = lab.bridge(sink, translate=translate, **environ)
+    sender = lab.send(lines, rate=RATE, **environ)
+    await bridge.start()
+    await sender.start()
+    return bridge
+
+
 async def finished(lab: Lab, bridge: Process) -> list[int]:
     """Wait until everything is published and acknowledged; return the ids of dead letters."""
     await sent(lab)

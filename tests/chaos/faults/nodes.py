@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from tests.chaos.account import Account, in_file, in_parquet
-from tests.chaos.faults.flow import LINES, RATE, fault, finished, meanwhile
+from tests.chaos.faults.flow import LINES, fault, finished, flowing, meanwhile
 from tests.chaos.lab import Lab, Process, numbered
 
 
@@ -21,10 +21,8 @@ async def clock_jumps(folder: Path, rounds: int) -> Account:
     )
     window = '[[translate]]\nuse = "time_window"\nmax_age = "1d"\nmax_future = "1d"'
     async with Lab(folder).open() as lab:
-        bridge = lab.bridge(f'use = "file"\npath = "{folder}/stored.lp"', translate=window)
-        sender = lab.send(lines, rate=RATE)
-        await bridge.start()
-        await sender.start()
+        sink = f'use = "file"\npath = "{folder}/stored.lp"'
+        bridge = await flowing(lab, sink, lines, translate=window)
         dead = await finished(lab, bridge)
         return Account.of(range(3 * third), in_file(folder / "stored.lp"), dead)
 

@@ -24,6 +24,7 @@ from tests.chaos.faults.flow import (
     drained,
     fault,
     finished,
+    flowing,
     meanwhile,
     sent,
 )
@@ -101,13 +102,20 @@ async def into_parquet(folder: Path, rounds: int, act: Act) -> Account:
 @contextlib.asynccontextmanager
 async def postgres() -> AsyncIterator[Server]:
     """Run a PostgreSQL; its folder is not below pytest's, which only we may enter."""
-    with tempfile.TemporaryDirectory(prefix="ccpipe-postgres-") as folder:
-        server = await asyncio.to_thread(Server, Path(folder))
-        await asyncio.to_thread(server.start)
-        try:
-            yield server
-        finally:
-            server.stop()
+    with (
+        tempfile.TemporaryDirectory(prefix="ccpipe-postgres-") as folder,
+        Server(Path(folder)) as server,
+    ):
+        yield server
+
+
+def sink_of(server: Server, database: str) -> str:
+    return f'use = "postgres"\nurl = "{server.url(database)}"\npassword_file = "{server.secret}"'
+
+
+async def in_postgres(server: Server, database: str) -> list[int]:
+    rows = await server.ask(database, "SELECT value FROM messages")
+    return [int(value) for (value,) in rows]
 
 
 @fault("SIGKILL of broker and bridge, and a crash of the store, PostgreSQL")
@@ -123,13 +131,10 @@ async def kill_all_postgres(folder: Path, rounds: int) -> Account:
             await asyncio.to_thread(server.process.wait, 30)
             await asyncio.to_thread(server.start)
 
-        bridge = lab.bridge(
-            f'use = "postgres"\nurl = "{server.url(database)}"\npassword_file = "{server.secret}"'
-        )
+        bridge = lab.bridge(sink_of(server, database))
         await meanwhile(lab, bridge, rounds, act)
         dead = await finished(lab, bridge)
-        rows = await server.ask(database, "SELECT value FROM messages")
-        return Account.of(range(LINES * rounds), [int(value) for (value,) in rows], dead)
+        return Account.of(range(LINES * rounds), await in_postgres(server, database), dead)
 
 
 @fault("an HTTP store that fails, hangs, closes and shows a login page")
@@ -137,10 +142,7 @@ async def lying_store(folder: Path, rounds: int) -> Account:
     """Only 204 counts as stored."""
     async with LyingStore().running() as store, Lab(folder).open() as lab:
         sink = f'use = "victoriametrics"\nurl = "{store.url}"\ntimeout = "1s"'
-        bridge = lab.bridge(sink)
-        sender = lab.send(numbered(LINES * rounds), rate=RATE)
-        await bridge.start()
-        await sender.start()
+        bridge = await flowing(lab, sink, numbered(LINES * rounds))
         await sent(lab)
         store.is_honest = True
         dead = await finished(lab, bridge)
@@ -156,10 +158,8 @@ async def full_disk(folder: Path, rounds: int) -> Account:
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "lab", disk], check=True)
     try:
         async with Lab(folder).open() as lab:
-            bridge = lab.bridge(f'use = "file"\npath = "{disk}/stored.lp"')
-            sender = lab.send(numbered(LINES * rounds), rate=RATE)
-            await bridge.start()
-            await sender.start()
+            sink = f'use = "file"\npath = "{disk}/stored.lp"'
+            bridge = await flowing(lab, sink, numbered(LINES * rounds))
             while "No space left" not in bridge.text():
                 await asyncio.sleep(0.1)
             await sent(lab)

@@ -117,7 +117,6 @@ def _run(words: list[str], interrupt: object) -> None:
 
 
 def print_commands() -> None:
-    """Print the output of ``ccpipe --help``."""
     width = max(map(len, COMMANDS)) + 2
     commands = [f"  {name:<{width}}{summary}" for name, summary in COMMANDS.items()]
     print(HELP.format(commands="\n".join(commands)))

@@ -26,7 +26,6 @@ class _App(App):
     """Prints our own help, also where ``--help`` is between other arguments."""
 
     def help_print(self, tokens: Any = None, *, console: Any = None) -> None:  # noqa: ARG002
-        """Print the help of the command given by the arguments."""
         names, *_ = self.parse_commands(tokens)
         if names:
             print_help(command_entry(self, names))
@@ -46,14 +45,7 @@ for _name in COMMANDS:
 
 
 def run(words: list[str]) -> None:
-    """Run a subcommand.
-
-    Raises
-    ------
-    UsageError
-        if the words do not fit it.
-
-    """
+    """Run a subcommand; raises UsageError if the words do not fit it."""
     try:
         if words[-1] in HELP_FLAGS and not app.parse_commands(words[:-1])[2]:
             app.help_print(words[:-1])  # cyclopts would load what colours its own help
@@ -77,7 +69,6 @@ def _refuse_empty_paths(words: list[str]) -> None:
 
 
 def _explain(error: CycloptsError) -> str:
-    """Describe an error of the command line."""
     of = " ".join(error.command_chain or ())
     hint = f"; see ccpipe {of} --help".replace("  ", " ")
     if isinstance(error, UnusedCliTokensError):

@@ -168,11 +168,9 @@ class Printer(Sink[Any]):
     limits = Limits(age=0.1)
 
     def __init__(self, takes: type[Records]) -> None:
-        """Print records of one type."""
         self.takes = takes
 
     async def write(self, records: Records) -> None:
-        """Print the records."""
         text = b"".join(records.original(i) + b"\n" for i in range(len(records)))
         await asyncio.to_thread(self._print, text)
 

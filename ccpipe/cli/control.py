@@ -147,7 +147,6 @@ async def _ask(
     wait: str,
     output: Output,
 ) -> None:
-    """Send requests to nodes, show the answers, and raise an error if any failed."""
     from ccpipe.bus.nats.connection import Connection
     from ccpipe.bus.nats.control_requests import control_request, send_requests
     from ccpipe.telemetry import Telemetry

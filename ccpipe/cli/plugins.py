@@ -79,7 +79,6 @@ def plugins(
 
 
 def everything() -> list[tuple[str, EntryPoint]]:
-    """Return every part with its group."""
     return [(group, entry) for group in GROUPS for entry in entry_points(group).values()]
 
 
@@ -95,7 +94,6 @@ def wanted(name: str) -> list[tuple[str, EntryPoint]]:
 
 
 def read(group: str, entry: EntryPoint) -> Plugin:
-    """Load a part; record the reason if that fails."""
     origin = f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
     part = Plugin(group, entry.name, entry.value, origin)
     try:
@@ -113,7 +111,6 @@ def read(group: str, entry: EntryPoint) -> Plugin:
 
 
 def describe(part: Plugin) -> None:
-    """Print one part with its options."""
     print(paint(f"{part.group}.{part.name}", "bold") + f"  {part.cls}, {part.origin}")
     if part.problem:
         print(f"\n{part.problem}\n")

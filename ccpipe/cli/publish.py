@@ -112,7 +112,6 @@ class LinePrinter(StdoutSink):
     """Ends the command if the output fails, as the other printers do; a bridge waits."""
 
     async def write(self, records: Lines) -> None:
-        """Print the messages."""
         try:
             await super().write(records)
         except UnavailableError as error:
@@ -128,7 +127,6 @@ class EnvelopePrinter(Sink[Envelopes]):
         self._profile = profile
 
     async def write(self, records: Envelopes) -> None:
-        """Print the envelopes."""
         sys.stdout.buffer.write(
             b"".join(encode(envelope, profile=self._profile) for envelope in records)
         )

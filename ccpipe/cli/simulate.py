@@ -190,7 +190,6 @@ async def _publish(
 
 
 def _write_report(path: Path, publisher: PayloadPublisher, seconds: float, cpu: float) -> None:
-    """Write totals and resource usage; raises CreateError."""
     assert publisher.times is not None
     summary = {
         "messages": publisher.messages,

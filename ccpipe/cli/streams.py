@@ -163,7 +163,6 @@ def _process(owner: str) -> str:
 
 
 def _report(found: "Survey") -> None:
-    """Report problems on stderr, and what the limits mean."""
     if not found.streams:
         note("no stream stores this cluster's messages; the first bridge makes it")
     for stream in found.streams:

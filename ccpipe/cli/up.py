@@ -174,7 +174,6 @@ class Child:
         self._watch: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Start it."""
         await self._start()
         self._watch = background(self._keep_alive(), f"ccpipe-{self.name}")
         return self
@@ -297,7 +296,6 @@ def _is_of_recipes(variable: str) -> bool:
 def _greet(
     site: Site, url: str, folder: Path, roll: str, page: Dashboard | None, option: str
 ) -> None:
-    """Print what runs, where to look, and what to type next."""
     address = url.rpartition("@")[2].removeprefix("nats://")
     title = f"ccpipe is up: cluster {site.cluster}, node {site.hostname}"
     shown = paint(page.url, "bold") if page else "off"

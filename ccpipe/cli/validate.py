@@ -240,7 +240,6 @@ class _Check:
             self.report(f"{key}: {error}", code=error.exit_code)
 
     def data(self, read: Callable[[bytes], Lines], *, strict: bool) -> None:
-        """Read lines; report those that are rejected and, if `strict`, broken rules."""
         self.what = "line protocol"
         with open_stream(self.path) as stream:
             self.facts = {"values": 0, "rejected": 0} | ({"problems": 0} if strict else {})
@@ -267,7 +266,6 @@ class _Check:
                         self.report_problem(bad, problem)
 
     def accounting(self) -> None:
-        """Read Grid Engine's accounting; report each line that is rejected."""
         self.what = "Grid Engine's accounting"
         self.facts = {"records": 0, "rejected": 0}
         with open_stream(self.path) as stream:
@@ -305,7 +303,6 @@ class _Check:
         code: int = DataError.exit_code,
         place: Mapping[str, Any] | None = None,
     ) -> None:
-        """Report one finding and record its exit code."""
         self.codes.add(code)
         if self.output == "json":
             if place is None:
@@ -317,7 +314,6 @@ class _Check:
             print(f"{self.path}{place_}: {reason}" + (f": {excerpt}" if excerpt else ""))
 
     def finish(self) -> None:
-        """Summarise the file in one line."""
         good = not self.codes
         if self.output == "json":
             _print_line({"file": str(self.path), "what": self.what, "good": good, **self.facts})

@@ -49,7 +49,6 @@ def version(*, output: Annotated[TableOrJson, Parameter(alias="-o")] = "table") 
 
 
 def kernel() -> str:
-    """Return whether compiled kernels or their Python twins are in use."""
     found = kernels()
     same = set(found.values())
     return same.pop() if len(same) == 1 else ", ".join(map(" ".join, found.items()))
@@ -68,7 +67,6 @@ def requirements() -> list[tuple[str, str]]:
 
 
 def installed(library: str) -> str | None:
-    """Return the version of an installed library."""
     try:
         return metadata.version(library)
     except metadata.PackageNotFoundError:

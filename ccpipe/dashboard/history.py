@@ -58,16 +58,7 @@ class ParquetHistory:
     """Reads the Parquet files in a directory."""
 
     def __init__(self, folder: Path) -> None:
-        """Use `folder`, which may be created later.
-
-        Raises
-        ------
-        MissingExtra
-            if DuckDB is not installed.
-        UsageError
-            if `folder` is something else.
-
-        """
+        """Use `folder`, which may be created later."""
         try:
             import duckdb
         except ImportError:
@@ -79,16 +70,7 @@ class ParquetHistory:
         self._one_at_a_time = asyncio.Lock()
 
     async def read(self, query: HistoryQuery) -> SeriesHistory:
-        """Return the mean of every interval of the series asked for.
-
-        Raises
-        ------
-        UsageError
-            if the time range is empty or too long, or has too many nodes.
-        UnavailableError
-            if the files cannot be read, or not in time.
-
-        """
+        """Return the means of intervals; raises UsageError, or UnavailableError if not in time."""
         if not 0 < query.stop - query.start <= MAX_DAYS * 86400 or query.start < 0:
             raise UsageError(f"a time range is more than 0 s and at most {MAX_DAYS} days")
         if not 0 < len(query.nodes) <= MAX_NODES:

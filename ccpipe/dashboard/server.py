@@ -107,7 +107,6 @@ class DashboardServer:
 
     @property
     def url(self) -> str:
-        """The address of the page."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/"
 
@@ -134,7 +133,6 @@ class DashboardServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close all pages."""
         assert self._runner is not None
         for page in set(self._pages):
             with contextlib.suppress(TimeoutError):
@@ -280,7 +278,6 @@ def _is_same(given: str, wanted: str) -> bool:
 
 
 def _hostname(host: str) -> str:
-    """Return the name in a header ``Host``, without the port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -95,7 +95,6 @@ def view_of(feed: LiveFeed, query: str | bytes) -> "PageView[Any]":
 
 
 def frame(header: Mapping[str, Any], numbers: "array[float] | None" = None) -> bytes:
-    """Encode a frame."""
     text = _encoder.encode(header)
     text += b" " * (-len(text) % 4)
     if numbers is not None and sys.byteorder == "big":
@@ -117,7 +116,6 @@ class PageView(Generic[Q]):
         self._versions = {"layout": -1, "jobs": -1}
 
     def frame(self) -> bytes:
-        """Return the next frame."""
         header, numbers = self._content()
         name = self.query.__struct_config__.tag
         header |= {"view": name, "first": self.first, "status": self.status()}
@@ -136,7 +134,6 @@ class PageView(Generic[Q]):
         return before != version
 
     def status(self) -> Mapping[str, Any]:
-        """Return the status line of every page."""
         nodes, health = self.state.nodes, self.state.health
         shown = nodes.in_order()
         return {
@@ -191,7 +188,6 @@ class RowsView(PageView[Q]):
     """A view of history rows: the whole history at first, then new rows."""
 
     def __init__(self, feed: LiveFeed, query: Q) -> None:
-        """Begin with the whole history."""
         super().__init__(feed, query)
         self.last = 0.0
         self.slots: list[int] = []

@@ -103,7 +103,6 @@ class LiveFeed:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the connection."""
         await end_tasks(self._tasks)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -178,7 +177,6 @@ class LiveFeed:
             self._pending_bytes += len(delivery.payload)
 
     def _decode(self) -> None:
-        """Decode what has arrived since the last call."""
         if self._is_replaying:  # of the journal the stored part comes first
             return
         pending, self._pending, self._pending_bytes = self._pending, [], 0
@@ -211,7 +209,6 @@ class LiveFeed:
                 self.ticked.notify_all()
 
     async def _poll(self) -> None:
-        """Query streams and consumers periodically."""
         health = self.state.health
         while True:
             if self.bus.is_connected:

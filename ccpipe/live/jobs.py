@@ -23,7 +23,6 @@ class LiveJobs:
     """
 
     def __init__(self, maximum: int = MAX_JOBS) -> None:
-        """Start without jobs."""
         self.maximum = maximum
         self.jobs: dict[RunKey, Job] = {}
         self.ended: dict[RunKey, float] = {}

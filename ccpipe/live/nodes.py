@@ -59,7 +59,6 @@ class LineCounter:
         self._spans: tuple[float, float] | None = None  # when these intervals started
 
     def tick(self, now: float) -> None:
-        """Compute the rate."""
         last, before = self._spans = self._spans or (now, now)
         if now > before:
             self.rate = (self.lines - self._before[1]) / max(now - before, 1.0)
@@ -88,7 +87,6 @@ class LiveNode(LineCounter):
 
     @property
     def slots(self) -> Iterator[int]:
-        """All its slots."""
         yield from self.cells.values()
         for parts in self.parts.values():
             yield from parts.values()
@@ -146,7 +144,6 @@ class LiveNodes:
 
     @property
     def series(self) -> int:
-        """The number of series and cells that are kept."""
         return len(self._slots) - 1 - len(self._free)
 
     def in_order(self) -> list[LiveNode]:
@@ -293,7 +290,6 @@ class LiveNodes:
         return times, numbers
 
     def metric_counts(self) -> dict[str, int]:
-        """Return the number of nodes that have each metric."""
         return dict(Counter(metric for node in self.nodes.values() for metric in node.cells))
 
     def _begin_table(self, table: SeriesTable) -> None:

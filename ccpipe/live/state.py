@@ -58,7 +58,6 @@ class Journal:
     """The latest events and log messages; bounded."""
 
     def __init__(self, maximum: int = MAX_ENTRIES) -> None:
-        """Start empty."""
         self.entries: deque[Entry] = deque(maxlen=maximum)
         self.count = 0
 
@@ -104,7 +103,6 @@ class Health:
     """Rates of the bus, dead letters, streams, and how far bridges lag; all are bounded."""
 
     def __init__(self) -> None:
-        """Start counting."""
         self.payloads = self.bytes = self.lines = self.rejected = self.dropped = 0
         self.rates: deque[tuple[float, ...]] = deque(maxlen=MAX_RATES)
         """Time; payloads, lines and bytes per second."""
@@ -132,7 +130,6 @@ class Health:
 
     @property
     def lines_per_second(self) -> float:
-        """The newest rate."""
         return self.rates[-1][2] if self.rates else 0.0
 
     def feed_dead(self, delivery: Delivery, now: float) -> DeadLetterRow | None:
@@ -173,7 +170,6 @@ class LiveState:
     """What clusters look like now."""
 
     def __init__(self, nodes: LiveNodes | None = None, jobs: LiveJobs | None = None) -> None:
-        """Start empty."""
         self.nodes = LiveNodes() if nodes is None else nodes
         self.jobs = LiveJobs() if jobs is None else jobs
         self.journal = Journal()
@@ -219,7 +215,6 @@ class LiveState:
         return len(rows)
 
     def feed_dead(self, delivery: Delivery, now: float) -> None:
-        """Process a dead letter that arrived at `now`."""
         row = self.health.feed_dead(delivery, now)
         if row is not None:
             self._cluster(delivery.subject.partition(".")[0]).dead += 1

@@ -47,7 +47,6 @@ class GridEngineTable(TableOptions):
     """Print exactly the output of qacct 8.1.9."""
 
     def check(self) -> None:
-        """Raise UsageError for options that exclude each other or are out of range."""
         super().check()
         own_layout = self.output != "table" or self.top is not None or self.sort
         if self.qacct and (own_layout or self.percentiles):
@@ -155,7 +154,6 @@ def _sum_up(
     show: GridEngineTable,
     reading: Files,
 ) -> int:
-    """Read, aggregate and print; returns the number of groups."""
     from ccpipe.accounting.sums import Sums
     from ccpipe.formats.gridengine.columns import ParsedTable, read_columns
 
@@ -179,7 +177,6 @@ def _sum_up(
 
 
 def _list(found: Iterable[Accounting], filters: Filters, show: GridEngineTable) -> int:
-    """Print records and return their number."""
     if show.qacct:
         return _print_blocks(found, filters, _columns_of_qacct(filters, show.by))
     return LAYOUT.show_records(map(record, found), show)

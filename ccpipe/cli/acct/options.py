@@ -99,7 +99,6 @@ class Filters:
     """Exclude the tasks of parallel jobs."""
 
     def selection(self) -> "RecordSelection":
-        """Return the selection; raises UsageError."""
         from ccpipe.accounting.selection import RecordSelection
 
         begin, end = self.times.bounds()
@@ -161,14 +160,7 @@ _QACCT_TIME = re.compile(r"((?:\d\d)?\d\d)?(\d\d)(\d\d)(\d\d)(\d\d)(?:\.(\d\d))?
 
 
 def parse_time(text: str, flag: str) -> int:
-    """Parse a local time in qacct's format or ISO 8601; returns nanoseconds.
-
-    Raises
-    ------
-    UsageError
-        naming the `flag`.
-
-    """
+    """Parse a local time in qacct's format or ISO 8601; returns nanoseconds."""
     try:
         if found := _QACCT_TIME.fullmatch(text):
             year, month, day, hour, minute, second = (int(n or 0) for n in found.groups())

@@ -85,7 +85,6 @@ def _cell(value: str | int) -> str:
 def _width(
     name: str, totals: Sequence["GroupTotal"], by: Sequence[str], given: Mapping[str, str | int]
 ) -> int:
-    """Return the width of a column, including its gap."""
     if name in {"slots", "ar"}:
         rows = [total.key.get(name, 0) for total in totals] if by else []
         return max([5, *(len(_cell(value)) + 1 for value in rows)])
@@ -161,7 +160,6 @@ def _size(number: float) -> str:
 
 
 def _time(nanoseconds: int) -> str:
-    """Format local time as ctime(3) does."""
     return time.ctime(nanoseconds // 10**9)
 
 

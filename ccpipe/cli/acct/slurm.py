@@ -89,7 +89,6 @@ class SlurmFilters:
     times: TimeLimits = TimeLimits()
 
     def selection(self) -> Callable[["JobRun"], bool]:
-        """Return a predicate for runs that combines all filters; raises UsageError."""
         from ccpipe.formats.slurm.values import JOB_CODES
 
         states = tuple(JOB_CODES.get(state.upper(), state.upper()) for state in self.state)
@@ -253,7 +252,6 @@ def _zone(name: str | None) -> tzinfo:
 
 
 def _read(paths: Iterable[Path], zone: tzinfo, reading: Files) -> Iterator["JobRun"]:
-    """Yield the runs of all files; report what cannot be read."""
     from ccpipe.accounting.slurm import group_steps
 
     progress = Progress()

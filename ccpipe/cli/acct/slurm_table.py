@@ -49,7 +49,6 @@ def record(run: "JobRun") -> Row:
 
 
 def share(part: float | None, whole: float | None) -> float | None:
-    """Return a part as a share of the whole; None if either is unknown."""
     return part / whole if part is not None and whole else None
 
 
@@ -62,7 +61,6 @@ def elapsed_text(seconds: float) -> str:
 
 
 def _number(head: str, value: Any) -> str:
-    """Format times like sacct."""
     return elapsed_text(value) if PERCENTILE.sub("", head) in _TIMES else f"{value:.15g}"
 
 

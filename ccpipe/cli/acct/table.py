@@ -89,7 +89,6 @@ class TableLayout:
     """The column of CPU time, by which rows are sorted if no other one is given."""
 
     def sums(self, totals: Iterable["GroupTotal"]) -> Iterator[Row]:
-        """Yield the rows of a table of sums."""
         for total in totals:
             row: Row = {self.keys[name]: value for name, value in total.key.items()}
             for title, name in self.numbers.items():
@@ -100,7 +99,6 @@ class TableLayout:
             yield row
 
     def cell(self, head: str, value: Any) -> str:
-        """Return a cell of a table for people."""
         plain = PERCENTILE.sub("", head)
         if value is None:
             return "-"
@@ -113,11 +111,9 @@ class TableLayout:
         return self.number(head, value)
 
     def show_sums(self, totals: Iterable["GroupTotal"], options: TableOptions) -> int:
-        """Print sums and return the number of rows."""
         return self._show(self.sums(totals), options, self.hidden_sums)
 
     def show_records(self, rows: Iterable[Row], options: TableOptions) -> int:
-        """Print records and return their number."""
         return self._show(rows, options, self.hidden)
 
     def _show(self, rows: Iterable[Row], options: TableOptions, hidden: AbstractSet[str]) -> int:
@@ -184,7 +180,6 @@ def _show_table(
 
 
 def _aligned(rows: list[list[str]]) -> list[list[str]]:
-    """Right-align the columns that contain only numbers."""
     columns = [list(column) for column in zip(*rows, strict=True)]
     for column in columns:
         if all(cell == "-" or cell[0].isdigit() for cell in column if cell):

@@ -85,7 +85,6 @@ async def freshness(
 
 
 def _patterns(site: "Site", nodes: list[str] | None) -> dict[str, list[str]]:
-    """Return where metrics are published, by what they are of."""
     from ccpipe.bus.subjects import Subjects
     from ccpipe.formats.nodelist import expand
     from ccpipe.message import metric

@@ -60,13 +60,11 @@ def compare(value: float, warning: float, critical: float) -> Status:
 
 
 def check_thresholds(warning: float, critical: float) -> None:
-    """Raise UsageError if the warning threshold is above the critical one."""
     if warning > critical:
         raise UsageError("--warning must not be above --critical")
 
 
 def worst(findings: Sequence[Finding]) -> Status:
-    """Return the worst status of all findings; UNKNOWN if there are none."""
     found = {finding.status for finding in findings}
     return next((status for status in _BY_SEVERITY if status in found), Status.UNKNOWN)
 

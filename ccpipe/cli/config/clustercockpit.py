@@ -116,7 +116,6 @@ async def clustercockpit(
 
 
 async def _sent(where: SiteOptions, site: Site, since: str | None) -> Mapping[str, set[str]]:
-    """Return the types of each metric that is sent."""
     from ccpipe.cli.config.sent import of_bus, of_node
 
     if since is None:
@@ -125,7 +124,6 @@ async def _sent(where: SiteOptions, site: Site, since: str | None) -> Mapping[st
 
 
 def _as_sent(metric: Sampled, types: set[str]) -> Sampled:
-    """Return a metric with the finest type with which it is sent."""
     finest = [kind for kind in metric.row.types if kind in types]
     return metric._replace(type=finest[-1]) if finest else metric
 
@@ -164,7 +162,6 @@ def _finest(row: Metric, options: Mapping[str, Any]) -> str:
 
 
 def _includes(option: bool | Sequence[str], name: str) -> bool:
-    """Return whether an option enables a metric: for all, or by patterns of their names."""
     return option if isinstance(option, bool) else proc.matches(name, option)
 
 

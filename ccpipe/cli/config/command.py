@@ -74,7 +74,6 @@ def show(
 
 
 def settings(where: SiteOptions, file: Path | None) -> Iterator[Setting]:
-    """Yield all effective settings."""
     names = {
         tuple(name.removeprefix(ENVIRONMENT).lower().split("__")): name
         for name in os.environ
@@ -106,7 +105,6 @@ def leaves(
 
 
 def tree(settings: Iterable[Setting]) -> dict[str, Any]:
-    """Convert settings to nested tables."""
     whole: dict[str, Any] = {}
     for setting in settings:
         set_at_path(whole, list(setting.path), setting.value, ".".join(setting.path))

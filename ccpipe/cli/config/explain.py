@@ -50,20 +50,10 @@ def explain(
     names: Sequence[str],
     output: Literal["line", "json", "table"] = "line",
 ) -> None:
-    """Run records through translators; print the effect of each, and the result.
+    """Run the records of one sample through translators; print the effect of each, and the result.
 
-    Parameters
-    ----------
-    records
-        Those of one sample.
-    translators
-        In their order; they are fed, and flushed as at the end of a pipe.
-    names
-        What each of them is called in the configuration (``use``).
-    output
-        ``line`` prints line protocol with the explanation as comments, ``table`` a table below
-        it, ``json`` one object with ``rules`` and ``records``.
-
+    ``line`` prints line protocol with the explanation as comments, ``table`` a table below it,
+    ``json`` one object with ``rules`` and ``records``. `names` are those in the configuration.
     """
     rules, left = passed(records, translators, names)
     if output == "json":
@@ -86,7 +76,7 @@ def explain(
 def passed(
     records: Lines, translators: Sequence[Translator[Any, Any]], names: Sequence[str]
 ) -> tuple[list[Explained], Lines]:
-    """Run records through translators; return the effect of each, and the result."""
+    """Feed and flush translators, as at the end of a pipe; return the effects and the result."""
     rules = []
     for number, (translator, name) in enumerate(zip(translators, names, strict=True), 1):
         before = list(records)
@@ -136,7 +126,6 @@ def _change(old: Message, new: Message) -> RecordChange:
 
 
 def _beyond(messages: Iterable[Message], others: Iterable[Message]) -> Iterator[str]:
-    """Yield the series of messages that do not occur among others."""
     left = Counter(map(_identity, others))
     for message in messages:
         identity = _identity(message)
@@ -171,7 +160,6 @@ def _series(message: Message) -> str:
 
 
 def _reported(rules: Iterable[Explained]) -> Iterator[str]:
-    """Format the explanation as text."""
     for rule in rules:
         changes = [f"{change.before} -> {change.after}" for change in rule.changed]
         parts = {

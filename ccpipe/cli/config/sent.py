@@ -30,14 +30,7 @@ async def of_node(where: SiteOptions) -> Sent:
 
 
 async def of_bus(site: Site, seconds: float) -> Sent:
-    """Return what the cluster's nodes sent in the last seconds, as the broker has stored it.
-
-    Raises
-    ------
-    UnavailableError, DeniedError
-        if the broker does not answer, denies access, or stores no metrics.
-
-    """
+    """Return what the cluster's nodes sent in the last seconds, as the broker has stored it."""
     found: Sent = defaultdict(set)
 
     def receive(delivery: Delivery) -> None:

@@ -49,7 +49,6 @@ class CommandOption(NamedTuple):
 
     @property
     def notes(self) -> str:
-        """Its description, choices and default."""
         found = [self.meaning]
         if self.choices:
             found.append(f"One of {', '.join(self.choices)}.")
@@ -75,7 +74,6 @@ class CommandEntry(NamedTuple):
 
     @property
     def usage(self) -> str:
-        """The usage line."""
         words = ["ccpipe", self.name]
         if self.subcommands and not self.options and not self.arguments:
             words.append("COMMAND")
@@ -88,7 +86,6 @@ class CommandEntry(NamedTuple):
 
 
 def command_entry(app: App, names: Sequence[str]) -> CommandEntry:
-    """Return the description of a command."""
     _, apps, _ = app.parse_commands(names)
     command = apps[-1]
     prose, _, rest = _text(command).partition("Examples:")
@@ -113,7 +110,6 @@ def command_entry(app: App, names: Sequence[str]) -> CommandEntry:
 
 
 def subcommands(app: App) -> list[str]:
-    """Return the names of the commands of an app."""
     return [name for name in app if not name.startswith("-")]
 
 
@@ -140,7 +136,6 @@ def _option(argument: Argument) -> CommandOption:
 
 
 def _value(hint: Any) -> str:
-    """Return the placeholder of a value."""
     inner = [each for each in typing.get_args(hint) if each not in (types.NoneType, ...)]
     match typing.get_origin(hint):
         case None:
@@ -154,7 +149,6 @@ def _value(hint: Any) -> str:
 
 
 def print_help(entry: CommandEntry) -> None:
-    """Print the help of a command, wrapped to the terminal."""
     print("\n\n".join(_page(entry, shutil.get_terminal_size().columns)))
 
 

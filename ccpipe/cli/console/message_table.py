@@ -42,7 +42,6 @@ class MessageTable:
     """Minimum width of names on a narrow terminal."""
 
     def __init__(self, stream: IO[str]) -> None:
-        """Format for a stream; lines are cut if it is a terminal."""
         self.units: Mapping[str, str] = {}
         """Units of metrics that have no tag ``unit``."""
         self._stream = stream
@@ -54,7 +53,6 @@ class MessageTable:
         return self.render_rows([self._row(message, strict=strict) for message in messages])
 
     def render_rows(self, rows: Sequence[TableRow]) -> str:
-        """Format rows in the same columns as messages."""
         size = shutil.get_terminal_size() if self._stream.isatty() else None
         lines: list[str] = []
         rows = [row._replace(cells=[printable(cell) for cell in row.cells]) for row in rows]

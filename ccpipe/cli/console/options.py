@@ -62,7 +62,6 @@ class SiteOptions(BrokerOptions):
     """Name of the cluster."""
 
     def flags(self) -> dict[str, Any]:
-        """Return what these options override, by key path."""
         return {**super().flags(), "cluster": self.cluster}
 
 
@@ -85,16 +84,7 @@ class LoginOptions(BrokerOptions):
     selected one."""
 
     def flags(self) -> dict[str, Any]:
-        """Return what these options and the NATS context override; the context comes second.
-
-        Raises
-        ------
-        MissingInputError
-            if there is no such context.
-        UsageError
-            if it cannot be read.
-
-        """
+        """Return what these options and the NATS context override; the context comes second."""
         given = {
             **super().flags(),
             "bus.user": self.user,
@@ -136,7 +126,6 @@ def _urls(text: Mapping[str, str]) -> list[str]:
 
 
 def _with_login(url: str, user: str, password: str | None) -> str:
-    """Insert user and password into a URL that has none."""
     parts = urlsplit(url if "://" in url else f"nats://{url}")
     if not user or "@" in parts.netloc:
         return url
@@ -159,6 +148,5 @@ def seconds(
 
 
 def check_port(port: int | None, flag: str) -> None:
-    """Raise UsageError for an invalid port."""
     if port is not None and not 1 <= port <= MAX_PORT:
         raise UsageError(f"{flag} {port}: not a port (1 to {MAX_PORT})")

@@ -18,7 +18,6 @@ Format = Literal["line", "json", "csv"]
 
 
 def print_json(value: Any) -> None:
-    """Print a value as indented JSON."""
     import msgspec
 
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
@@ -30,7 +29,6 @@ def print_table(rows: Sequence[Sequence[str]], heads: Sequence[str]) -> None:
 
 
 def terminal_width() -> int | None:
-    """Return the width of the terminal; None if stdout is not a terminal."""
     if not sys.stdout.isatty():
         return None
     return shutil.get_terminal_size().columns

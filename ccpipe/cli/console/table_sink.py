@@ -13,9 +13,7 @@ class TableSink(Sink[Lines]):
     takes = Lines
 
     def __init__(self) -> None:
-        """Format for stdout."""
         self._table = MessageTable(sys.stdout)
 
     async def write(self, records: Lines) -> None:
-        """Print the records."""
         print(self._table.render(records), end="", flush=True)

@@ -194,7 +194,6 @@ class _Conversion:
         self.bad += 1
 
     def finish(self) -> None:
-        """Raise DataError with the counts if there were problems."""
         if self.bad:
             counts = f"{plural(self.good, self.unit)} converted"
             raise DataError(f"{plural(self.bad, 'problem')}, reported above; {counts}")
@@ -216,7 +215,6 @@ class RowConverter:
     def convert(
         self, stream: ReadableStream, problem: Callable[[str], None]
     ) -> Iterator[tuple[bytes, int]]:
-        """See ``Converter``."""
         for block in read_blocks(stream, self.read):
             report_rejected(block, problem)
             try:
@@ -235,5 +233,4 @@ class RowConverter:
                 problem(f":{line}: {printable(str(error))}")
 
     def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
-        """See ``Converter``."""
         return iter(())

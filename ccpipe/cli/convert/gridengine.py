@@ -26,7 +26,6 @@ class FromGridEngine:
     def convert(
         self, stream: ReadableStream, problem: Callable[[str], None]
     ) -> Iterator[tuple[bytes, int]]:
-        """See ``Converter``."""
         for reading in read_stream(stream):
             left_out = write_records(self.writer, reading.records, command_line=self.command_line)
             for bad in (*reading.rejected, *left_out):
@@ -35,7 +34,6 @@ class FromGridEngine:
             yield self._take_output(), len(reading.records) - len(left_out)
 
     def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002
-        """See ``Converter``."""
         self.is_held = False
         # Parquet's writer closes what it writes to, and then nothing could be taken from it.
         close, self.target.close = self.target.close, lambda: None  # type: ignore[method-assign]
@@ -44,7 +42,6 @@ class FromGridEngine:
         close()
 
     def _take_output(self) -> bytes:
-        """Return and clear the output since the last call."""
         if self.is_held:
             return b""
         piece = self.target.getvalue()

@@ -43,7 +43,6 @@ class FromSacct:
     def convert(
         self, stream: ReadableStream, problem: Callable[[str], None]
     ) -> Iterator[tuple[bytes, int]]:
-        """See ``Converter``."""
         for reading in read_stream(stream, zone=UTC):
             for bad in reading.rejected:
                 problem(f":{bad.line}: {printable(f'{bad.reason}: {bad.excerpt}')}")
@@ -65,5 +64,4 @@ class FromSacct:
         return encode(envelope, profile=self.profile)
 
     def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
-        """See ``Converter``."""
         return iter(())

@@ -70,12 +70,10 @@ class Rewrite:
         self.to = to
 
     def convert(self, stream: ReadableStream, problem: Report) -> Iterator[tuple[bytes, int]]:
-        """See ``Converter``."""
         for envelopes in _read(stream, self.profile, problem):
             yield from _write(envelopes, self.to, problem)
 
     def finish(self, problem: Report) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
-        """See ``Converter``."""
         return iter(())
 
 
@@ -96,14 +94,12 @@ class FromSonar:
         self.translator = SonarToCc(envelopes=envelopes, stop_delay=Duration(0))
 
     def convert(self, stream: ReadableStream, problem: Report) -> Iterator[tuple[bytes, int]]:
-        """See ``Converter``."""
         for envelopes in _read(stream, self.profile, problem):
             lines = self.translator.feed(envelopes)
             _report_refused(lines, problem)
             yield self.encode(lines), len(lines)
 
     def finish(self, problem: Report) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
-        """See ``Converter``."""
         return iter(())
 
 
@@ -120,7 +116,6 @@ class ToSonar:
         self.translator.clock = lambda: 0.0  # windows close by the data's times alone
 
     def convert(self, stream: ReadableStream, problem: Report) -> Iterator[tuple[bytes, int]]:
-        """See ``Converter``."""
         for block in read_blocks(stream, self.read):
             report_rejected(block, problem)
             envelopes = self.translator.feed(block.lines)
@@ -128,5 +123,4 @@ class ToSonar:
             yield from _write(envelopes, self.profile, problem)
 
     def finish(self, problem: Report) -> Iterator[tuple[bytes, int]]:
-        """See ``Converter``."""
         return _write(self.translator.flush(), self.profile, problem)

@@ -21,9 +21,7 @@ from ccpipe.terminal import note
 class DeadLetterStore(Protocol):
     """Where dead letters are stored."""
 
-    def read(self) -> AsyncIterator[StoredDeadLetter]:
-        """Yield the dead letters, the oldest first."""
-        ...
+    def read(self) -> AsyncIterator[StoredDeadLetter]: ...
 
     async def remove(self, letters: Sequence[StoredDeadLetter]) -> None:
         """Remove replayed dead letters, or record that they were replayed."""
@@ -50,7 +48,6 @@ class Filter:
     async def apply(
         self, letters: AsyncIterator[StoredDeadLetter]
     ) -> AsyncIterator[StoredDeadLetter]:
-        """Yield the matching dead letters; raises UsageError for a count below 1."""
         if self.count is not None and self.count < 1:
             raise UsageError("--count must be at least 1")
         found = 0
@@ -96,7 +93,6 @@ class FileDeadLetters:
             raise MissingInputError(f"{self.journal}: {error}") from None
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     async def read(self) -> AsyncIterator[StoredDeadLetter]:
@@ -117,7 +113,6 @@ class FileDeadLetters:
             raise UnavailableError(f"{self.path}: {error.strerror}") from None
 
     async def remove(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Record replayed dead letters; raises CreateError."""
         journal = AppendFile(self.journal, mode=MODE)
         try:
             journal.append("".join(f"{letter.id}\n" for letter in letters).encode())

@@ -38,12 +38,6 @@ class DeadLetterReplay:
         """Publish at most `rate` dead letters per second; 0 for no limit.
 
         With `to` all are published on this subject, which a stream must store.
-
-        Raises
-        ------
-        UsageError
-            if `to` is not a subject, or one of control requests.
-
         """
         self.bus = bus
         self.to = to
@@ -62,12 +56,7 @@ class DeadLetterReplay:
     async def run(self, letters: AsyncIterator[StoredDeadLetter], store: DeadLetterStore) -> None:
         """Replay dead letters; one that is still invalid is reported and kept.
 
-        Raises
-        ------
-        UnavailableError, DeniedError, CreateError
-            if the broker or the record of replayed ones fails; those replayed until then are
-            removed. Also if no stream stores `to`: none is created for it.
-
+        After an error of the broker or of the record, those replayed until then are removed.
         """
         if self.to and not await names_of(self.bus.jetstream(), self.to):
             raise UnavailableError(f"--to {self.to}: no stream stores this subject")
@@ -104,12 +93,6 @@ class DeadLetterReplay:
 
         A line without a timestamp gets the time at which it was stored. The message ids differ
         from those of the original messages, which the broker may still know.
-
-        Raises
-        ------
-        DataError
-            if it still cannot be read, or belongs on another subject.
-
         """
         if letter.cut_from:
             raise DataError(f"only {len(letter.original)} of {letter.cut_from} bytes were kept")

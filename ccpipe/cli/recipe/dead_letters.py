@@ -70,7 +70,6 @@ class ConnectedDeadLetterSink(NatsDeadLetterSink):
     """Dead letters on ``<cluster>.dead``, over a separate connection."""
 
     def __init__(self, site: Site, telemetry: Telemetry) -> None:
-        """Prepare to connect to the configured broker."""
         bus = Connection(site.bus, name="dead letters", telemetry=telemetry)
         super().__init__(bus, site)
 
@@ -80,7 +79,6 @@ class ConnectedDeadLetterSink(NatsDeadLetterSink):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the connection."""
         await self.bus.__aexit__(None, None, None)
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:

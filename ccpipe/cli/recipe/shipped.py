@@ -21,7 +21,6 @@ def folder() -> Path:
 
 
 def recipes() -> dict[str, Path]:
-    """Return the recipes shipped with ccpipe, by name."""
     return {path.stem: path for path in sorted((folder() / "bridges").glob("*.toml"))}
 
 
@@ -30,12 +29,6 @@ def find_recipe(path: Path) -> Path:
 
     A name is looked for in ``bridges/`` beside the configuration file, as ``ccpipe init`` writes
     it, then among those that come with ccpipe.
-
-    Raises
-    ------
-    MissingInputError
-        if a name is that of no recipe.
-
     """
     name = str(path)
     if name == "-" or path.suffix or len(path.parts) != 1 or path.is_file():

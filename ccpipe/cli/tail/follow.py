@@ -41,16 +41,7 @@ Mode = Literal["lines", "stats", "raw", "raw undecoded"]
 
 
 async def follow(options: Options) -> None:
-    """Show what the options ask for, until stopped.
-
-    Raises
-    ------
-    UsageError
-        if the options do not fit together.
-    UnavailableError, DeniedError
-        if no server answered in time, or it refuses us.
-
-    """
+    """Show what the options ask for, until stopped."""
     options.check()
     end_after = seconds(options.for_, "--for")
     stdout = Stdout(sys.stdout.fileno())
@@ -160,7 +151,6 @@ class _Tail:
         return sorted(stored)
 
     async def read(self, stored: Sequence[str]) -> None:
-        """Pass on stored messages and, if following, new ones."""
         receive = functools.partial(self.receive, ())
         if stored:
             begin, follow = self.options.begin, self.options.follow
@@ -240,7 +230,6 @@ class _Tail:
             note(text, "red")
 
     async def report_periodically(self) -> None:
-        """Report idleness and omitted lines; redraw statistics on a terminal."""
         while True:
             await asyncio.sleep(1)
             self.idle_hint.report()
@@ -253,7 +242,6 @@ class _Tail:
                 print("\x1b[H\x1b[J" + "\n".join(lines), flush=True)
 
     def finish(self) -> None:
-        """Print statistics that were not shown yet, and a summary on stderr."""
         if self.mode == "stats" and self.options.output == "json":
             print_json(self.stats.as_json())
         elif self.mode == "stats" and not self.redraws:

@@ -23,7 +23,6 @@ class IdleHint:
     """Seconds before each kind of idleness is explained."""
 
     def __init__(self, bus: Connection, patterns: Sequence[str]) -> None:
-        """Watch a connection and the patterns of its subscriptions."""
         self.bus = bus
         self.patterns = patterns
         self.was_connected = False
@@ -34,7 +33,6 @@ class IdleHint:
         self._reported = False
 
     def record(self, lines: Lines, matched: Lines) -> None:
-        """Record the lines of one payload, and those that passed the filters."""
         self.record_lines(len(lines), len(matched))
         if self.matched:
             return
@@ -46,7 +44,6 @@ class IdleHint:
                     seen[label] = None
 
     def record_lines(self, count: int, matched: int) -> None:
-        """Record a number of lines without looking at them."""
         self.was_connected = True
         self.received += count
         self.matched += matched

@@ -102,7 +102,6 @@ class Options:
 
     @property
     def is_history(self) -> bool:
-        """Whether stored messages are shown first."""
         return self.last is not None or self.since is not None or self.all_
 
     @property
@@ -121,7 +120,6 @@ class Options:
         return list(LINE_KINDS if is_for_lines else get_args(Kind))
 
     def nodes(self) -> list[str]:
-        """Return patterns of nodes; node lists are expanded."""
         if not self.node:
             return []
         found: list[str] = []

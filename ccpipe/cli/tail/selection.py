@@ -24,12 +24,6 @@ def patterns_of(site: Site, options: Options) -> tuple[list[str], list[str]]:
 
     Returns the patterns to subscribe to, and those of a requested cluster, whose messages need no
     tag ``cluster``.
-
-    Raises
-    ------
-    UsageError
-        for an invalid subject.
-
     """
     for subject in options.subject:
         tokens = subject.split(".")
@@ -63,7 +57,6 @@ class MessageFilter:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether the filter may exclude anything."""
         given = self.options
         return any([given.kind, given.node, given.name, given.cluster, given.job])
 
@@ -74,7 +67,6 @@ class MessageFilter:
         return "dead" in given.kinds and not (given.node or given.name or given.job)
 
     def lines(self, subject: str, lines: Lines) -> Lines:
-        """Return the lines that are shown."""
         if not self.is_filtered:
             return lines
         if not self._has_lines and not self.options.subject:
@@ -106,7 +98,6 @@ class MessageFilter:
         return message.hostname in self.jobs.nodes
 
     def envelope(self, envelope: Mapping[str, Any]) -> bool:
-        """Return whether one of Sonar's envelopes is shown."""
         kind, attributes = type_and_attributes(envelope)
         is_about = self.jobs.add_attributes(attributes) if self.jobs else True
         given = self.options
@@ -127,7 +118,6 @@ class JobNodes:
     """Tracks the nodes of some jobs, from ClusterCockpit's events and Sonar's envelopes."""
 
     def __init__(self, jobs: Collection[int]) -> None:
-        """Watch for these jobs."""
         self.jobs = frozenset(jobs)
         self.nodes: set[str] = set()
 

@@ -21,7 +21,6 @@ class Stats:
     """Counts since the start."""
 
     def __init__(self) -> None:
-        """Start with all counts at zero."""
         self.started = self.reported = time.monotonic()
         self.payloads = self.bytes = self.lines = 0
         self.groups: dict[str, Counter[str]] = {
@@ -31,7 +30,6 @@ class Stats:
         self._before: dict[str, Counter[str]] = {}
 
     def add(self, subject: str, lines: Lines) -> None:
-        """Count the lines of one payload."""
         self.lines += len(lines)
         self._count("subject", subject, len(lines))
         for (series, field), count in Counter(zip(lines.series, lines.fields, strict=True)).items():
@@ -44,7 +42,6 @@ class Stats:
                 self.nodes.add((cluster, node))
 
     def add_other(self, subject: str, kind: str, count: int) -> None:
-        """Count a payload other than line protocol."""
         self.lines += count
         self._count("subject", subject, count)
         self._count("kind", kind, count)
@@ -55,11 +52,9 @@ class Stats:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start."""
         return time.monotonic() - self.started
 
     def summary(self) -> str:
-        """Return a summary in one line."""
         return (
             f"{plural(self.lines, 'line')} in {plural(self.payloads, 'payload')}"
             f" from {plural(len(self.nodes), 'node')} in {self.seconds:.1f} s"

@@ -17,7 +17,6 @@ class Stdout:
     """Writes in a thread that does not delay the exit of the process."""
 
     def __init__(self, descriptor: int) -> None:
-        """Write to an open file."""
         self.dropped = 0
         """Lines dropped because the buffer was full."""
         self._descriptor = descriptor
@@ -28,14 +27,7 @@ class Stdout:
         threading.Thread(target=self._work, name="ccpipe-stdout", daemon=True).start()
 
     def write(self, data: bytes) -> None:
-        """Queue data for writing.
-
-        Raises
-        ------
-        BrokenPipeError, OutputError
-            that an earlier write met.
-
-        """
+        """Queue data for writing; raises the BrokenPipeError or OutputError of an earlier write."""
         with self._changed:
             if self._error is not None:
                 raise self._error
@@ -47,14 +39,7 @@ class Stdout:
             self._changed.notify()
 
     async def drain(self, stop: asyncio.Event) -> None:
-        """Wait until everything is written; once `stop` is set, only briefly.
-
-        Raises
-        ------
-        BrokenPipeError, OutputError
-            as ``write`` does.
-
-        """
+        """Wait until everything is written; once `stop` is set, only briefly."""
         loop = asyncio.get_running_loop()
         deadline = None
         while self._size and self._error is None:

@@ -76,11 +76,9 @@ class TailView:
 
     @property
     def is_full(self) -> bool:
-        """Whether `count` lines were shown."""
         return self.count is not None and self.shown >= self.count
 
     def show(self, lines: Lines) -> None:
-        """Show lines, as many as the limits allow."""
         granted = self._limiter.take(len(lines))
         self.left_out += len(lines) - granted
         chosen = sample(lines, granted)
@@ -108,7 +106,6 @@ class TailView:
         )
 
     def show_dead_letter(self, delivery: Delivery) -> None:
-        """Show a dead letter."""
         self._show_other(lambda: dead_json(delivery), lambda: dead_row(delivery))
 
     def _show_other(self, encode: Callable[[], bytes], row: Callable[[], TableRow]) -> None:
@@ -152,7 +149,6 @@ Codec = Callable[[Sequence[Message]], bytes]
 def _codec(
     output: Literal["table"] | Format, rows: MessageTable | None, *, strict: bool
 ) -> tuple[bytes, Codec]:
-    """Return the header line of a format and its encoder."""
     if output == "table":
         assert rows is not None
         return b"", lambda records: rows.render(records, strict=strict).encode()

@@ -64,14 +64,12 @@ class Top(App[None]):
         self._keys: list[str] = []
 
     def compose(self) -> ComposeResult:
-        """Build the screen."""
         yield Static(id="status", markup=False)
         yield DataTable(cursor_type="row", zebra_stripes=False)
         yield Input(id="filter", placeholder="filter: words that a row must contain")
         yield Footer()
 
     async def on_mount(self) -> None:
-        """Start receiving and drawing."""
         self.animation_level = "none"  # each frame would go over the line
         self._feeding = asyncio.create_task(self._receive())
         self._feeding.add_done_callback(self._ended)
@@ -89,13 +87,11 @@ class Top(App[None]):
             self.exit()
 
     async def on_unmount(self) -> None:
-        """Stop receiving."""
         if self._feeding is not None:
             self._feeding.cancel()
             await asyncio.gather(self._feeding, return_exceptions=True)
 
     def action_show(self, name: str) -> None:
-        """Show another table."""
         self.view = name
         table: DataTable[Any] = self.query_one(DataTable)
         table.clear(columns=True)
@@ -109,30 +105,25 @@ class Top(App[None]):
         return Text(column.head, style=style, justify=column.justify)
 
     def action_sort(self) -> None:
-        """Sort by the next column."""
         columns = len(VIEWS[self.view].columns)
         self.sort[self.view] = (self.sort[self.view] + 1) % columns
         self.action_show(self.view)
 
     def action_reverse(self) -> None:
-        """Reverse the order."""
         self.reverse = not self.reverse
         self.draw()
 
     def action_filter(self) -> None:
-        """Open the filter input."""
         field = self.query_one("#filter", Input)
         field.display = True
         field.value = self.words
         field.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Apply the filter while typing."""
         self.words = event.value
         self.draw()
 
     def on_input_submitted(self, _: Input.Submitted) -> None:
-        """Return to the table, keeping the filter."""
         self.query_one("#filter", Input).display = False
         self.query_one(DataTable).focus()
 
@@ -199,7 +190,6 @@ class Top(App[None]):
         self.query_one("#status", Static).update(self.status())
 
     def status(self) -> str:
-        """Return the line above the table."""
         state = self.feed.state
         lines = sum(cluster.rate for cluster in state.clusters.values())
         connected = self.feed.bus.url if self.feed.bus.is_connected else "not connected"

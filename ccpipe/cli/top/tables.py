@@ -52,7 +52,6 @@ _GPU = "accelerator"
 
 
 def new_state() -> LiveState:
-    """Return an empty state of what the tables show."""
     nodes = LiveNodes(
         max_series=MAX_SERIES, max_rows=0, silent_seconds=SILENT_SECONDS,
         forget_seconds=math.inf, keeps=_is_shown,
@@ -61,7 +60,6 @@ def new_state() -> LiveState:
 
 
 def _is_shown(name: str, tags: Mapping[str, str]) -> bool:
-    """Return whether a table shows a series."""
     kind, stype = tags.get("type", "node"), tags.get("stype", "")
     if name in SUMMED and (kind == "socket" or stype == "network"):
         return True
@@ -79,7 +77,6 @@ class Column(NamedTuple):
 
     @property
     def justify(self) -> Literal["left", "right"]:
-        """Alignment: numbers to the right."""
         return "right" if self.descending or self.unit else "left"
 
 
@@ -126,7 +123,6 @@ def _all_nodes(state: LiveState) -> list[LiveNode]:
 
 
 def _gpus_of(node: LiveNode) -> list[str]:
-    """Return the names of a node's accelerators."""
     parts = (part for name in _GPU_METRICS for part in node.parts.get(name, ()))
     return sorted({part for part in parts if part.startswith(_GPU)})
 

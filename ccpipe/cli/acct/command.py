@@ -5,17 +5,16 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_args
 
 from cyclopts import App, Parameter
 
 from ccpipe.accounting.files import FileBlock, Files, default_files
 from ccpipe.accounting.records import read_records
-from ccpipe.cli.acct import qacct as layout
-from ccpipe.cli.acct.gridengine_table import LAYOUT, record
+from ccpipe.cli.acct import qacct
 from ccpipe.cli.acct.options import Filters, group_name
 from ccpipe.cli.acct.slurm import sacct
-from ccpipe.cli.acct.table import TableOptions, clean
+from ccpipe.cli.acct.table import NOT_FOUND, ROWS, Row, TableLayout, TableOptions, clean, local_time
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.gridengine import Accounting
 from ccpipe.terminal import note, printable
@@ -30,9 +29,6 @@ Key = Literal[
     "host", "queue", "group", "owner", "project", "department", "pe", "slots", "ar", "account",
     "name", "job", "task", "outcome", "day", "month",
 ]  # fmt: skip
-
-NOT_FOUND = 1
-"""Exit code if no record is found, as in qacct and grep."""
 
 
 @Parameter(name="*")
@@ -51,7 +47,7 @@ class GridEngineTable(TableOptions):
         own_layout = self.output != "table" or self.top is not None or self.sort
         if self.qacct and (own_layout or self.percentiles):
             raise UsageError("--qacct excludes -o, --top, --sort and --percentiles")
-        if self.qacct and (unknown := [name for name in self.by if name not in layout.TITLES]):
+        if self.qacct and (unknown := [name for name in self.by if name not in qacct.TITLES]):
             raise UsageError(f"--by {unknown[0]}: qacct has no such column; omit --qacct")
 
 
@@ -170,7 +166,7 @@ def _sum_up(
         sums.add(part.table)
     totals = sums.totals()
     if show.qacct:
-        _print(layout.sums(totals, by, _given(filters)))
+        _print(qacct.sums(totals, by, _given(filters)))
     elif not LAYOUT.show_sums(totals, show):
         note("no matching record found", "yellow")
     return len(totals)
@@ -179,7 +175,7 @@ def _sum_up(
 def _list(found: Iterable[Accounting], filters: Filters, show: GridEngineTable) -> int:
     if show.qacct:
         return _print_blocks(found, filters, _columns_of_qacct(filters, show.by))
-    return LAYOUT.show_records(map(record, found), show)
+    return LAYOUT.show_records(map(_record, found), show)
 
 
 def _print_blocks(found: Iterable[Accounting], filters: Filters, by: Sequence[Key]) -> int:
@@ -190,18 +186,14 @@ def _print_blocks(found: Iterable[Accounting], filters: Filters, by: Sequence[Ke
     sums = Sums(by, only_qacct=True)
     count = 0
     records = iter(found)
-    while some := list(itertools.islice(records, _SOME)):
+    while some := list(itertools.islice(records, ROWS)):
         count += len(some)
         for one in some:
-            _print(layout.block(one))
+            _print(qacct.block(one))
         sums.add(from_records(some, sums.columns))
     if not filters.job:
-        _print(layout.sums(sums.totals(), by, _given(filters)))
+        _print(qacct.sums(sums.totals(), by, _given(filters)))
     return count
-
-
-_SOME = 4096
-"""Records aggregated at once."""
 
 
 def _print(lines: Iterable[str]) -> None:
@@ -250,3 +242,90 @@ def _asked(filters: Filters) -> dict[str, tuple[str, ...] | tuple[int, ...]]:
         "account": filters.account,
     }
     return {name: values for name, values in asked.items() if values}
+
+
+def _record(found: Accounting) -> Row:
+    """Return the columns of one record, without the command line, which may hold secrets."""
+    wait = None
+    if found.submission_time is not None and found.start_time is not None:
+        wait = max(0, found.start_time - found.submission_time) / 10**9
+    slot_seconds = found.slots * found.wallclock
+    usage = {
+        name: value
+        for container in ("rusage", "eusage")
+        for name, value in found.usage.get(container, {}).items()
+    }
+    return {
+        "JOB": found.job_number,
+        "TASK": found.task_number,
+        "PE TASK": found.pe_taskid,
+        "OWNER": found.owner,
+        "GROUP": found.group,
+        "PROJECT": found.project or "NONE",
+        "DEPARTMENT": found.department,
+        "ACCOUNT": found.account,
+        "JOB NAME": found.job_name,
+        "CLUSTER QUEUE": found.qname,
+        "HOST": found.hostname,
+        "PE": found.granted_pe or "NONE",
+        "SLOTS": found.slots,
+        "AR": found.arid,
+        "SUBMITTED": local_time(found.submission_time),
+        "STARTED": local_time(found.start_time),
+        "ENDED": local_time(found.end_time),
+        "WAIT": wait,
+        "WALLCLOCK": found.wallclock,
+        "UTIME": usage.get("ru_utime", 0),
+        "STIME": usage.get("ru_stime", 0),
+        "CPU": found.cpu,
+        "MEMORY": usage.get("mem", 0),
+        "IO": usage.get("io", 0),
+        "IOW": usage.get("iow", 0),
+        "EFFICIENCY": None if found.pe_taskid or not slot_seconds else found.cpu / slot_seconds,
+        "MEMORY PEAK": found.maxvmem or found.maxrss,
+        "OUTCOME": str(found.outcome),
+        "FAILED": found.failed,
+        "EXIT": found.exit_status,
+        "MEANING": found.failure,
+        "CATEGORY": found.category,
+        "FILE": found.origin.file,
+        "LINE": found.origin.line,
+    }
+
+
+_EXACT = {"UTIME", "STIME", "CPU", "MEMORY", "IO", "IOW"}
+"""Columns with as many decimals as in qacct."""
+
+
+def _number(head: str, value: Any) -> str:
+    if head == "WALLCLOCK":
+        return f"{value:.0f}"
+    if isinstance(value, float):
+        return f"{value:.3f}" if head in _EXACT else f"{value:.1f}"
+    return str(value)
+
+
+LAYOUT = TableLayout(
+    keys={
+        **qacct.TITLES, "name": "JOB NAME", "job": "JOB", "task": "TASK", "outcome": "OUTCOME",
+        "day": "DAY", "month": "MONTH",
+    },
+    numbers={
+        "RECORDS": "records", "RUNS": "runs", "JOBS": "jobs", "FAILED": "failed",
+        "FAILED SHARE": "failed_share",
+        **dict.fromkeys(("WALLCLOCK", "UTIME", "STIME", "CPU", "MEMORY", "IO", "IOW"), ""),
+        "SLOT HOURS": "slot_hours", "EFFICIENCY": "efficiency", "WAIT": "wait",
+        "REQUESTED": "mean_requested", "USED": "mean_used", "USED SHARE": "memory_share",
+    },
+    measures={"wait": "WAIT", "wallclock": "WALLCLOCK", "memory": "MEMORY PEAK"},
+    hidden_sums={"RUNS", "FAILED", "SLOT HOURS", "REQUESTED", "USED"},
+    hidden={
+        "GROUP", "PROJECT", "DEPARTMENT", "ACCOUNT", "PE", "AR", "SUBMITTED", "ENDED", "UTIME",
+        "STIME", "MEMORY", "IO", "IOW", "FAILED", "EXIT", "MEANING", "CATEGORY", "FILE", "LINE",
+    },
+    shares={"FAILED SHARE", "EFFICIENCY", "USED SHARE"},
+    volumes={"REQUESTED", "USED", "MEMORY PEAK"},
+    number=_number,
+    cpu="CPU",
+)  # fmt: skip
+"""MEMORY is in GiB·s, IO in GiB; REQUESTED and USED are means of the runs that asked for memory."""

@@ -12,15 +12,22 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 from cyclopts import Parameter
 
 from ccpipe.accounting.files import Files
 from ccpipe.cli.acct.options import Several, TimeLimits
-from ccpipe.cli.acct.slurm_table import LAYOUT, record
-from ccpipe.cli.acct.table import TableOptions
+from ccpipe.cli.acct.table import (
+    NOT_FOUND,
+    PERCENTILE,
+    ROWS,
+    Row,
+    TableLayout,
+    TableOptions,
+    local_time,
+)
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats import nodelist
 from ccpipe.formats.files import open_stream
@@ -42,10 +49,6 @@ COLUMNS = (
     "ConsumedEnergyRaw,NodeList"
 )
 """The columns of sacct that are read."""
-
-NOT_FOUND = 1
-ROWS = 4096
-"""Runs aggregated at once."""
 
 
 @Parameter(name="*")
@@ -210,7 +213,7 @@ def sacct(
         found = _read(files or (Path("-"),), _zone(zone), reading)
     runs = filter(is_selected, found)
     is_list = options.jobs or (bool(filters.job) and not options.by)
-    count = _list(runs, options) if is_list else _sum_up(runs, options)
+    count = LAYOUT.show_records(map(_record, runs), options) if is_list else _sum_up(runs, options)
     reading.finish()
     if not count and is_list:
         note(f"no job {', '.join(filters.job)} found".replace("  ", " "))
@@ -281,10 +284,6 @@ def _rows(path: Path, zone: tzinfo, report: Callable[[str], None]) -> Iterator["
         report(str(error))
 
 
-def _list(runs: Iterable["JobRun"], options: SlurmTable) -> int:
-    return LAYOUT.show_records(map(record, runs), options)
-
-
 def _sum_up(runs: Iterator["JobRun"], options: SlurmTable) -> int:
     from ccpipe.accounting.slurm import SLURM, to_table
     from ccpipe.accounting.sums import Sums
@@ -296,3 +295,91 @@ def _sum_up(runs: Iterator["JobRun"], options: SlurmTable) -> int:
     if not LAYOUT.show_sums(totals, options):
         note("no matching job found", "yellow")
     return len(totals)
+
+
+def _record(run: "JobRun") -> Row:
+    """Return the columns of one run, without the command line, which may hold secrets."""
+    job = run.job
+    code, signal = job.exit_code, job.exit_signal
+    return {
+        "JobID": str(job.id),
+        "JobIDRaw": job.id.job,
+        "JobName": job.job_name,
+        "Cluster": job.cluster,
+        "User": job.user,
+        "Group": job.group,
+        "Account": job.account,
+        "Partition": job.partition,
+        "QOS": job.qos,
+        "Reservation": job.reservation,
+        "WCKey": job.wckey,
+        "State": job.state,
+        "ExitCode": None if code is None else f"{code}:{signal or 0}",
+        "Submit": local_time(job.submit),
+        "Start": local_time(job.start),
+        "End": local_time(job.end),
+        "Wait": run.wait,
+        "ElapsedRaw": job.elapsed,
+        "AllocCPUS": job.alloc_cpus,
+        "NNodes": job.alloc_nodes,
+        "NodeList": job.node_list,
+        "AllocTRES": job.alloc_tres,
+        "CPUTimeRAW": job.cpu_time,
+        "UserCPU": run.user_cpu,
+        "SystemCPU": run.system_cpu,
+        "TotalCPU": run.total_cpu,
+        "Efficiency": run.efficiency,
+        "ReqMem": job.requested_memory,
+        "MaxRSS": run.max_rss,
+        "Memory": run.memory,
+        "MemoryShare": share(run.memory, job.requested_memory),
+        "ConsumedEnergyRaw": run.consumed_energy,
+    }
+
+
+def share(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def elapsed_text(seconds: float) -> str:
+    """Format seconds as ``[DD-]HH:MM:SS``."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    return f"{days}-" * bool(days) + f"{hour:02}:{minute:02}:{second:02}"
+
+
+def _number(head: str, value: Any) -> str:
+    return elapsed_text(value) if PERCENTILE.sub("", head) in _TIMES else f"{value:.15g}"
+
+
+_TIMES = {"ElapsedRaw", "CPUTimeRAW", "UserCPU", "SystemCPU", "TotalCPU", "GPUTime", "Wait"}
+
+LAYOUT = TableLayout(
+    keys={
+        "cluster": "Cluster", "user": "User", "group": "Group", "account": "Account",
+        "partition": "Partition", "qos": "QOS", "reservation": "Reservation", "wckey": "WCKey",
+        "nodelist": "NodeList", "nodes": "NNodes", "cpus": "AllocCPUS", "name": "JobName",
+        "job": "JobIDRaw", "array": "ArrayJobID", "state": "State", "day": "Day", "month": "Month",
+    },
+    numbers={
+        "Rows": "records", "Runs": "runs", "Jobs": "jobs", "Failed": "failed",
+        "FailedShare": "failed_share",
+        **dict.fromkeys(("ElapsedRaw", "CPUTimeRAW", "UserCPU", "SystemCPU", "TotalCPU"), ""),
+        "Efficiency": "efficiency",
+        **dict.fromkeys(("GPUTime", "ConsumedEnergyRaw"), ""),
+        "Wait": "wait", "ReqMem": "mean_requested", "Memory": "mean_used",
+        "MemoryShare": "memory_share",
+    },
+    measures={"wait": "Wait", "wallclock": "ElapsedRaw", "memory": "Memory"},
+    hidden_sums={"Runs", "Failed", "UserCPU", "SystemCPU", "ConsumedEnergyRaw"},
+    hidden={
+        "JobIDRaw", "Group", "Cluster", "QOS", "Reservation", "WCKey", "Submit", "Start", "UserCPU",
+        "SystemCPU", "NNodes", "NodeList", "AllocTRES", "ConsumedEnergyRaw", "MaxRSS", "CPUTimeRAW",
+    },
+    shares={"FailedShare", "Efficiency", "MemoryShare"},
+    volumes={"ReqMem", "Memory", "MaxRSS"},
+    number=_number,
+    cpu="TotalCPU",
+)  # fmt: skip
+"""Energy is in joules; ReqMem and Memory are means of the runs whose memory was measured."""

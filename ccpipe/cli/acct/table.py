@@ -25,6 +25,12 @@ if TYPE_CHECKING:  # it needs pyarrow
 Format = Literal["table", "csv", "json"]
 Row = dict[str, Any]
 
+NOT_FOUND = 1
+"""Exit code if no record is found, as in qacct and grep."""
+
+ROWS = 4096
+"""Records aggregated at once."""
+
 MAX_ROWS = 10_000
 """Maximum rows of a table, which are kept in memory."""
 

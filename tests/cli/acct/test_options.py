@@ -40,22 +40,16 @@ def _zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("6911201042", "2069-11-20 10:42:00"),
         ("7011201042", "1970-11-20 10:42:00"),
         ("202607201042", "2026-07-20 10:42:00"),
+        ("01020304.05", f"{datetime.now():%Y}-01-02 03:04:05"),  # noqa: DTZ005
         ("2026-11-20", "2026-11-20 00:00:00"),
         ("2026-11-20T10:42", "2026-11-20 10:42:00"),
         ("2026-11-20T10:42:00Z", "2026-11-20 11:42:00"),
     ],
 )
 def test_times_are_those_of_qacct_or_of_iso(text: str, local: str) -> None:
-    """Local time where no zone is said; two digits of a year below 70 mean 20YY."""
+    """Local time without a zone, this year without one; two digits of a year below 70: 20YY."""
     timestamp = datetime.fromtimestamp(parse_time(text, "--begin") / SECOND)  # noqa: DTZ006
     assert str(timestamp) == local
-
-
-def test_without_a_year_it_is_this_year() -> None:
-    """MMDDhhmm, as qacct takes it."""
-    timestamp = datetime.fromtimestamp(parse_time("01020304.05", "-b") / SECOND)  # noqa: DTZ006
-    year = datetime.now().year  # noqa: DTZ005
-    assert timestamp == datetime(year, 1, 2, 3, 4, 5)  # noqa: DTZ001
 
 
 @pytest.mark.parametrize("text", ["", "now", "20261320", "202611201060", "12345", "99999999999999"])
@@ -123,16 +117,16 @@ def test_jobs_are_numbers_or_names() -> None:
     assert (selection.jobs, selection.names) == ((42,), ("sim*", "4x"))
 
 
-def test_days_do_not_run_backwards() -> None:
-    """A negative number is a mistake, not a time to come."""
-    with pytest.raises(UsageError, match="--days -1"):
-        Filters(times=TimeLimits(days=-1)).selection()
-
-
 @pytest.mark.parametrize(
-    "filters", [Filters(job=("9" * 30,)), Filters(slots=(2**70,)), Filters(ar=(-(2**70),))]
+    ("filters", "reason"),
+    [
+        (Filters(times=TimeLimits(days=-1)), "--days -1"),
+        (Filters(job=("9" * 30,)), "beyond 64 bits"),
+        (Filters(slots=(2**70,)), "beyond 64 bits"),
+        (Filters(ar=(-(2**70),)), "beyond 64 bits"),
+    ],
 )
-def test_numbers_that_cannot_be_are_refused(filters: Filters) -> None:
-    """No record holds them, and they would break what follows."""
-    with pytest.raises(UsageError, match="beyond 64 bits"):
+def test_numbers_that_cannot_be_are_refused(filters: Filters, reason: str) -> None:
+    """No record holds them, and they would break what follows; days do not run backwards."""
+    with pytest.raises(UsageError, match=reason):
         filters.selection()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ccpipe.cli.acct.slurm import LAYOUT
 from tests.cli.acct.acct_command import Acct, rows
 from tests.paths import TEST_DATA
 
@@ -19,19 +20,16 @@ JSON = DATA / "phase1_linux.json.gz"
 
 
 def jobs() -> list[dict[str, Any]]:
-    """Read the jobs of the JSON plainly."""
     found: list[dict[str, Any]] = json.loads(gzip.decompress(JSON.read_bytes()))["jobs"]
     return found
 
 
 def cpu_seconds(job: dict[str, Any]) -> float:
-    """Sum the CPU time of a job's steps."""
     totals = [step["time"]["total"] for step in job["steps"]]
     return sum(float(total["seconds"] + total["microseconds"] / 1e6) for total in totals)
 
 
 def cpus(job: dict[str, Any]) -> int:
-    """Return the number of CPUs allocated."""
     return sum(int(tres["count"]) for tres in job["tres"]["allocated"] if tres["type"] == "cpu")
 
 
@@ -134,3 +132,30 @@ def test_a_job_that_is_not_there(acct: Acct) -> None:
     """The exit code is 1, as for Grid Engine's jobs."""
     assert acct("sacct", ROWS, "-j", "4711").code == 1
     assert acct("sacct", ROWS, "-j", "4711", "--by", "user").code == 1
+
+
+@pytest.mark.parametrize(
+    ("head", "value", "text"),
+    [
+        ("ElapsedRaw", 0, "00:00:00"),
+        ("ElapsedRaw", 59.6, "00:01:00"),
+        ("TotalCPU", 3661, "01:01:01"),
+        ("ElapsedRaw P50", 90061.0, "1-01:01:01"),
+        ("TotalCPU", None, "-"),
+        ("Memory P95", 2**20, "1.0 MiB"),
+        ("Efficiency", 0.25, "25.0%"),
+        ("ConsumedEnergyRaw", 24022.0, "24022"),
+        ("JobName", "a\x1bb", "a\\x1bb"),
+    ],
+)
+def test_cells_have_units(head: str, value: object, text: str) -> None:
+    """By column, times as sacct prints them; texts cannot write to the terminal."""
+    assert LAYOUT.cell(head, value) == text
+
+
+def test_a_share_of_nothing_is_unknown(acct: Acct, tmp_path: Path) -> None:
+    """Rather than an error or 0."""
+    path = tmp_path / "rows"
+    path.write_text("JobID|State|ReqMem|MaxRSS\n1|COMPLETED|0|1K\n2|COMPLETED|4K|1K\n")
+    shown = rows(acct("sacct", path, "--jobs", "-o", "json"))
+    assert [row["MemoryShare"] for row in shown] == [None, 0.25]

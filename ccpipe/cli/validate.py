@@ -16,7 +16,7 @@ from ccpipe.bus.nats.streams.reconcile import check_streams
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.bridge import load_recipe
 from ccpipe.cli.console.options import On, SiteOptions, seconds
-from ccpipe.cli.convert.sonar import read_envelopes
+from ccpipe.cli.convert.converters import read_envelopes
 from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import Site, load, read_toml
 from ccpipe.errors import (

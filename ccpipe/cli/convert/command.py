@@ -2,26 +2,29 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Annotated, Literal, Protocol, cast, get_args
+from typing import IO, Annotated, Literal, cast, get_args
 
 from cyclopts import Parameter
 
 from ccpipe.cli.console.options import On
 from ccpipe.cli.console.output import Format, encoder
-from ccpipe.errors import CreateError, DataError, EncodeError, UsageError
-from ccpipe.formats import sonar
-from ccpipe.formats.files import (
-    LinesBlock,
-    ReadableStream,
-    open_stream,
-    read_blocks,
-    report_rejected,
+from ccpipe.cli.convert.converters import (
+    Converter,
+    FromGridEngine,
+    FromSacct,
+    FromSonar,
+    Pieces,
+    Rewrite,
+    RowConverter,
+    ToSonar,
 )
-from ccpipe.formats.lineprotocol import Dialect, Lines, decode
-from ccpipe.message import Message
-from ccpipe.terminal import Progress, note, open_stdout, plural, printable
+from ccpipe.errors import CreateError, DataError, UsageError
+from ccpipe.formats import sonar
+from ccpipe.formats.files import ReadableStream, open_stream
+from ccpipe.formats.lineprotocol import Dialect, decode
+from ccpipe.terminal import Progress, note, open_stdout, plural
 
 STDIN = Path("-")
 
@@ -90,25 +93,17 @@ def convert(
         conversion = _Conversion(stack.enter_context(_open_target(output, files)))
         converter: Converter
         if from_ == "gridengine":
-            from ccpipe.cli.convert.gridengine import FromGridEngine
-
             converter = FromGridEngine(to, cluster=cluster, command_line=command_line)
         elif from_ == "sacct":
-            from ccpipe.cli.convert.sacct import FromSacct
-
             target = None if to == "sonar" else encoder(_of_lines(to), to_precision)
             converter = FromSacct(cluster, to_profile, target)
-        elif from_ == "sonar" or to == "sonar":
-            from ccpipe.cli.convert.sonar import FromSonar, Rewrite, ToSonar
-
-            if from_ == to:
-                converter = Rewrite(profile, to_profile)
-            elif to == "sonar":
-                converter = ToSonar(read, to_profile)
-            else:
-                converter = FromSonar(
-                    profile, encoder(_of_lines(to), to_precision), envelopes=envelopes
-                )
+        elif from_ == to == "sonar":
+            converter = Rewrite(profile, to_profile)
+        elif to == "sonar":
+            converter = ToSonar(read, to_profile)
+        elif from_ == "sonar":
+            target = encoder(_of_lines(to), to_precision)
+            converter = FromSonar(profile, target, envelopes=envelopes)
         else:
             converter = RowConverter(read, encoder(_of_lines(to), to_precision))
         conversion.run(converter, [("stdin" if p == STDIN else str(p), s) for p, s in streams])
@@ -135,32 +130,6 @@ def _open_target(path: Path | None, files: tuple[Path, ...]) -> Iterator[IO[byte
         raise CreateError(f"{path or 'standard output'}: {error.strerror}") from None
 
 
-class Converter(Protocol):
-    """Converts files of one format to another."""
-
-    head: bytes
-    """Written before all other output."""
-    unit: str
-    """Noun of the converted units."""
-
-    def convert(
-        self, stream: ReadableStream, problem: Callable[[str], None]
-    ) -> Iterator[tuple[bytes, int]]:
-        """Yield pieces of output with their number of units; report problems with their position.
-
-        Raises
-        ------
-        DataError
-            if the rest of the file cannot be read.
-
-        """
-        ...
-
-    def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:
-        """Yield output that was held back until all files were read."""
-        ...
-
-
 class _Conversion:
     """Converts all files into one output and counts units."""
 
@@ -180,7 +149,7 @@ class _Conversion:
                 self.report(name, f": {error}")
         self.write("", converter.finish(functools.partial(self.report, files[-1][0])))
 
-    def write(self, name: str, pieces: Iterator[tuple[bytes, int]]) -> None:
+    def write(self, name: str, pieces: Pieces) -> None:
         for piece, count in pieces:
             self.target.write(piece)
             self.target.flush()
@@ -197,40 +166,3 @@ class _Conversion:
         if self.bad:
             counts = f"{plural(self.good, self.unit)} converted"
             raise DataError(f"{plural(self.bad, 'problem')}, reported above; {counts}")
-
-
-class RowConverter:
-    """Converts line protocol to formats with one row per value."""
-
-    unit = "value"
-
-    def __init__(
-        self,
-        read: Callable[[bytes], Lines],
-        target: tuple[bytes, Callable[[Sequence[Message]], bytes]],
-    ) -> None:
-        self.read = read
-        self.head, self.encode = target
-
-    def convert(
-        self, stream: ReadableStream, problem: Callable[[str], None]
-    ) -> Iterator[tuple[bytes, int]]:
-        for block in read_blocks(stream, self.read):
-            report_rejected(block, problem)
-            try:
-                yield self.encode(block.lines), len(block.lines)
-            except EncodeError:
-                yield from self.one_by_one(block, problem)
-
-    def one_by_one(
-        self, block: LinesBlock, problem: Callable[[str], None]
-    ) -> Iterator[tuple[bytes, int]]:
-        """Encode the rows of a block one by one, skipping those that cannot be encoded."""
-        for line, message in block.numbered():
-            try:
-                yield self.encode([message]), 1
-            except EncodeError as error:
-                problem(f":{line}: {printable(str(error))}")
-
-    def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
-        return iter(())

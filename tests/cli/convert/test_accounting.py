@@ -1,23 +1,26 @@
-"""Grid Engine's accounting on the command line: every format, problems with their place."""
+"""Accounting on the command line: Grid Engine's in every format, Slurm's as jobs."""
 
 import gzip
 import io
+import json
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
 
-from ccpipe.cli.convert.gridengine import FromGridEngine
+from ccpipe.cli.convert.converters import FromGridEngine
 from ccpipe.formats.files import open_stream
 from ccpipe.formats.gridengine import read
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.sonar import JobsData, SlurmJob, problems
 from ccpipe.formats.sonar import decode as decode_sonar
-from ccpipe.formats.sonar import problems
 from ccpipe.translate.gridengine.export import FORMATS, Format
 from tests.cli.command import ccpipe
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"
+SACCT = TEST_DATA / "slurm" / "sacct"
+SACCT_ROWS = SACCT / "phase1_linux.sonar_fields.txt"
 
 
 def converted(converter: FromGridEngine, *files: Path) -> tuple[bytes, int, list[str]]:
@@ -84,3 +87,37 @@ def test_formats_of_accounting_are_refused_for_others() -> None:
     refused = ccpipe("convert", "--to", "classic", stdin=b"m value=1 1\n")
     assert refused.code == 64
     assert "gridengine only" in refused.err
+
+
+@pytest.mark.parametrize("path", [SACCT_ROWS, SACCT / "phase1_linux.json.gz"])
+def test_rows_become_sonars_json(path: Path) -> None:
+    """Every row is a record, from either format."""
+    converted = ccpipe("convert", "--from", "sacct", "--to", "sonar", "--cluster", "fox", path)
+    assert converted.code == 0
+    jobs: list[SlurmJob] = []
+    for envelope in decode_sonar(converted.out.encode()):
+        assert isinstance(envelope.data, JobsData)
+        assert envelope.data.attributes.cluster == "fox"
+        jobs += envelope.data.attributes.slurm_jobs
+    assert {"COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL"} <= {job.job_state for job in jobs}
+    if path == SACCT_ROWS:
+        ids = [line.split("|")[1] for line in SACCT_ROWS.read_text().splitlines()[1:]]
+        assert len(jobs) == len([each for each in ids if each])
+
+
+def test_rows_become_events() -> None:
+    """Each job that ran has a start and a stop."""
+    converted = ccpipe("convert", "--from", "sacct", "--to", "json", SACCT_ROWS)
+    assert converted.code == 0
+    rows = [json.loads(line) for line in converted.out.splitlines()]
+    functions = [row["tags"]["function"] for row in rows]
+    assert functions.count("start_job") >= functions.count("stop_job") > 0
+
+
+def test_bad_row_is_reported_with_its_line() -> None:
+    """The others are converted all the same, and the exit code is 65."""
+    payload = b"JobIDRaw|State|Start\n3|COMPLETED|2026-11-20T10:32:28\n4|COMPLETED|yesterday\n"
+    converted = ccpipe("convert", "--from", "sacct", "--to", "sonar", stdin=payload)
+    assert converted.code == 65
+    assert "stdin:3: start: not a time" in converted.err
+    assert '"job_id":3' in converted.out

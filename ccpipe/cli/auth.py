@@ -1,12 +1,12 @@
 """``ccpipe auth``: permissions on the broker."""
 
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
-from ccpipe.cli.console.options import SiteOptions
-from ccpipe.cli.console.output import TableOrJson, print_json, print_table
+from ccpipe.bus.nats.accounts import ROLES, ensure_domains, ensure_keys, write_site
+from ccpipe.cli.console.options import Nodes, SiteOptions
+from ccpipe.cli.console.output import Output, print_json, print_table
 from ccpipe.errors import CreateError, UsageError
 from ccpipe.formats.nodelist import compress, expand
 from ccpipe.terminal import note
@@ -29,12 +29,12 @@ def init(
     folder: Path,
     /,
     *,
-    node: Several = None,
+    node: Nodes = None,
     bridge: Several = None,
     operator: Several = None,
     viewer: Several = None,
     domain: Several = None,
-    output: Annotated[TableOrJson, Parameter(alias="-o")] = "table",
+    output: Output = "table",
     where: SiteOptions = SiteOptions(),
 ) -> None:
     """Generate keys and the configuration of nats-server and of the site.
@@ -52,8 +52,6 @@ def init(
     ----------
     folder
         Where to write keys and configuration; readable only by you.
-    node
-        Nodes or node lists such as f[01-88]; can be repeated.
     bridge
         Names of bridges; default: bridge.
     operator
@@ -62,11 +60,7 @@ def init(
         Names of viewers; default: viewer.
     domain
         JetStream domains of leaf nodes that bridges can use, such as rack1.
-    output
-        Output format.
     """
-    from ccpipe.bus.nats.accounts import ROLES, ensure_domains, ensure_keys, write_site
-
     cluster = where.site().cluster
     names = {
         "node": [name for text in node or () for name in expand(text)],

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ccpipe.cli.bridge import batch_limits, load_recipe, recipe_parts, refuse_same_place
-from ccpipe.cli.console.options import SiteOptions
+from ccpipe.cli.console.options import Rate, SiteOptions
 from ccpipe.cli.recipe.dead_letters import dead_letter_sink
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.cli.recipe.shipped import find_recipe
@@ -40,7 +40,7 @@ async def backfill(
     end: datetime | None = None,
     node: str = "",
     format: Format | Literal["auto"] = "auto",  # noqa: A002 - as recipes call it
-    rate: int = 0,
+    rate: Rate = 0,
     checkpoint: Path | None = None,
     password_file: str = "",
     where: SiteOptions = SiteOptions(),
@@ -73,8 +73,6 @@ async def backfill(
         Only these nodes, such as n[1-9],login.
     format
         Format of files; auto: by suffix, .csv, .json, .jsonl, .ndjson, else line.
-    rate
-        Maximum lines per second; 0 for no limit.
     checkpoint
         File that records progress: data recorded there is not written again.
     password_file

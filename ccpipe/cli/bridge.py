@@ -7,12 +7,11 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from cyclopts import Parameter
 
-from ccpipe.cli.console.options import SiteOptions, seconds
+from ccpipe.cli.console.options import ExitAfter, SiteOptions, seconds
 from ccpipe.cli.recipe.dead_letters import Discarded, dead_letter_sink
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.cli.recipe.shipped import find_recipe
@@ -38,7 +37,7 @@ async def bridge(
     /,
     *,
     dry_run: bool = False,
-    for_: Annotated[str | None, Parameter(name="--for")] = None,
+    for_: ExitAfter = None,
     where: SiteOptions = SiteOptions(),
 ) -> None:
     """Run a recipe: move messages from a source into a store.
@@ -58,8 +57,6 @@ async def bridge(
         in bridges/ next to the configuration file, or of one shipped with ccpipe.
     dry_run
         Print what would be written; acknowledge nothing and save no state.
-    for_
-        Exit after this time, such as 30s.
     """
     recipe = find_recipe(recipe)
     telemetry = Telemetry()

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from ccpipe.cli.console.options import SiteOptions, seconds
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.control_requests import control_request, send_requests
+from ccpipe.cli.console.options import Nodes, SiteOptions, seconds
 from ccpipe.cli.console.output import print_json, print_table
 from ccpipe.errors import (
     CcpipeError,
@@ -15,8 +18,10 @@ from ccpipe.errors import (
     UnavailableError,
     UsageError,
 )
+from ccpipe.formats.lineprotocol import encode
 from ccpipe.formats.nodelist import compress, expand
 from ccpipe.message import Message
+from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import listed, note, open_stdout, printable
 
 control = App(
@@ -32,13 +37,7 @@ Examples: ccpipe control get --node f01
     help_format="plaintext",
 )
 
-Output = Literal["table", "json", "line"]
-Nodes = list[str] | None
-DeviceType = Annotated[str, Parameter(name="--type")]
-DeviceId = Annotated[str, Parameter(name="--id")]
-Form = Annotated[Output, Parameter(alias="-o")]
-
-_WAIT = "2s"
+READABLE = "What to read, such as rapl, freq, topology, config or collectors."
 
 _ERRORS: dict[str, type[CcpipeError]] = {
     "unknown": UsageError,
@@ -49,16 +48,32 @@ _ERRORS: dict[str, type[CcpipeError]] = {
 """The error for a refusal, by its tag ``reason``; other programs' refusals have none."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Recipients:
+    """Which nodes are asked, about which of their devices, and how their replies are shown."""
+
+    node: Nodes = None
+
+    type_: Annotated[str, Parameter(name="--type")] = "node"
+    """Device type: socket, hwthread or accelerator."""
+
+    id_: Annotated[str, Parameter(name="--id")] = ""
+    """Device number; for an accelerator, also its PCI address."""
+
+    wait: str = "2s"
+    """How long to wait for replies."""
+
+    output: Annotated[Literal["table", "json", "line"], Parameter(alias="-o")] = "table"
+    """Output format."""
+
+
 @control.command
 async def get(
-    name: str = "controls",
+    name: Annotated[str, Parameter(help=READABLE)] = "controls",
     /,
     *,
-    node: Nodes = None,
-    type_: DeviceType = "node",
-    id_: DeviceId = "",
-    wait: str = _WAIT,
-    output: Form = "table",
+    to: Recipients = Recipients(),
     where: SiteOptions = SiteOptions(),
 ) -> None:
     """Read a control on nodes; without a name, list the controls.
@@ -69,23 +84,8 @@ async def get(
       ccpipe control get topology --node f01 -o json
       ccpipe control get rapl.pkg_limit_1 --type socket --id 0 --node f01
       ccpipe control get interval
-
-    Parameters
-    ----------
-    name
-        What to read, such as rapl, freq, topology, config or collectors.
-    node
-        Nodes or node lists such as f[01-88]; can be repeated.
-    type_
-        Device type: socket, hwthread or accelerator.
-    id_
-        Device number; for an accelerator, also its PCI address.
-    wait
-        How long to wait for replies.
-    output
-        Output format.
     """
-    await _ask(where, name, None, node, _tags(type_, id_), wait, output)
+    await _ask(where, name, None, to)
 
 
 @control.command
@@ -94,11 +94,7 @@ async def put(
     value: str,
     /,
     *,
-    node: Nodes = None,
-    type_: DeviceType = "node",
-    id_: DeviceId = "",
-    wait: str = _WAIT,
-    output: Form = "table",
+    to: Recipients = Recipients(),
     where: SiteOptions = SiteOptions(),
 ) -> None:
     """Set a value on nodes.
@@ -118,48 +114,25 @@ async def put(
         What to set, such as interval, freq.governor or rapl.pkg_limit_1.
     value
         New value; numbers can have a unit.
-    node
-        Nodes or node lists such as f[01-88]; can be repeated.
-    type_
-        Device type: socket, hwthread or accelerator.
-    id_
-        Device number; for an accelerator, also its PCI address.
-    wait
-        How long to wait for replies.
-    output
-        Output format.
     """
-    if not node:
+    if not to.node:
         raise UsageError("--node is missing: to set a value, name the nodes")
-    await _ask(where, name, value, node, _tags(type_, id_), wait, output)
+    await _ask(where, name, value, to)
 
 
-def _tags(device: str, number: str) -> dict[str, str]:
-    return {"type": device, **({"type-id": number} if number else {})}
-
-
-async def _ask(
-    where: SiteOptions,
-    name: str,
-    value: str | None,
-    nodes: Sequence[str] | None,
-    tags: dict[str, str],
-    wait: str,
-    output: Output,
-) -> None:
-    from ccpipe.bus.nats.connection import Connection
-    from ccpipe.bus.nats.control_requests import control_request, send_requests
-    from ccpipe.telemetry import Telemetry
-
+async def _ask(where: SiteOptions, name: str, value: str | None, to: Recipients) -> None:
     site = where.site()
-    timeout = seconds(wait, "--wait") or 0
-    names = list(dict.fromkeys(node for text in nodes or () for node in expand(text))) or [""]
+    timeout = seconds(to.wait, "--wait") or 0
+    names = list(dict.fromkeys(node for text in to.node or () for node in expand(text))) or [""]
+    tags = {"type": to.type_, **({"type-id": to.id_} if to.id_ else {})}
     requests = [control_request(name, node=node, value=value, tags=tags) for node in names]
     connection = Connection(site.bus, name="control", telemetry=Telemetry(), forever=False)
     async with connection as bus:
         answers = await send_requests(bus, site, requests, seconds=timeout)
     refusals = [answer for answer in answers if _is_refusal(answer)]
-    _show([answer for answer in answers if output != "table" or answer not in refusals], output)
+    _show(
+        [answer for answer in answers if to.output != "table" or answer not in refusals], to.output
+    )
     silent = [node for node in names if node not in {answer.hostname for answer in answers}]
     if silent == [""] and not answers:
         raise UnavailableError(f"no node of {site.cluster} answered within {timeout:g} s")
@@ -185,13 +158,11 @@ def _report(refusals: Sequence[Message], silent: Sequence[str], timeout: float) 
         raise wrong[-1]
 
 
-def _show(answers: Sequence[Message], output: Output) -> None:
+def _show(answers: Sequence[Message], output: str) -> None:
     answers = sorted(answers, key=lambda answer: answer.hostname)
     if output == "json":
         print_json([_as_json(answer) for answer in answers])
     elif output == "line":
-        from ccpipe.formats.lineprotocol import encode
-
         with open_stdout() as stdout:
             stdout.write(encode(answers, precision="ns"))
     elif answers and answers[0].name == "controls":

@@ -4,12 +4,9 @@ import logging
 import secrets
 import sys
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from ccpipe.atomic_file import write_private
-from ccpipe.cli.console.options import SiteOptions, seconds
+from ccpipe.cli.console.options import ExitAfter, SiteOptions, seconds
 from ccpipe.config import read_secret, state_folder
 from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
@@ -24,7 +21,7 @@ async def dashboard(
     listen: str = DEFAULT_LISTEN,
     lake: Path | None = None,
     token_file: Path | None = None,
-    for_: Annotated[str | None, Parameter(name="--for")] = None,
+    for_: ExitAfter = None,
     where: SiteOptions = SiteOptions(),
 ) -> None:
     """Show nodes, jobs, events and the pipe's health in a browser.
@@ -46,8 +43,6 @@ async def dashboard(
         Folder of Parquet files written by a bridge, for longer history.
     token_file
         File with the token that browsers must provide.
-    for_
-        Exit after this time, such as 30s.
     """
     from ccpipe.dashboard.history import ParquetHistory
     from ccpipe.dashboard.server import DashboardServer, is_loopback

@@ -12,12 +12,14 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from ccpipe.cli.console.output import TableOrJson, print_json, print_table
+from ccpipe.cli.console.output import Output, print_json, print_table
 from ccpipe.config import Duration, Size
 from ccpipe.config.dump import plain
 from ccpipe.errors import MissingExtra, UsageError
 from ccpipe.registry import GROUPS, Part, constructors, entry_points, options_of
 from ccpipe.terminal import paint
+
+NAME = "A plug-in, such as parquet; sinks.nats selects one of several with that name."
 
 CONTEXT = {"site": None, "telemetry": None}
 """Arguments supplied by ccpipe; they are not options."""
@@ -47,7 +49,7 @@ class Plugin(msgspec.Struct, frozen=True):
 
 
 def plugins(
-    name: str | None = None, *, output: Annotated[TableOrJson, Parameter(alias="-o")] = "table"
+    name: Annotated[str | None, Parameter(help=NAME)] = None, *, output: Output = "table"
 ) -> None:
     """List sources, collectors, translators and sinks.
 
@@ -59,13 +61,6 @@ def plugins(
       ccpipe plugins
       ccpipe plugins parquet
       ccpipe plugins -o json | jq -r '.[] | select(.problem != "") | .name'
-
-    Parameters
-    ----------
-    name
-        A plug-in, such as parquet; sinks.nats selects one of several with that name.
-    output
-        Output format.
     """
     parts = [read(group, entry) for group, entry in (wanted(name) if name else everything())]
     if output == "json":

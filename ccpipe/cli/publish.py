@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ccpipe.cli.config.explain import explain as explain_translators
-from ccpipe.cli.console.options import SiteOptions, seconds
+from ccpipe.cli.console.options import ExitAfter, SiteOptions, seconds
 from ccpipe.cli.console.table_sink import TableSink
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.config import Interval, Site
@@ -30,7 +30,7 @@ async def publish(
     explain: bool = False,
     output: Annotated[Output, Parameter(alias="-o")] = "line",
     interval: str | None = None,
-    for_: Annotated[str | None, Parameter(name="--for")] = None,
+    for_: ExitAfter = None,
     where: SiteOptions = SiteOptions(),
 ) -> None:
     """Publish this node's metrics.
@@ -58,8 +58,6 @@ async def publish(
         How a dry run prints metrics; sonar prints Sonar envelopes instead.
     interval
         Time between samples, such as 10s; overrides the configuration.
-    for_
-        Exit after this time, such as 30s.
     """
     seconds(interval, "--interval", Interval)
     agent = Agent(

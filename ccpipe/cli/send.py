@@ -11,7 +11,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.permissions import ForbiddenError
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.store import NoStreamError
-from ccpipe.cli.console.options import SiteOptions
+from ccpipe.cli.console.options import Lenient, Rate, SiteOptions
 from ccpipe.cli.recipe.dead_letters import Discarded
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.errors import DataError, DeniedError, MissingInputError, UsageError
@@ -26,8 +26,8 @@ from ccpipe.terminal import Progress, plural
 async def send(
     *files: Annotated[str, Parameter(allow_leading_hyphen=True)],
     precision: Literal["auto", "s", "ms", "us", "ns"] = "auto",
-    lenient: bool = False,
-    rate: int = 0,
+    lenient: Lenient = False,
+    rate: Rate = 0,
     rejected: Path | None = None,
     where: SiteOptions = SiteOptions(),
 ) -> None:
@@ -51,10 +51,6 @@ async def send(
         input.
     precision
         Unit of the timestamps; auto infers it from their magnitude.
-    lenient
-        Accept known deviations from the grammar.
-    rate
-        Maximum lines per second; 0 for no limit.
     rejected
         Dead-letter file for lines left out, readable by `ccpipe dead`.
     """

@@ -2,19 +2,20 @@
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.streams.jetstream import Consumer, Stream
+from ccpipe.bus.nats.streams.partitions import partitions_of, undivided
+from ccpipe.bus.nats.streams.reconcile import Survey, apply, survey
+from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.console.options import SiteOptions
-from ccpipe.cli.console.output import TableOrJson, print_json, print_table
+from ccpipe.cli.console.output import Output, print_json, print_table
+from ccpipe.config import Site
+from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import in_bytes, lasting, note, printable
-
-if TYPE_CHECKING:  # the broker's client takes its time
-    from ccpipe.bus.nats.connection import Connection
-    from ccpipe.bus.nats.streams.jetstream import Consumer, Stream
-    from ccpipe.bus.nats.streams.reconcile import Survey
-    from ccpipe.config import Site
 
 streams = App(
     name="streams",
@@ -26,13 +27,11 @@ Examples: ccpipe streams show
     help_format="plaintext",
 )
 
-Form = Annotated[TableOrJson, Parameter(alias="-o")]
-
 
 @streams.command
 async def show(
     *,
-    output: Form = "table",
+    output: Output = "table",
     where: SiteOptions = SiteOptions(),
 ) -> None:
     """Show streams, consumers and differences from the configuration.
@@ -45,11 +44,6 @@ async def show(
     Examples: ccpipe streams show
               ccpipe streams show --cluster fritz --server nats://10.0.0.1:4222
               ccpipe streams show -o json | jq '.consumers[].unread'
-
-    Parameters
-    ----------
-    output
-        Output format.
     """
     async with _surveyed(where) as (_, site, found):
         if output == "json":
@@ -77,7 +71,7 @@ async def apply_(
     *,
     dry_run: bool = False,
     drop: bool = False,
-    output: Form = "table",
+    output: Output = "table",
     where: SiteOptions = SiteOptions(),
 ) -> None:
     """Apply the configuration to the streams.
@@ -97,11 +91,7 @@ async def apply_(
         Show what would change.
     drop
         Allow a smaller limit to delete messages.
-    output
-        Output format.
     """
-    from ccpipe.bus.nats.streams.reconcile import apply
-
     async with _surveyed(where) as (bus, site, found):
         if not dry_run:
             await apply(bus, site, found, drop=drop)
@@ -117,20 +107,14 @@ async def apply_(
 
 
 @contextlib.asynccontextmanager
-async def _surveyed(where: SiteOptions) -> "AsyncIterator[tuple[Connection, Site, Survey]]":
-    from ccpipe.bus.nats.connection import Connection
-    from ccpipe.bus.nats.streams.reconcile import survey
-    from ccpipe.telemetry import Telemetry
-
+async def _surveyed(where: SiteOptions) -> AsyncIterator[tuple[Connection, Site, Survey]]:
     site = where.site()
     opened = Connection(site.bus, name="streams", telemetry=Telemetry(), forever=False)
     async with opened as bus:
         yield bus, site, await survey(bus, site)
 
 
-def _stream_row(stream: "Stream") -> list[str]:
-    from ccpipe.bus.nats.streams.partitions import partitions_of
-
+def _stream_row(stream: Stream) -> list[str]:
     state = stream.state
     return [
         printable(stream.name),
@@ -145,7 +129,7 @@ def _stream_row(stream: "Stream") -> list[str]:
     ]
 
 
-def _consumer_row(consumer: "Consumer", stream: "Stream", owner: str | None) -> list[str]:
+def _consumer_row(consumer: Consumer, stream: Stream, owner: str | None) -> list[str]:
     reader = _process(owner) if owner else "running" if consumer.num_waiting else "none"
     return [
         printable(consumer.name),
@@ -162,7 +146,7 @@ def _process(owner: str) -> str:
     return owner.rpartition(" ")[0]
 
 
-def _report(found: "Survey") -> None:
+def _report(found: Survey) -> None:
     if not found.streams:
         note("no stream stores this cluster's messages; the first bridge makes it")
     for stream in found.streams:
@@ -177,11 +161,8 @@ def _report(found: "Survey") -> None:
         note(printable(overlap), "red")
 
 
-def _report_undivided(found: "Survey", site: "Site") -> None:
+def _report_undivided(found: Survey, site: Site) -> None:
     """Report subjects that cannot be shared by several bridges."""
-    from ccpipe.bus.nats.streams.partitions import partitions_of, undivided
-    from ccpipe.bus.subjects import Subjects
-
     if all(partitions_of(stream.config) == 1 for stream in found.streams):
         return
     for key, template in undivided(Subjects.of(site)).items():
@@ -191,9 +172,7 @@ def _report_undivided(found: "Survey", site: "Site") -> None:
         )  # fmt: skip
 
 
-def _as_json(found: "Survey") -> dict[str, Any]:
-    from ccpipe.bus.nats.streams.partitions import partitions_of
-
+def _as_json(found: Survey) -> dict[str, Any]:
     by_name = {stream.name: stream for stream in found.streams}
     return {
         "streams": [

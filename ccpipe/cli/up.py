@@ -21,7 +21,7 @@ from ccpipe.atomic_file import write_private
 from ccpipe.bus.nats.announcement import RunningServer
 from ccpipe.bus.nats.server import NatsServer, free_port
 from ccpipe.bus.subjects import escape
-from ccpipe.cli.console.options import On, SiteOptions, check_port, seconds
+from ccpipe.cli.console.options import ExitAfter, On, SiteOptions, check_port, seconds
 from ccpipe.config import ENVIRONMENT, Interval, Recipe, Site, state_folder
 from ccpipe.errors import ConfigError, CreateError, MissingExtra, UsageError
 from ccpipe.process import child
@@ -66,7 +66,7 @@ async def up(
     dashboard: On = True,
     dashboard_port: int | None = None,
     sync: str = "10s",
-    for_: Annotated[str | None, Parameter(name="--for")] = None,
+    for_: ExitAfter = None,
     where: SiteOptions = SiteOptions(),
 ) -> None:
     """Start everything on this machine: server, publisher, Parquet bridge, dashboard.
@@ -97,8 +97,6 @@ async def up(
     sync
         How often the server syncs to disk; a power failure can lose messages
         received since. "always" syncs every message.
-    for_
-        Exit after this time, such as 30s.
     """
     folder = (dir_ or state_folder() / "up").absolute()
     check_port(port, "--port")

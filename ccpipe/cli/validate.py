@@ -15,7 +15,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.streams.reconcile import check_streams
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.bridge import load_recipe
-from ccpipe.cli.console.options import On, SiteOptions, seconds
+from ccpipe.cli.console.options import Lenient, On, SiteOptions, seconds
 from ccpipe.cli.convert.converters import read_envelopes
 from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import Site, load, read_toml
@@ -74,7 +74,7 @@ async def validate(
     ] = "auto",
     strict: bool = False,
     dialect: Dialect = "cc",
-    lenient: bool = False,
+    lenient: Lenient = False,
     profile: Literal["auto", "spec", "sonar"] = "auto",
     connect: On = True,
     timeout: str = "10s",
@@ -105,8 +105,6 @@ async def validate(
         Check each message or envelope against all rules of the specification.
     dialect
         Dialect of the line protocol: ClusterCockpit's or InfluxDB's.
-    lenient
-        Accept known deviations from the grammar.
     profile
         Encoding of Sonar JSON: as specified, as Sonar writes it, or detected from the producer.
     connect

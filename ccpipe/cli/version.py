@@ -4,19 +4,16 @@ import platform
 import re
 import sys
 from importlib import metadata
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from ccpipe import __version__
-from ccpipe.cli.console.output import TableOrJson, print_json, print_table
+from ccpipe.cli.console.output import Output, print_json, print_table
 from ccpipe.formats.kernel import kernels
 
 DEVELOPMENT = ("docs", "fuzz", "test")
 """Extras needed only for development."""
 
 
-def version(*, output: Annotated[TableOrJson, Parameter(alias="-o")] = "table") -> None:
+def version(*, output: Output = "table") -> None:
     """Show the versions of ccpipe, Python and libraries.
 
     Shows also whether the compiled kernels are in use, and the command to install
@@ -25,11 +22,6 @@ def version(*, output: Annotated[TableOrJson, Parameter(alias="-o")] = "table") 
     Examples: ccpipe version
               ccpipe version -o json
               ccpipe version -o json | jq -r .kernel
-
-    Parameters
-    ----------
-    output
-        Output format.
     """
     facts = {
         "ccpipe": __version__,

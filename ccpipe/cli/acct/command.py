@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from ccpipe.accounting.files import FileBlock, Files, default_files
 from ccpipe.accounting.records import read_records
 from ccpipe.cli.acct import qacct
-from ccpipe.cli.acct.options import Filters, group_name
+from ccpipe.cli.acct.options import Filters, Index, group_name
 from ccpipe.cli.acct.slurm import sacct
 from ccpipe.cli.acct.table import NOT_FOUND, ROWS, Row, TableLayout, TableOptions, clean, local_time
 from ccpipe.errors import DataError, UsageError
@@ -57,7 +57,7 @@ def sums(
     file: Annotated[tuple[Path, ...], Parameter(alias="-f", allow_leading_hyphen=True)] = (),
     filters: Filters = Filters(),
     show: GridEngineTable = GridEngineTable(),
-    index: Path | None = None,
+    index: Index = None,
 ) -> None:
     """Summarize or list the resource usage of Grid Engine or Slurm jobs.
 
@@ -78,8 +78,6 @@ def sums(
         those in $SGE_ROOT/$SGE_CELL/common.
     file
         The same as FILES, as in qacct.
-    index
-        Index folder written by `ccpipe acct index`, to look up jobs by number.
     """
     show.check()
     paths = (*files, *file)

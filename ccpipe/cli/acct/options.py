@@ -5,6 +5,7 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -18,6 +19,10 @@ SECOND = 10**9
 DAY = 86400 * SECOND
 
 Several = tuple[str, ...]
+Index = Annotated[
+    Path | None,
+    Parameter(help="Index folder written by `ccpipe acct index`, to look up jobs by number."),
+]
 
 
 @Parameter(name="*")

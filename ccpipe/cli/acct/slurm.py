@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 from cyclopts import Parameter
 
 from ccpipe.accounting.files import Files
-from ccpipe.cli.acct.options import Several, TimeLimits
+from ccpipe.cli.acct.options import Index, Several, TimeLimits
 from ccpipe.cli.acct.table import (
     NOT_FOUND,
     PERCENTILE,
@@ -180,7 +180,7 @@ def sacct(
     filters: SlurmFilters = SlurmFilters(),
     options: SlurmTable = SlurmTable(),
     zone: str | None = None,
-    index: Path | None = None,
+    index: Index = None,
 ) -> None:
     """Summarize or list the resource usage of Slurm jobs, from the output of sacct.
 
@@ -199,8 +199,6 @@ def sacct(
         Files (.gz, .bz2, .xz and .zst are decompressed); - or none for standard input.
     zone
         Time zone of the input, such as Europe/Oslo; default: that of this machine.
-    index
-        Index folder written by `ccpipe acct index`, to look up jobs by number.
     """
     options.check()
     if not files and not index and sys.stdin.isatty():

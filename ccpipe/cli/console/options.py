@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 On = Annotated[bool, Parameter(negative_bool="no-")]
 """A flag that is on unless ``--no-…`` turns it off; other flags have no such twin."""
 
+ExitAfter = Annotated[
+    str | None, Parameter(name="--for", help="Exit after this time, such as 30s.")
+]
+Lenient = Annotated[bool, Parameter(help="Accept known deviations from the grammar.")]
+Rate = Annotated[int, Parameter(help="Maximum lines per second; 0 for no limit.")]
+Nodes = Annotated[
+    list[str] | None, Parameter(help="Nodes or node lists such as f[01-88]; can be repeated.")
+]
+
 MAX_PORT = 65535
 
 

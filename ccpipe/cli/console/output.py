@@ -5,7 +5,9 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 from ccpipe.terminal import paint
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:  # they take their time, and most commands start without
     from ccpipe.message import Message
 
 TableOrJson = Literal["table", "json"]
+Output = Annotated[TableOrJson, Parameter(alias="-o", help="Output format.")]
+"""The option of commands that print a table, or JSON for programs."""
 Format = Literal["line", "json", "csv"]
 
 

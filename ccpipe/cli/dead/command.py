@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import DeadLetterStream
 from ccpipe.bus.subjects import Subjects
-from ccpipe.cli.console.options import On, SiteOptions
+from ccpipe.cli.console.options import Lenient, On, SiteOptions
 from ccpipe.cli.console.output import TableOrJson, table, terminal_width
 from ccpipe.cli.dead.dead_letters import DeadLetterStore, FileDeadLetters, Filter
 from ccpipe.cli.dead.replay import DeadLetterReplay
@@ -39,7 +39,10 @@ EXCERPT = 60
 ROWS = 200
 """Rows of a table formatted together, so that memory is bounded."""
 
-File = Annotated[Path | None, Parameter(allow_leading_hyphen=False)]
+File = Annotated[
+    Path | None,
+    Parameter(allow_leading_hyphen=False, help="Dead-letter file, instead of the bus."),
+]
 
 
 @dead.command(name="list")
@@ -48,7 +51,7 @@ async def list_(
     /,
     *,
     which: Filter = Filter(),
-    output: Annotated[TableOrJson, Parameter(alias="-o")] = "table",
+    output: Annotated[TableOrJson, Parameter(alias="-o", help="Format of the list.")] = "table",
     where: SiteOptions = SiteOptions(),
 ) -> None:
     """List dead letters, oldest first.
@@ -60,13 +63,6 @@ async def list_(
       ccpipe dead list
       ccpipe dead list --origin fox.metrics --reason timestamp
       ccpipe dead list ~/.local/state/ccpipe/dead.lp -o json | jq .reason
-
-    Parameters
-    ----------
-    file
-        Dead-letter file, instead of the bus.
-    output
-        Format of the list.
     """
     found = 0
     rows: list[list[str]] = []
@@ -91,7 +87,7 @@ async def show(
     file: File = None,
     /,
     *,
-    reasons: On = True,
+    reasons: Annotated[On, Parameter(help="Print the reasons on stderr.")] = True,
     which: Filter = Filter(),
     where: SiteOptions = SiteOptions(),
 ) -> None:
@@ -105,13 +101,6 @@ async def show(
       ccpipe dead show --id 17
       ccpipe dead show --reason 'missing' > corrected.lp
       ccpipe dead show dead.lp --count 10
-
-    Parameters
-    ----------
-    file
-        Dead-letter file, instead of the bus.
-    reasons
-        Print the reasons on stderr.
     """
     async with _letters(file, where) as letters:
         async for letter in which.apply(letters.read()):
@@ -130,7 +119,7 @@ async def replay(
     which: Filter = Filter(),
     to: str = "",
     dry_run: bool = False,
-    lenient: bool = False,
+    lenient: Lenient = False,
     rate: int = 1000,
     where: SiteOptions = SiteOptions(),
 ) -> None:
@@ -150,14 +139,10 @@ async def replay(
 
     Parameters
     ----------
-    file
-        Dead-letter file, instead of the bus.
     to
         Subject for all chosen dead letters, instead of their own.
     dry_run
         Print the subjects and payloads instead.
-    lenient
-        Accept known deviations from the grammar.
     rate
         Maximum dead letters per second; 0 for no limit.
     """

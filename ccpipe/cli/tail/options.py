@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args
 
 from cyclopts import Parameter
 
-from ccpipe.cli.console.options import LoginOptions, On, seconds
+from ccpipe.cli.console.options import ExitAfter, Lenient, LoginOptions, On, seconds
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.nodelist import expand
 
@@ -58,8 +58,7 @@ class Options:
     count: int | None = None
     """Exit after this number of lines."""
 
-    for_: Annotated[str | None, Parameter(name="--for")] = None
-    """Exit after this time, such as 30s."""
+    for_: ExitAfter = None
 
     limit: int | None = None
     """Maximum number of lines per second, 0 for all; the default on a terminal is 200."""
@@ -73,8 +72,7 @@ class Options:
     strict: bool = False
     """Show which rules of the specification each message violates."""
 
-    lenient: bool = False
-    """Accept known deviations from the grammar."""
+    lenient: Lenient = False
 
     output: Annotated[Output, Parameter(alias="-o")] = "table"
     """Format of lines; the table rounds numbers, the others do not."""

@@ -43,7 +43,7 @@ COMMANDS = {
 }
 """Subcommands by name, with their summaries for the list of commands."""
 
-FOLDERS = {"acct", "check", "config", "convert", "dead", "profile", "step", "tail", "top"}
+FOLDERS = {"acct", "config", "convert", "dead", "profile", "step", "tail", "top"}
 """Commands implemented as packages."""
 
 HELP = """\

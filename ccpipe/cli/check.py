@@ -1,24 +1,33 @@
-"""``ccpipe check freshness|lag|dead|streams``: for Nagios, Icinga and other monitors."""
+"""``ccpipe check``: the state of the pipe, for Nagios, Icinga and other monitors.
+
+The output follows the Nagios plug-in guidelines: one line with status, findings, ``|`` and
+performance data; the exit code is the status.
+"""
 
 import contextlib
+import enum
 import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 from cyclopts import App, Parameter
 
-from ccpipe.cli.check.result import Finding, Status, check_thresholds, compare, line, worst
-from ccpipe.cli.console.options import SiteOptions, seconds
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.streams.jetstream import age_of_newest, stream_of
+from ccpipe.bus.nats.streams.reconcile import Survey, survey
+from ccpipe.bus.nats.streams.stream import ABSENT, stream_name
+from ccpipe.bus.nats.streams.unread import forecast
+from ccpipe.bus.subjects import Subjects
+from ccpipe.cli.console.options import Nodes, SiteOptions, seconds
 from ccpipe.cli.console.output import TableOrJson, print_json
+from ccpipe.config import Site
 from ccpipe.errors import CcpipeError, UnavailableError, UsageError
-from ccpipe.terminal import in_bytes, lasting, plural
-
-if TYPE_CHECKING:  # the broker's client takes its time
-    from ccpipe.bus.nats.connection import Connection
-    from ccpipe.bus.nats.streams.reconcile import Survey
-    from ccpipe.config import Site
+from ccpipe.formats.nodelist import expand
+from ccpipe.message import metric
+from ccpipe.telemetry import Telemetry
+from ccpipe.terminal import in_bytes, lasting, plural, printable
 
 check = App(
     name="check",
@@ -32,6 +41,81 @@ Examples: ccpipe check lag --warning 1000 --critical 10000
           ccpipe check streams -o json | jq .status""",
     help_format="plaintext",
 )
+
+
+class Status(enum.IntEnum):
+    """States of a check; their values are the exit codes."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+_BY_SEVERITY = (Status.CRITICAL, Status.WARNING, Status.UNKNOWN, Status.OK)
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A measured value."""
+
+    label: str
+    """What was measured: a node, a durable name or a stream."""
+    status: Status
+    text: str
+    value: float | None = None
+    """None if it could not be measured."""
+    unit: str = ""
+    """``s``, ``B`` or ``c``; empty for a count."""
+    warning: float | None = None
+    critical: float | None = None
+    maximum: float | None = None
+
+    def performance(self) -> str:
+        """Return ``'label'=value[unit];warning;critical;minimum;maximum``."""
+        assert self.value is not None
+        label = printable(self.label).replace("'", "''").replace("=", "_").replace("|", "_")
+        numbers = [self.warning, self.critical, 0, self.maximum]
+        limits = ";".join("" if number is None else f"{number:g}" for number in numbers)
+        return f"'{label}'={_plain(self.value)}{self.unit};{limits.rstrip(';')}".rstrip(";")
+
+
+def _plain(number: float) -> str:
+    return f"{number:.3f}".rstrip("0").rstrip(".")
+
+
+def compare(value: float, warning: float, critical: float) -> Status:
+    """Return the status of a value for which larger is worse."""
+    if value > critical:
+        return Status.CRITICAL
+    return Status.WARNING if value > warning else Status.OK
+
+
+def measured(
+    label: str, text: str, value: float, unit: str, warning: float, critical: float
+) -> Finding:
+    status = compare(value, warning, critical)
+    return Finding(label, status, text, value, unit, warning, critical)
+
+
+def check_thresholds(warning: float, critical: float) -> None:
+    if warning > critical:
+        raise UsageError("--warning must not be above --critical")
+
+
+def worst(findings: Sequence[Finding]) -> Status:
+    found = {finding.status for finding in findings}
+    return next((status for status in _BY_SEVERITY if status in found), Status.UNKNOWN)
+
+
+def line(name: str, findings: Sequence[Finding]) -> str:
+    """Return the output line: the worst findings first, then performance data."""
+    status = worst(findings)
+    bad = [finding for finding in findings if finding.status is not Status.OK]
+    shown = sorted(bad, key=lambda finding: _BY_SEVERITY.index(finding.status)) or findings
+    # A monitor reads the bar as the begin of the performance data.
+    text = "; ".join(printable(each.text).replace("|", "/") for each in shown) or "nothing to check"
+    data = " ".join(each.performance() for each in findings if each.value is not None)
+    return f"CCPIPE {name.upper()} {status.name} - {text}" + (f" | {data}" if data else "")
 
 
 @Parameter(name="*")
@@ -50,7 +134,7 @@ FULL_WARNING, FULL_CRITICAL = 75.0, 90.0
 @check.command
 async def freshness(
     *,
-    node: list[str] | None = None,
+    node: Nodes = None,
     warning: str = "1m",
     critical: str = "5m",
     report: Report = Report(),
@@ -67,8 +151,6 @@ async def freshness(
 
     Parameters
     ----------
-    node
-        Nodes or node lists such as f[01-88]; can be repeated.
     warning
         Age above which the status is WARNING.
     critical
@@ -77,18 +159,18 @@ async def freshness(
     limits = seconds(warning, "--warning") or 0.0, seconds(critical, "--critical") or 0.0
     check_thresholds(*limits)
     async with _reporting("freshness", report) as (bus, site, findings):
-        from ccpipe.bus.nats.streams.jetstream import age_of_newest
-
         for label, patterns in _patterns(site, node).items():
             age = await age_of_newest(bus.jetstream(), patterns)
-            findings.append(_aged(label, age, *limits))
+            if age is None:
+                findings.append(
+                    Finding(label, Status.CRITICAL, f"no metrics of {label} are stored")
+                )
+            else:
+                text = f"metrics of {label} are {lasting(age)} old"
+                findings.append(measured(label, text, age, "s", *limits))
 
 
-def _patterns(site: "Site", nodes: list[str] | None) -> dict[str, list[str]]:
-    from ccpipe.bus.subjects import Subjects
-    from ccpipe.formats.nodelist import expand
-    from ccpipe.message import metric
-
+def _patterns(site: Site, nodes: list[str] | None) -> dict[str, list[str]]:
     subjects = Subjects.of(site)
     if nodes is None:
         return {site.cluster: subjects.patterns(["metrics"])}
@@ -99,14 +181,6 @@ def _patterns(site: "Site", nodes: list[str] | None) -> dict[str, list[str]]:
         for text in nodes
         for name in expand(text)
     }
-
-
-def _aged(label: str, age: float | None, warning: float, critical: float) -> Finding:
-    if age is None:
-        return Finding(label, Status.CRITICAL, f"no metrics of {label} are stored")
-    status = compare(age, warning, critical)
-    text = f"metrics of {label} are {lasting(age)} old"
-    return Finding(label, status, text, age, "s", warning, critical)
 
 
 @check.command
@@ -140,10 +214,8 @@ async def lag(
             if consumer is None:
                 findings.append(Finding(name, Status.CRITICAL, f"{name} has never run"))
                 continue
-            behind = consumer.num_pending
-            status = compare(behind, warning, critical)
-            text = f"{name} has {plural(behind, 'unread message')}"
-            findings.append(Finding(name, status, text, behind, "", warning, critical))
+            text = f"{name} has {plural(consumer.num_pending, 'unread message')}"
+            findings.append(measured(name, text, consumer.num_pending, "", warning, critical))
 
 
 @check.command
@@ -169,15 +241,10 @@ async def dead(
     """
     check_thresholds(warning, critical)
     async with _reporting("dead", report) as (bus, site, findings):
-        from ccpipe.bus.nats.streams.jetstream import stream_of
-        from ccpipe.bus.nats.streams.stream import stream_name
-        from ccpipe.bus.subjects import Subjects
-
         stream = await stream_of(bus.jetstream(), stream_name(Subjects.of(site), dead=True))
         count = stream.state.messages if stream else 0
-        status = compare(count, warning, critical)
         text = f"{plural(count, 'dead letter')} of {site.cluster}"
-        findings.append(Finding("dead_letters", status, text, count, "", warning, critical))
+        findings.append(measured("dead_letters", text, count, "", warning, critical))
 
 
 @check.command
@@ -204,8 +271,6 @@ async def streams(
     critical
         Percentage above which the status is CRITICAL.
     """
-    from ccpipe.bus.nats.streams.stream import ABSENT
-
     check_thresholds(warning, critical)
     async with _surveyed("streams", report) as (found, findings):
         findings.extend(_shares(found, warning, critical))
@@ -216,16 +281,13 @@ async def streams(
             if each.now != ABSENT  # the first bridge makes it
         )
         for stream in found.streams:
-            size = f"{stream.name} holds {in_bytes(stream.state.bytes)}"
-            amount = stream.state.bytes
-            maximum = stream.max_bytes
-            findings.append(Finding(stream.name, Status.OK, size, amount, "B", maximum=maximum))
+            amount, maximum = stream.state.bytes, stream.max_bytes
+            text = f"{stream.name} holds {in_bytes(amount)}"
+            findings.append(Finding(stream.name, Status.OK, text, amount, "B", maximum=maximum))
 
 
-def _shares(found: "Survey", warning: float, critical: float) -> list[Finding]:
+def _shares(found: Survey, warning: float, critical: float) -> list[Finding]:
     """Return the unread share of its stream for each bridge."""
-    from ccpipe.bus.nats.streams.unread import forecast
-
     streams = {stream.name: stream for stream in found.streams}
     findings = []
     for consumer in found.consumers:
@@ -246,9 +308,7 @@ def _shares(found: "Survey", warning: float, critical: float) -> list[Finding]:
 
 
 @contextlib.asynccontextmanager
-async def _surveyed(name: str, report: Report) -> "AsyncIterator[tuple[Survey, list[Finding]]]":
-    from ccpipe.bus.nats.streams.reconcile import survey
-
+async def _surveyed(name: str, report: Report) -> AsyncIterator[tuple[Survey, list[Finding]]]:
     async with _reporting(name, report) as (bus, site, findings):
         yield await survey(bus, site), findings
 
@@ -256,11 +316,8 @@ async def _surveyed(name: str, report: Report) -> "AsyncIterator[tuple[Survey, l
 @contextlib.asynccontextmanager
 async def _reporting(
     name: str, report: Report
-) -> "AsyncIterator[tuple[Connection, Site, list[Finding]]]":
+) -> AsyncIterator[tuple[Connection, Site, list[Finding]]]:
     """Connect; print the findings and exit with their status, in any case."""
-    from ccpipe.bus.nats.connection import Connection
-    from ccpipe.telemetry import Telemetry
-
     findings: list[Finding] = []
     try:
         site = report.site()

@@ -6,11 +6,14 @@ import re
 from collections.abc import AsyncIterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.streams.stream import ensure_consumer, ensure_stream, stream_name
 from ccpipe.bus.subjects import Subjects
+from ccpipe.cli.check import Finding, Status, compare, line, worst
 from ccpipe.config import Bus, Site
 from tests.bus.nats.conftest import connected
 from tests.cli.command import Ended, ccpipe
@@ -40,7 +43,6 @@ async def bus(nats_server: NatsServer) -> AsyncIterator[Connection]:
 
 
 def site_of(server: NatsServer) -> Site:
-    """Return the cluster of these tests."""
     return Site(cluster="fritz", bus=Bus(servers=[server.url]))
 
 
@@ -71,16 +73,12 @@ async def test_a_bridge_that_never_ran_is_critical(
     nats_server: NatsServer, bus: Connection
 ) -> None:
     """Where a durable name is given it must exist; without any there is nothing to know."""
+    none = await run(nats_server, "lag")
+    assert (none.code, none.out) == (3, "CCPIPE LAG UNKNOWN - nothing to check\n")
     await filled(nats_server, bus)
     done = await run(nats_server, "lag", "postgres", "parquet")
     assert done.code == 2
     assert "postgres has never run" in done.out
-
-
-async def test_without_bridges_lag_is_unknown(nats_server: NatsServer) -> None:
-    """No finding is no good news."""
-    done = await run(nats_server, "lag")
-    assert (done.code, done.out) == (3, "CCPIPE LAG UNKNOWN - nothing to check\n")
 
 
 async def test_freshness(nats_server: NatsServer, bus: Connection) -> None:
@@ -98,18 +96,10 @@ async def test_freshness_of_nodes(nats_server: NatsServer, bus: Connection) -> N
     """Where subjects name nodes, each is checked, and the silent one is named."""
     await filled(nats_server, bus)
     subjects = {"CCPIPE_BUS__SUBJECTS__METRICS": "{cluster}.metrics.{hostname}"}
-    command = (
-        "freshness",
-        "--node",
-        "f[01-02]",
-        "--warning",
-        "1h",
-        "--critical",
-        "1h",
-        "-o",
-        "json",
+    limits = ("--warning", "1h", "--critical", "1h")
+    done = await run(
+        nats_server, "freshness", "--node", "f[01-02]", *limits, "-o", "json", **subjects
     )
-    done = await run(nats_server, *command, **subjects)
     assert done.code == 2
     found = {each["label"]: each["status"] for each in json.loads(done.out)["findings"]}
     assert found == {"f01": "OK", "f02": "CRITICAL"}
@@ -181,3 +171,52 @@ def test_a_configuration_that_is_wrong_is_unknown(tmp_path: object) -> None:
     done = ccpipe("check", "lag", CCPIPE_BUS__STREAM_AGE="soon")
     assert done.code == 3
     assert "UNKNOWN" in done.out
+
+
+findings = st.builds(
+    Finding,
+    label=st.text(min_size=1, max_size=20),
+    status=st.sampled_from(Status),
+    text=st.text(max_size=40),
+    value=st.none() | st.floats(0, 1e9),
+    unit=st.sampled_from(["", "s", "B", "%"]),
+    warning=st.none() | st.floats(0, 1e9),
+    critical=st.none() | st.floats(0, 1e9),
+)
+
+
+@given(st.lists(findings, max_size=5))
+def test_any_findings_are_one_line_with_one_bar(found: list[Finding]) -> None:
+    """Names and texts of others break neither the line nor the performance data."""
+    text = line("lag", found)
+    assert len(text.splitlines()) == 1
+    assert text.count("|") == any(each.value is not None for each in found)
+    assert text.startswith(f"CCPIPE LAG {worst(found).name} - ")
+
+
+@given(findings.filter(lambda each: each.value is not None))
+def test_performance_data_is_as_the_guidelines_have_it(finding: Finding) -> None:
+    """``'label'=value[unit];[warn];[crit];[min];[max]`` with quotes doubled."""
+    assert re.fullmatch(
+        r"'(?:[^'=|]|'')+'=[\d.]+(?:s|B|%)?(?:;[\d.e+-]*){1,4}", finding.performance(), re.DOTALL
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([], Status.UNKNOWN),
+        ([Status.OK, Status.UNKNOWN], Status.UNKNOWN),
+        ([Status.UNKNOWN, Status.WARNING], Status.WARNING),
+        ([Status.WARNING, Status.CRITICAL, Status.OK], Status.CRITICAL),
+    ],
+)
+def test_the_worst_decides(found: list[Status], expected: Status) -> None:
+    """Critical is worse than a warning, which is worse than what is not known."""
+    assert worst([Finding("a", status, "t") for status in found]) is expected
+
+
+def test_thresholds_are_limits_that_may_be_reached() -> None:
+    """A value at the limit is still fine."""
+    statuses = [compare(value, 1, 2) for value in (1, 1.5, 2, 3)]
+    assert statuses == [Status.OK, Status.WARNING, Status.WARNING, Status.CRITICAL]

@@ -1,1 +1,0 @@
-"""``ccpipe check``: the state of the pipe, for Nagios, Icinga and other monitors."""

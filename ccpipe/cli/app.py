@@ -1,6 +1,8 @@
-"""The cyclopts app with all subcommands, and translation of its errors."""
+"""The cyclopts app with all subcommands, its errors in our words, and the log on stderr."""
 
 import difflib
+import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ from cyclopts.exceptions import (
 from ccpipe import __version__
 from ccpipe.cli import COMMANDS, FOLDERS, print_commands
 from ccpipe.cli.console.help import command_entry, print_help, subcommands
-from ccpipe.cli.console.log_format import start_logging
-from ccpipe.errors import UsageError
+from ccpipe.errors import ConfigError, UsageError
 from ccpipe.terminal import listed, printable
 
 HELP_FLAGS = ("--help", "-h")
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+"""Values of ``CCPIPE_LOGLEVEL``."""
 
 
 class _App(App):
@@ -97,3 +101,21 @@ def _similar(error: UnknownCommandError) -> str:
     if close := difflib.get_close_matches(error.unused_tokens[0], known, n=1):
         return f"; did you mean {close[0]!r}?"
     return "" if error.app is app else f"; known are {', '.join(known)}"
+
+
+def start_logging() -> None:
+    """Log to stderr at the level of ``CCPIPE_LOGLEVEL``; raises ConfigError."""
+    level = os.environ.get("CCPIPE_LOGLEVEL", "INFO")
+    if level.upper() not in LEVELS:
+        known = ", ".join(LEVELS).lower()
+        raise ConfigError(f"CCPIPE_LOGLEVEL: not a level: {level!r} (expected {known})")
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)-7s %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+class PrintableFormatter(logging.Formatter):
+    """Escapes what is not printable in log lines: subjects and errors come from other programs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(map(printable, super().format(record).split("\n")))

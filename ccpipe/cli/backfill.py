@@ -10,8 +10,7 @@ from cyclopts import Parameter
 
 from ccpipe.cli.bridge import batch_limits, load_recipe, recipe_parts, refuse_same_place
 from ccpipe.cli.console.options import Rate, SiteOptions
-from ccpipe.cli.recipe.dead_letters import dead_letter_sink
-from ccpipe.cli.recipe.pipe import run_pipe
+from ccpipe.cli.recipe.pipe import dead_letter_sink, run_pipe
 from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config.dump import mask
 from ccpipe.errors import ConfigError, DataError, UsageError

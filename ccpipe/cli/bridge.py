@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from ccpipe.cli.console.options import ExitAfter, SiteOptions, seconds
-from ccpipe.cli.recipe.dead_letters import Discarded, dead_letter_sink
-from ccpipe.cli.recipe.pipe import run_pipe
+from ccpipe.cli.recipe.pipe import Discarded, dead_letter_sink, run_pipe
 from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import Batching, Recipe, load, read_toml
 from ccpipe.config.dump import mask

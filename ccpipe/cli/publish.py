@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ccpipe.cli.config.explain import explain as explain_translators
+from ccpipe.cli.console.message_table import MessageTable
 from ccpipe.cli.console.options import ExitAfter, SiteOptions, seconds
-from ccpipe.cli.console.table_sink import TableSink
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.config import Interval, Site
 from ccpipe.errors import OutputError, UnavailableError, UsageError
@@ -103,7 +103,19 @@ async def _print(agent: Agent, output: Output, after: float | None) -> None:
 def _printer(output: Output, site: Site) -> Sink[Any]:
     if output == "sonar":
         return EnvelopePrinter(site.publish.sonar.profile)
-    return TableSink() if output == "table" else LinePrinter(format=output)
+    return TablePrinter() if output == "table" else LinePrinter(format=output)
+
+
+class TablePrinter(Sink[Lines]):
+    """Prints records on stdout as a table."""
+
+    takes = Lines
+
+    def __init__(self) -> None:
+        self._table = MessageTable(sys.stdout)
+
+    async def write(self, records: Lines) -> None:
+        print(self._table.render(records), end="", flush=True)
 
 
 class LinePrinter(StdoutSink):

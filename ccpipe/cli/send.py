@@ -12,8 +12,7 @@ from ccpipe.bus.nats.permissions import ForbiddenError
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.store import NoStreamError
 from ccpipe.cli.console.options import Lenient, Rate, SiteOptions
-from ccpipe.cli.recipe.dead_letters import Discarded
-from ccpipe.cli.recipe.pipe import run_pipe
+from ccpipe.cli.recipe.pipe import Discarded, run_pipe
 from ccpipe.errors import DataError, DeniedError, MissingInputError, UsageError
 from ccpipe.pipeline import DeadLetterSink, Limits
 from ccpipe.records import Records

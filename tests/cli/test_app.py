@@ -1,7 +1,12 @@
-"""Mistakes in a command line are told in its own words."""
+"""Mistakes in a command line are told in its own words, and the log is printable."""
+
+import logging
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ccpipe.cli.app import PrintableFormatter
 from tests.cli.command import ccpipe
 
 
@@ -48,3 +53,11 @@ def test_an_empty_word_that_is_no_path_is_taken() -> None:
     """As the selected NATS context is."""
     assert "a path is empty" not in ccpipe("tail", "--context", "", "--for", "1s").err
     assert ccpipe("nodelist", "expand", "").code != 70
+
+
+@given(st.text())
+def test_no_message_controls_the_terminal(text: str) -> None:
+    """Whatever a subject or an error holds: the log shows it escaped, line by line."""
+    record = logging.LogRecord("x", logging.INFO, "f", 1, "got %s", (text,), None)
+    shown = PrintableFormatter("%(message)s").format(record)
+    assert all(line.isprintable() for line in shown.split("\n"))

@@ -1,14 +1,22 @@
-"""Running a pipe, for ``publish`` and ``bridge``."""
+"""Running a pipe, for ``publish``, ``bridge`` and others, and where its dead letters go."""
 
 import contextlib
 import gc
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
-from ccpipe.pipeline import DeadLetterSink, Limits, Sink, Source, Stages, run
+from ccpipe.bus.nats.announcement import running
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.permissions import ForbiddenError
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.config import Site, state_folder
+from ccpipe.pipeline import DeadLetter, DeadLetterSink, Limits, Sink, Source, Stages, run
 from ccpipe.pipeline.stages import AnyTranslator
 from ccpipe.process.signals import stop_signals
+from ccpipe.sinks.dead_letter_file import DeadLetterFile
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -71,3 +79,72 @@ async def run_pipe(
             telemetry.total(telemetry.written),
             telemetry.total(telemetry.dead),
         )
+
+
+def dead_letter_sink(
+    source: Source[Any], sink: Sink[Any], site: Site, telemetry: Telemetry
+) -> DeadLetterSink:
+    """Choose the destination of dead letters: ``<cluster>.dead`` if there is a broker, else a file.
+
+    A source may have its own destination; otherwise they use the connection of the sink, or, if it
+    has none, a new one to the configured broker or to a running ``ccpipe up``.
+    """
+    path = state_folder() / "dead.lp"
+    if own := source.dead_letter_sink:
+        return _OrFile(own, path)
+    if isinstance(sink, NatsSink):
+        return _OrFile(NatsDeadLetterSink(sink.bus, site), path)
+    if site.bus.servers or running():
+        return _OrFile(ConnectedDeadLetterSink(site, telemetry), path)
+    log.info("no broker is configured ([bus] servers): dead letters go to %s", path)
+    return DeadLetterFile(path)
+
+
+class _OrFile(DeadLetterSink):
+    """Dead letters on the bus; in a file if the server does not permit publishing them."""
+
+    def __init__(self, first: DeadLetterSink, path: Path) -> None:
+        self.first = first
+        self.file = DeadLetterFile(path)
+
+    async def __aenter__(self) -> Self:
+        await self.first.__aenter__()
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        await self.first.__aexit__(*exit_)
+
+    async def write(self, letters: Sequence[DeadLetter]) -> None:
+        try:
+            await self.first.write(letters)
+        except ForbiddenError as error:
+            log.warning("%s; dead letters go to %s", error, self.file.path)
+            await self.file.write(letters)
+
+
+class Discarded(DeadLetterSink):
+    """Dead letters of a dry run, which ``run()`` only logs."""
+
+    async def write(self, letters: Sequence[DeadLetter]) -> None:
+        """Do nothing."""
+
+
+class ConnectedDeadLetterSink(NatsDeadLetterSink):
+    """Dead letters on ``<cluster>.dead``, over a separate connection."""
+
+    def __init__(self, site: Site, telemetry: Telemetry) -> None:
+        bus = Connection(site.bus, name="dead letters", telemetry=telemetry)
+        super().__init__(bus, site)
+
+    async def __aenter__(self) -> Self:
+        """Connect; in the background if no server answers yet."""
+        await self.bus.connect_in_background()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.bus.__aexit__(None, None, None)
+
+    async def write(self, letters: Sequence[DeadLetter]) -> None:
+        """Publish dead letters; raises UnavailableError while there is no connection."""
+        self.bus.require_connected()
+        await super().write(letters)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from ccpipe.cli.console.quantity import short
+from ccpipe.cli.console.message_table import short
 from ccpipe.jobs import Job
 from ccpipe.live.jobs import SECOND, LiveJobs
 from ccpipe.live.nodes import LiveNode, LiveNodes

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.cli.console.message_table import MessageTable
+from ccpipe.cli.console.message_table import SCALED, MessageTable, short
 from ccpipe.message import Message, event, metric
 
 NODE = {"cluster": "fritz", "hostname": "e1", "type": "node"}
@@ -18,7 +18,6 @@ class Terminal(io.StringIO):
     """A stream that says it is a terminal."""
 
     def isatty(self) -> bool:
-        """Say so."""
         return True
 
 
@@ -103,3 +102,31 @@ def test_nothing_that_a_message_holds_can_steer_a_terminal(text: str) -> None:
     rows = shown.split("\n")
     assert len(rows) == 3 + len(message.problems())
     assert all(row.isprintable() for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "says"),
+    [
+        (12, "", "12"),
+        (-7, "packets", "-7 packets"),
+        (1234567, "", "1.235 M"),
+        (1.5, "", "1.5"),
+        (0.123456, "percent", "0.1235 %"),
+        (134217728, "bytes", "134.2 MB"),
+        (65536, "kB", "65.54 MB"),
+        (3450.0, "MHz", "3.45 GHz"),
+        (999.96, "W", "1 kW"),
+        (0, "bytes/s", "0 B/s"),
+        (float("nan"), "", "nan"),
+        (float("-inf"), "W", "-inf EW"),
+    ],
+)
+def test_numbers_are_short_and_have_their_unit(value: float, unit: str, says: str) -> None:
+    """At most four digits, a prefix where the unit takes one."""
+    assert short(value, unit) == says
+
+
+@given(st.floats() | st.integers(-(2**64), 2**64), st.sampled_from(["", "percent", *SCALED]))
+def test_any_number_fits_into_a_column(value: float, unit: str) -> None:
+    """Whatever comes over the wire."""
+    assert len(short(value, unit)) <= 20

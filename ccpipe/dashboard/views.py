@@ -17,6 +17,7 @@ from ccpipe.errors import UsageError
 from ccpipe.jobs import Job, RunKey
 from ccpipe.live.feed import LiveFeed
 from ccpipe.live.nodes import NAN, LiveNode
+from ccpipe.node.sampling.metrics import POWERS
 
 MAX_METRICS = 64
 """Maximum number of metrics per page."""
@@ -42,8 +43,6 @@ JOB_METRICS = (
     "net_bytes_in_bw", "net_bytes_out_bw", "ib_total_bw", "lustre_read_bw", "lustre_write_bw",
 )  # fmt: skip
 """Default metrics of a job's page."""
-POWERS = ("cpu_power", "mem_power", "nv_power_usage", "rocm_avg_power", "platform_power")
-"""Metrics that add up to a job's energy; only `platform_power` if available."""
 
 
 class OverviewQuery(msgspec.Struct, tag_field="view", tag="overview", forbid_unknown_fields=True):
@@ -282,8 +281,8 @@ class JobPage(RowsView[JobQuery]):
         there = [node for node in found if node is not None and node.cells]
         has = {metric for node in there for metric in node.cells}
         powers = [each for each in POWERS if each in has]
-        if "platform_power" in powers:
-            powers = ["platform_power"]
+        if "platform_power" in has:
+            powers = ["platform_power"]  # it includes the others
         metrics = [each for each in JOB_METRICS if each in has] + powers
         slots = [node.cells.get(metric, 0) for metric in metrics for node in there]
         if slots == self.slots and metrics == self.metrics:

@@ -3,23 +3,33 @@
 import importlib
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.streams.stored import read_stored, stored_patterns
+from ccpipe.bus.subjects import Subjects
+from ccpipe.cli.config.explain import passed
 from ccpipe.cli.console.options import SiteOptions, seconds
 from ccpipe.cli.console.output import print_json
 from ccpipe.config import Site
-from ccpipe.errors import UsageError
+from ccpipe.errors import UnavailableError, UsageError
+from ccpipe.formats.lineprotocol import Lines, decode
 from ccpipe.formats.units import parse_unit
+from ccpipe.message import Kind, Message
+from ccpipe.node.agent.agent import Agent
 from ccpipe.node.agent.parts import intervals, is_enabled
 from ccpipe.node.agent.profiles import with_profile
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.metrics import POWERS, Metric
 from ccpipe.registry import entry_points
+from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import listed, note
 
 FINER_TYPES = {"hwthreads": "hwthread", "domains": "memoryDomain"}
@@ -36,8 +46,8 @@ PREFIXES = {Fraction(1000**i): prefix for i, prefix in enumerate(("", "K", "M", 
 FOOTPRINTS = {"cpu_load": "avg", "mem_used": "max", "flops_any": "avg", "mem_bw": "avg"}
 """Metrics that characterise a job, and the relevant statistic of each."""
 
-POWERS = {"cpu_power", "mem_power", "nv_power_usage", "rocm_avg_power"}
-"""Metrics from which cc-backend computes the energy of a job."""
+Sent = dict[str, set[str]]
+"""Values of the tag ``type`` by name of a metric, without devices of a node (tag ``stype``)."""
 
 
 class Sampled(NamedTuple):
@@ -115,12 +125,45 @@ async def clustercockpit(
         note(f"thresholds are 0 and must be filled in: {listed(unset)}")
 
 
-async def _sent(where: SiteOptions, site: Site, since: str | None) -> Mapping[str, set[str]]:
-    from ccpipe.cli.config.sent import of_bus, of_node
-
+async def _sent(where: SiteOptions, site: Site, since: str | None) -> Sent:
     if since is None:
-        return await of_node(where)
-    return await of_bus(site, seconds(since, "--since") or 0.0)
+        return await _of_node(where)
+    return await _of_bus(site, seconds(since, "--since") or 0.0)
+
+
+async def _of_node(where: SiteOptions) -> Sent:
+    """Return what this node's publisher sends after its rules, from one sample."""
+    agent = Agent(where.site, where.path(), once=True, telemetry=Telemetry())
+    records = Lines.concat([batch.records async for batch in agent.metrics.batches()])
+    names = [table["use"] for table in agent.site.publish.translate]
+    _, left = passed(records, agent.parts.translators, names)
+    return _types(left)
+
+
+async def _of_bus(site: Site, seconds: float) -> Sent:
+    """Return what the cluster's nodes sent in the last seconds, as the broker has stored it."""
+    found: Sent = defaultdict(set)
+
+    def receive(delivery: Delivery) -> None:
+        for name, types in _types(decode(delivery.payload, lenient=True)).items():
+            found[name] |= types
+
+    patterns = Subjects.of(site).patterns(["metrics"])
+    since = int((time.time() - seconds) * 1e9)
+    async with Connection(site.bus, name="config", telemetry=Telemetry()) as bus:
+        if not await stored_patterns(bus, patterns):
+            raise UnavailableError(f"no stream stores {', '.join(patterns)}")
+        await read_stored(bus, patterns, receive, since=since)
+    return found
+
+
+def _types(messages: Iterable[Message]) -> Sent:
+    found: Sent = defaultdict(set)
+    for message in messages:
+        kind = message.tags.get("type", "node")
+        if message.kind is Kind.METRIC and not (kind == "node" and "stype" in message.tags):
+            found[message.name].add(kind)
+    return found
 
 
 def _as_sent(metric: Sampled, types: set[str]) -> Sampled:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from cyclopts import App, Parameter
 
-from ccpipe.cli.config.clustercockpit import clustercockpit
 from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.console.output import print_json
 from ccpipe.config import ENVIRONMENT, read_toml, set_at_path
@@ -28,7 +27,7 @@ Examples: ccpipe config show
           CCPIPE_CLUSTER=fritz ccpipe config show | grep cluster
           ccpipe config clustercockpit | jq .metricConfig""",
 )
-config.command(clustercockpit)
+config.command("ccpipe.cli.config.clustercockpit:clustercockpit", name="clustercockpit")
 
 
 class Setting(NamedTuple):

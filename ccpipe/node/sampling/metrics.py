@@ -15,6 +15,10 @@ AVERAGED = frozenset({"percent", "temperature", "hertz", "revolution", "volt"})
 """Quantities averaged over the parts of a node; the others are summed."""
 
 
+POWERS = ("cpu_power", "mem_power", "nv_power_usage", "rocm_avg_power")
+"""Metrics of a node's parts that add up to the energy of a job."""
+
+
 class Metric(NamedTuple):
     """One row of a collector's table ``METRICS``."""
 

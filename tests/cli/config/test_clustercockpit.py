@@ -1,6 +1,8 @@
 """``ccpipe config clustercockpit``: valid for ClusterCockpit, and true to the publisher."""
 
+import asyncio
 import json
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,12 @@ import pytest
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
+from ccpipe.bus.nats.server import NatsServer
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.config import Site
+from ccpipe.formats.lineprotocol import to_lines
+from ccpipe.message import Message, metric
+from ccpipe.telemetry import Telemetry
 from tests.cli.command import ccpipe
 from tests.paths import TEST_DATA
 
@@ -51,9 +59,12 @@ def test_it_meets_the_schemas_of_the_peers(patterns: tuple[str, ...]) -> None:
     assert len(found["metrics"]) > 100
 
 
-def test_what_is_known_of_a_metric_is_said() -> None:
-    """Unit, aggregation, footprint and thresholds of some that cc-backend's examples have too."""
-    found = {each["name"]: each for each in printed("--all")["metricConfig"]}
+def test_what_is_known_of_a_metric_is_said_once() -> None:
+    """Unit, aggregation, footprint and thresholds, also of what two collectors count."""
+    rows = printed("--all")["metricConfig"]
+    found = {each["name"]: each for each in rows}
+    assert len(rows) == len(found)
+    assert "flops_any" in found
     used = found["mem_used"]
     assert used["unit"] == {"base": "B", "prefix": "K"}
     assert (used["aggregation"], used["footprint"], used["scope"]) == ("sum", "max", "node")
@@ -99,18 +110,18 @@ def test_metrics_of_devices_are_left_out_unless_named() -> None:
     assert "left out, because the store would mix their devices" in done.err
 
 
-def test_a_metric_of_two_collectors_is_said_once() -> None:
-    """As perf and likwid count the same, and the keys of the store's metrics are their names."""
-    names = [each["name"] for each in printed("--all")["metricConfig"]]
-    assert names.count("flops_any") == 1
-    assert len(set(names)) == len(names)
-
-
-def test_a_pattern_that_matches_nothing_is_an_error() -> None:
-    """With the exit code of a wrong command line."""
-    done = ccpipe("config", "clustercockpit", "cpuload")
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["cpuload"], "no metric matches cpuload"),
+        (["--since", "1h", "cpu_*"], "--since excludes"),  # names are of all, sent or not
+    ],
+)
+def test_wrong_command_lines_are_refused(arguments: list[str], reason: str) -> None:
+    """A pattern that matches nothing; a time and names."""
+    done = ccpipe("config", "clustercockpit", *arguments)
     assert (done.code, done.out) == (64, "")
-    assert "no metric matches cpuload" in done.err
+    assert reason in done.err
 
 
 PROFILE = """
@@ -152,7 +163,30 @@ def test_the_scopes_of_all_are_what_the_publisher_sends() -> None:
     assert {name: known[name] for name in sent if known[name] not in sent[name]} == {}
 
 
-def test_a_time_and_names_exclude_each_other() -> None:
-    """Names are of the whole table, sent or not."""
-    done = ccpipe("config", "clustercockpit", "--since", "1h", "cpu_*")
-    assert (done.code, done.out) == (64, "")
+async def test_what_nodes_sent_is_read_from_the_bus(nats_server: NatsServer, site: Site) -> None:
+    """What was stored in the time that is asked for, of all nodes of the cluster."""
+    now = time.time_ns()
+
+    def sent(name: str, node: str, kind: str, seconds: int) -> Message:
+        tags = {"cluster": site.cluster, "hostname": node, "type": kind, "type-id": "0"}
+        return metric(name, 1.0, time=now - seconds * 10**9, tags=tags)
+
+    records = [
+        sent("mem_used", "n1", "node", 5),
+        sent("cpu_user", "n1", "node", 5),
+        sent("cpu_user", "n2", "hwthread", 5),
+        sent("nv_util", "gpu1", "accelerator", 5),
+        sent("own", "n1", "node", 5),
+    ]
+    async with NatsSink(site=site, telemetry=Telemetry()) as sink:
+        while not sink.bus.is_connected:
+            await asyncio.sleep(0.01)
+        await sink.write(to_lines(records))
+    done = await asyncio.to_thread(
+        ccpipe, "config", "clustercockpit", "--since", "1h",
+        "--server", nats_server.url, "--cluster", site.cluster,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    found = {each["name"]: each["scope"] for each in json.loads(done.out)["metricConfig"]}
+    assert found == {"mem_used": "node", "cpu_user": "hwthread", "nv_util": "accelerator"}
+    assert "own" in done.err

@@ -28,7 +28,6 @@ def environment(**environ: str) -> dict[str, str]:
 
 
 def ccpipe(*arguments: object, stdin: bytes = b"", **environ: str) -> Ended:
-    """Run a command to its end."""
     done = subprocess.run(
         command(*arguments),
         input=stdin,
@@ -41,7 +40,6 @@ def ccpipe(*arguments: object, stdin: bytes = b"", **environ: str) -> Ended:
 
 
 def command(*arguments: object) -> list[str]:
-    """Return the command line of ``ccpipe``."""
     return [sys.executable, "-m", "ccpipe", *map(str, arguments)]
 
 

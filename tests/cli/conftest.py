@@ -11,7 +11,6 @@ from tests.cli.acct.acct_command import Acct, run
 
 @pytest.fixture
 def acct(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Acct]:
-    """Run ``ccpipe acct`` in this process, where it is UTC."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield functools.partial(run, capsys)

@@ -31,7 +31,6 @@ MESSAGES = [
 
 
 def recipe(folder: Path) -> Path:
-    """Write a recipe whose sink is a file."""
     path = folder / "to.toml"
     out = json.dumps(str(folder / "out.lp"))
     path.write_text(f'[source]\nuse = "nats"\n[sink]\nuse = "file"\npath = {out}\n')
@@ -39,12 +38,10 @@ def recipe(folder: Path) -> Path:
 
 
 def written(folder: Path) -> Counter[str]:
-    """Return what the file has."""
     return Counter(map(repr, decode((folder / "out.lp").read_bytes())))
 
 
 async def lake(folder: Path) -> Path:
-    """Write the messages into Parquet files."""
     async with ParquetSink(dir=str(folder / "lake")) as sink:
         await sink.write(to_lines(MESSAGES))
     return folder / "lake"
@@ -123,7 +120,6 @@ async def test_it_goes_on_while_a_bridge_writes(tmp_path: Path) -> None:
 
 
 def files(folder: Path) -> list[Path]:
-    """Write the messages into two files, one of them compressed."""
     paths = [folder / "a.lp.gz", folder / "b.lp"]
     paths[0].write_bytes(gzip.compress(encode(MESSAGES[:5], precision="ns")))
     paths[1].write_bytes(encode(MESSAGES[5:], precision="ns"))
@@ -246,7 +242,6 @@ async def test_files_go_on_after_a_kill(tmp_path: Path) -> None:
 
 
 def noted(checkpoint: Path) -> int:
-    """Return how far a backfill is."""
     return int(json.loads(checkpoint.read_text())["done"])
 
 

@@ -40,7 +40,6 @@ age = "200ms"
 
 
 async def start(*arguments: str, url: str, **environ: str) -> asyncio.subprocess.Process:
-    """Start ``ccpipe bridge`` against a server."""
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", "bridge", *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
@@ -49,7 +48,6 @@ async def start(*arguments: str, url: str, **environ: str) -> asyncio.subprocess
 
 
 async def ended(process: asyncio.subprocess.Process, *, ask: bool = True) -> tuple[int, str, str]:
-    """Ask a process to end; return exit code, stdout and stderr."""
     if ask:
         process.send_signal(signal.SIGTERM)
     printed, said = await asyncio.wait_for(process.communicate(), 60)
@@ -58,7 +56,6 @@ async def ended(process: asyncio.subprocess.Process, *, ask: bool = True) -> tup
 
 
 def lines(count: int, start: int = 0) -> list[bytes]:
-    """Make lines of one series, a second apart."""
     return [
         encode([metric("m", float(i), time=(NOW + i) * 10**9, tags=TAGS)])
         for i in range(start, start + count)
@@ -67,14 +64,12 @@ def lines(count: int, start: int = 0) -> list[bytes]:
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
-    """Write a recipe that stores below the test's folder."""
     path = tmp_path / "recipe.toml"
     path.write_text(RECIPE.format(dir=tmp_path / "parquet"))
     return path
 
 
 def stored(folder: Path) -> list[float]:
-    """Read back all values, in order of time."""
     files = list(folder.glob("parquet/**/*.parquet"))
     table = ds.dataset([str(file) for file in files]).to_table().sort_by("time") if files else None
     values: list[float] = table["value"].to_pylist() if table else []
@@ -263,7 +258,6 @@ async def test_victoriametrics_gives_back_what_was_published(
 
 
 def names(path: Path) -> list[str]:
-    """List what lies below a folder."""
     return sorted(str(file.relative_to(path)) for file in path.rglob("*"))
 
 

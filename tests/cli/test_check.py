@@ -37,7 +37,6 @@ async def run(server: NatsServer, *arguments: object, **environ: str) -> Ended:
 
 @pytest.fixture
 async def bus(nats_server: NatsServer) -> AsyncIterator[Connection]:
-    """Connect to a broker that stores a cluster's messages, and has one bridge's consumer."""
     async with connected(Bus(servers=[nats_server.url])) as bus:
         yield bus
 

@@ -36,7 +36,6 @@ class Terminal:
     """A shell at a terminal, as a person has it."""
 
     def __init__(self, words: list[str | Path], folder: Path) -> None:
-        """Start it in a folder."""
         self._ours, theirs = pty.openpty()
         self._process = subprocess.Popen(
             words, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, start_new_session=True,
@@ -45,11 +44,9 @@ class Terminal:
         os.close(theirs)
 
     def type(self, keys: str) -> None:
-        """Press keys."""
         os.write(self._ours, keys.encode())
 
     def read_until(self, pattern: str) -> re.Match[str]:
-        """Return where a pattern is in what the terminal shows next."""
         shown = ""
         deadline = time.monotonic() + SECONDS
         while (found := re.search(pattern, shown)) is None:
@@ -58,7 +55,6 @@ class Terminal:
         return found
 
     def close(self) -> None:
-        """End the shell."""
         self._process.kill()
         self._process.wait()
         os.close(self._ours)

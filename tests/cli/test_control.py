@@ -31,7 +31,6 @@ from tests.node.conftest import PACKED, unpack
 
 
 async def control(server: NatsServer, *arguments: str) -> Ended:
-    """Run the command while the nodes go on."""
     where = ("--cluster", "fox", "--server", server.url)
     return await asyncio.to_thread(ccpipe, "control", *arguments, *where)
 
@@ -78,7 +77,6 @@ async def machines(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Pat
 
 
 def governor(machines: Path, node: str) -> str:
-    """Return a machine's governor."""
     path = machines / node / "sys/devices/system/cpu/cpufreq/policy0/scaling_governor"
     return path.read_text().strip()
 

@@ -16,7 +16,6 @@ from tests.cli.command import ccpipe, environment
 
 
 async def started(*arguments: str, **environ: str) -> tuple[asyncio.subprocess.Process, str]:
-    """Start the command; return its process and the address that it prints."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", "dashboard", *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -33,7 +32,6 @@ async def started(*arguments: str, **environ: str) -> tuple[asyncio.subprocess.P
 
 
 def get(url: str) -> tuple[int, str]:
-    """Return status and text of an answer."""
     try:
         with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - http
             return answer.status, answer.read().decode()
@@ -43,7 +41,6 @@ def get(url: str) -> tuple[int, str]:
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
-    """End it as systemd would."""
     process.send_signal(signal.SIGTERM)
     _, said = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode == 0, said.decode()

@@ -10,7 +10,6 @@ from tests.paths import ROOT
 
 
 def written(folder: Path) -> set[str]:
-    """List the files of a folder."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 

@@ -38,7 +38,6 @@ class Broken:
 
 
 def offered(value: str) -> EntryPoint:
-    """Return an entry point that names another class."""
     return EntryPoint("null", value, "ccpipe.sinks")
 
 

@@ -27,7 +27,6 @@ from tests.conftest import eventually, free_port
 
 
 async def start(*arguments: str, **environ: str) -> asyncio.subprocess.Process:
-    """Start ``ccpipe publish``."""
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", "publish", *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
@@ -36,7 +35,6 @@ async def start(*arguments: str, **environ: str) -> asyncio.subprocess.Process:
 
 
 async def run(*arguments: str, **environ: str) -> tuple[int, str, str]:
-    """Run it to its end; return exit code, stdout and stderr."""
     process = await start(*arguments, **environ)
     printed, said = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode is not None

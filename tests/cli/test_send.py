@@ -20,7 +20,6 @@ EVENT = b'job,cluster=fox.test,function=f,hostname=n1,type=node event="{}" 17400
 
 
 async def send(site: Site, *arguments: object, stdin: bytes = b"") -> Ended:
-    """Run the command against the test's broker."""
     given = (*arguments, "--server", site.bus.servers[0], "--cluster", site.cluster)
     return await asyncio.to_thread(ccpipe, "send", *given, stdin=stdin)
 

@@ -15,7 +15,6 @@ from ccpipe.message import Kind
 
 
 async def run(*arguments: str) -> tuple[int, bytes, str]:
-    """Run it to its end; return exit code, stdout and stderr."""
     process = await start(*arguments)
     printed, errors = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode is not None
@@ -23,7 +22,6 @@ async def run(*arguments: str) -> tuple[int, bytes, str]:
 
 
 async def start(*arguments: str) -> asyncio.subprocess.Process:
-    """Start it."""
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", "simulate", *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,

@@ -22,7 +22,6 @@ from tests.cli.command import Ended, ccpipe
 
 
 async def run(*arguments: object, server: NatsServer, size: str = "1GiB") -> Ended:
-    """Run a command to its end beside the server of this loop."""
     where = ("--server", server.url, "--cluster", "fritz")
     return await asyncio.to_thread(lambda: ccpipe(*arguments, *where, CCPIPE_BUS__STREAM_SIZE=size))
 

@@ -33,7 +33,6 @@ class Up:
     folder: Path
 
     def child(self, word: str) -> psutil.Process | None:
-        """Find the child whose command line holds a word."""
         for child in psutil.Process(self.process.pid).children():
             with contextlib.suppress(psutil.NoSuchProcess):  # it was killed a moment ago
                 if any(word in argument for argument in child.cmdline()):
@@ -41,11 +40,9 @@ class Up:
         return None
 
     async def replacement(self, word: str, killed: psutil.Process) -> None:
-        """Wait until another process does the work of one that was killed."""
         await eventually(lambda: (self.child(word) or killed).pid != killed.pid)
 
     async def stores_more(self) -> None:
-        """Wait until more lines are stored than now."""
         before = self.stored()
         await eventually(lambda: self.stored() > before)
 
@@ -76,7 +73,6 @@ class Up:
         await client.close()
 
     async def stop(self) -> str:
-        """Send SIGTERM; return what it had to say on stderr."""
         self.process.send_signal(signal.SIGTERM)
         _, said = await asyncio.wait_for(self.process.communicate(), 60)
         assert self.process.returncode == 0, said.decode()
@@ -85,7 +81,6 @@ class Up:
 
 @pytest.fixture
 async def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Up]:
-    """Start it with a fast publisher, and wait until it has published."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "data"),
@@ -104,12 +99,10 @@ async def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[U
 
 
 def ports() -> list[str]:
-    """Return the options that choose ports of our own."""
     return ["--port", str(free_port()), "--dashboard-port", str(free_port())]
 
 
 def published(said: str) -> tuple[int, int]:
-    """Read from the log how many records the publisher read and the broker took."""
     found = re.search(r"publisher: (\d+) records read, (\d+) written, 0 dead letters", said)
     assert found, said
     return int(found[1]), int(found[2])
@@ -315,7 +308,6 @@ async def test_the_dashboard_is_part_of_it(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def shows_a_node(url: str) -> None:
-    """Wait until a dashboard has heard of a node."""
     import aiohttp
 
     async with asyncio.timeout(60), aiohttp.ClientSession() as session:

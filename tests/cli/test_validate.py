@@ -41,14 +41,12 @@ def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(name: str, content: str | bytes) -> Path:
-    """Write a file into the test's folder."""
     path = Path(name)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 
 def findings(shown: Ended) -> list[dict[str, object]]:
-    """Read what -o json printed."""
     return [json.loads(line) for line in shown.out.splitlines()]
 
 
@@ -188,7 +186,6 @@ class Refuses:
     async def __aexit__(self, *_: object) -> None: ...
 
     async def check(self) -> None:
-        """Refuse."""
         raise DeniedError("who are you?")
 
 

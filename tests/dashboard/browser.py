@@ -28,7 +28,6 @@ class Page:
     """One page of the browser."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, pid: int) -> None:
-        """Talk over an open connection to the page."""
         self.pid = pid
         self.problems: list[str] = []
         """Exceptions and what the console shows as an error, blocked content included."""
@@ -40,7 +39,6 @@ class Page:
         self._reader = asyncio.create_task(self._read())
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Call a method of the protocol."""
         self._number += 1
         answer = self._answers[self._number] = asyncio.get_running_loop().create_future()
         request = {"id": self._number, "method": method, "params": parameters}
@@ -69,7 +67,6 @@ class Page:
             self.problems.append(f"{event['entry']['text']} {event['entry'].get('url', '')}")
 
     async def open(self, url: str) -> None:
-        """Go to an address."""
         await self.call("Page.navigate", url=url)
 
     async def js(self, expression: str) -> Any:
@@ -93,11 +90,9 @@ class Page:
         raise AssertionError(f"{expression} stays {value!r}; problems: {self.problems}")
 
     async def text(self) -> str:
-        """Return what the page shows as text."""
         return str(await self.js("document.body.innerText"))
 
     async def key(self, key: str) -> None:
-        """Press a key."""
         text = {"text": key} if len(key) == 1 else {}
         if key == "Enter":
             text = {"text": "\r"}
@@ -107,24 +102,20 @@ class Page:
         await self.call("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
 
     async def size(self, width: int, height: int) -> None:
-        """Give the window a size."""
         await self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width, height=height, deviceScaleFactor=1, mobile=False,
         )  # fmt: skip
 
     async def dark(self, *, dark: bool) -> None:
-        """Say which theme the system prefers."""
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.call("Emulation.setEmulatedMedia", features=[feature])
 
     async def screenshot(self, path: Path) -> None:
-        """Write what the window shows as PNG."""
         answer = await self.call("Page.captureScreenshot", format="png")
         path.write_bytes(base64.b64decode(answer["data"]))
 
     async def close(self) -> None:
-        """Stop reading."""
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
 
@@ -164,7 +155,6 @@ async def _port(file: Path, process: asyncio.subprocess.Process) -> int:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End the browser and what it started."""
     with suppress(psutil.NoSuchProcess):
         children = psutil.Process(process.pid).children(recursive=True)
         process.kill()

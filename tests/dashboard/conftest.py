@@ -25,7 +25,6 @@ class Served(Live):
 
 @pytest.fixture
 async def live(site: Site, tmp_path: Path) -> AsyncIterator[Served]:
-    """Start a dashboard that listens to the real broker."""
     parquet = ParquetHistory(tmp_path / "lake")
     async with (
         fed(LiveFeed(site, Telemetry(), name="dashboard")) as live,
@@ -36,7 +35,6 @@ async def live(site: Site, tmp_path: Path) -> AsyncIterator[Served]:
 
 @pytest.fixture
 async def page() -> AsyncIterator[Page]:
-    """Start a real Chromium with an empty page."""
     async with chromium(program("chromium", "chromium")) as page:
         await page.size(1280, 800)
         yield page

@@ -14,7 +14,6 @@ NOW = int(time.time())
 
 
 async def written(folder: Path, text: str) -> None:
-    """Write lines as files."""
     async with ParquetSink(dir=str(folder)) as sink:
         await sink.write(decode(text.encode()))
 

@@ -23,7 +23,6 @@ TOKEN = "x" * 20
 
 @pytest.fixture
 async def guarded(site: Site) -> AsyncIterator[DashboardServer]:
-    """A dashboard that wants a token."""
     async with (
         LiveFeed(site, Telemetry(), name="dashboard") as feed,
         DashboardServer(feed, listen="127.0.0.1:0", token=TOKEN) as server,
@@ -32,13 +31,11 @@ async def guarded(site: Site) -> AsyncIterator[DashboardServer]:
 
 
 async def status(url: str, method: str = "GET", **more: Any) -> int:
-    """Return the status of an answer."""
     async with aiohttp.ClientSession() as session, session.request(method, url, **more) as answer:
         return answer.status
 
 
 async def first_frame(url: str, query: object, **more: Any) -> dict[str, Any]:
-    """Return the header of the first frame of a view."""
     async with aiohttp.ClientSession() as session, session.ws_connect(url, **more) as socket:
         await socket.send_str(query if isinstance(query, str) else json.dumps(query))
         message = await socket.receive(timeout=30)

@@ -21,7 +21,6 @@ from ccpipe.telemetry import Telemetry
 
 @pytest.fixture
 def feed() -> LiveFeed:
-    """Give a state that no broker fills."""
     feed = LiveFeed(Site(bus=Bus(servers=["nats://127.0.0.1:1"])), Telemetry(), name="dashboard")
     rows = Metric("load", "", int, "the load"), Metric("cpu_user", "percent", float, "")
     feed.state.nodes.known = {row.name: row for row in rows}
@@ -29,14 +28,12 @@ def feed() -> LiveFeed:
 
 
 def say(feed: LiveFeed, at: float, *lines: str) -> None:
-    """Feed lines of the cluster c, then tick."""
     text = "".join(f"{line} 1740027951\n" for line in lines)
     feed.state.nodes.feed(decode(text.replace("@", "cluster=c,hostname=").encode()), at)
     feed.state.nodes.tick(at)
 
 
 def start(feed: LiveFeed, nodes: list[str]) -> None:
-    """Feed the start of job 5 on some nodes."""
     payload = {
         "jobId": 5, "cluster": "c", "startTime": 100, "resources": [{"hostname": n} for n in nodes]
     }  # fmt: skip
@@ -45,7 +42,6 @@ def start(feed: LiveFeed, nodes: list[str]) -> None:
 
 
 def read(data: bytes) -> tuple[dict[str, Any], list[float]]:
-    """Read a frame as the page does."""
     (size,) = struct.unpack_from("<I", data)
     rest = data[4 + size :]
     return json.loads(data[4 : 4 + size]), list(struct.unpack(f"<{len(rest) // 4}f", rest))

@@ -25,11 +25,9 @@ class Live:
 
     @property
     def state(self) -> LiveState:
-        """What the feed has made of the messages."""
         return self.feed.state
 
     async def say(self, subject: str, *lines: str) -> None:
-        """Publish lines on a subject below the cluster's."""
         payload = "".join(f"{line}\n" for line in lines).encode()
         await self.bus.publish(f"fox%2Etest.{subject}", payload)
         await self.bus.flush()
@@ -53,6 +51,5 @@ async def fed(feed: LiveFeed) -> AsyncIterator[Live]:
 
 @pytest.fixture
 async def live(site: Site) -> AsyncIterator[Live]:
-    """Start a feed on the real broker."""
     async with fed(LiveFeed(site, Telemetry(), name="dashboard")) as live:
         yield live

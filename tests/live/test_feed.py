@@ -26,19 +26,16 @@ SECOND = 10**9
 
 @pytest.fixture
 async def feed(site: Site) -> AsyncIterator[LiveFeed]:
-    """Start to listen."""
     async with LiveFeed(site, Telemetry(), name="dashboard") as feed:
         yield feed
 
 
 def message(text: str) -> list[Message]:
-    """Return a log message."""
     tags = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
     return [log("ccpipe", "warn", text, time=1740027951 * SECOND, tags=tags)]
 
 
 def job(function: str, number: int) -> list[Message]:
-    """Return an event of a job."""
     payload = f'{{"jobId": {number}, "cluster": "fox.test", "startTime": 5, "jobState": "failed"}}'
     if function == "start_job":
         payload = payload.replace(', "jobState": "failed"', "")

@@ -11,13 +11,11 @@ from ccpipe.message import event
 
 
 def feed(jobs: LiveJobs, function: str, /, **payload: object) -> None:
-    """Feed an event of the class job."""
     tags = {"cluster": "tagged", "hostname": "n1", "type": "node"}
     jobs.feed(event("job", function, json.dumps(payload), time=1, tags=tags), 1000.0)
 
 
 def started(jobs: LiveJobs, job: int, start: int = 100, **more: object) -> None:
-    """Feed the start of a job on two nodes."""
     nodes = [{"hostname": "n1"}, {"hostname": "n2"}]
     feed(jobs, "start_job", jobId=job, startTime=start, resources=nodes, user="u", **more)
 
@@ -83,7 +81,6 @@ EVENTS = st.lists(
 
 
 def fed_with(events: Sequence[tuple[int, int, bool]]) -> LiveJobs:
-    """Feed starts and stops."""
     jobs = LiveJobs()
     for number, start, is_stop in events:
         if is_stop:

@@ -25,7 +25,6 @@ def fed(
 
 
 def line(metric: str, value: float, host: str = "n1", more: str = ",type=node") -> str:
-    """Return a line of a metric."""
     return f"{metric},cluster=c,hostname={host}{more} value={value} 1740027951\n"
 
 

@@ -24,12 +24,10 @@ JOB = f"job,cluster=fritz,function=start_job,hostname=e1 event={START} 174002795
 
 
 def feed(state: LiveState, payload: bytes, now: float = 1000.0) -> None:
-    """Take a payload."""
     state.feed(decode(payload, lenient=True), now)
 
 
 def dead(reason: str, id_: str = "") -> Delivery:
-    """Return a dead letter of the cluster fritz."""
     headers = {"Ccpipe-Reason": reason, "Ccpipe-Origin": "fritz.metrics", "Nats-Msg-Id": id_}
     return Delivery("fritz.dead", b"x", write_header({k: v for k, v in headers.items() if v}))
 

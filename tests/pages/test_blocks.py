@@ -70,12 +70,10 @@ class Block(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        """Say which it is."""
         return f"{self.page}: {self.text.strip().splitlines()[0]:.40}"
 
 
 def blocks() -> Iterator[Block]:
-    """Yield the blocks that no other test is about."""
     for path in PAGES:
         page = str(path.relative_to(ROOT))
         text = path.read_text(encoding="utf-8")
@@ -85,7 +83,6 @@ def blocks() -> Iterator[Block]:
 
 
 def is_not_run(block: Block) -> bool:
-    """Return whether it is listed."""
     return any(re.match(pattern, block.text) for pattern in NOT_RUN)
 
 
@@ -156,7 +153,6 @@ def test_lines_are_line_protocol(block: Block) -> None:
 
 
 def load(node: str) -> list[Message]:
-    """Return a metric that the queries ask for."""
     tags = {"cluster": "fox", "hostname": node, "type": "node"}
     return [metric("cpu_load", 1.5, time=time.time_ns(), tags=tags)]
 

@@ -27,7 +27,6 @@ def command_lines(page: str) -> Iterator[list[str]]:
 
 
 def calls(line: str) -> Iterator[list[str]]:
-    """Yield the arguments of each ``ccpipe`` that a line of a shell calls."""
     words = shlex.shlex(line, posix=True, punctuation_chars=True)
     words.whitespace_split = True
     words.commenters = "#"

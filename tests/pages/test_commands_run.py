@@ -57,12 +57,10 @@ LINES = list(
 
 
 def why_not(line: str) -> str | None:
-    """Return the reason for which a line does not run here."""
     return next((why for pattern, why in NOT_RUN.items() if re.fullmatch(pattern, line)), None)
 
 
 def in_a_moment(words: Sequence[str]) -> list[str]:
-    """Return the same command, for some seconds only."""
     name, found = words[0], [*words]
     if name in SHORTER and "--once" not in words:
         if "--for" in found:
@@ -78,7 +76,6 @@ class Sandbox:
     """A folder with what the pages speak of, and a broker."""
 
     def __init__(self, folder: Path, server: NatsServer) -> None:
-        """Fill the folder."""
         self.folder = folder
         lake = folder / "state" / "ccpipe" / "up" / "parquet"
         self.environment = environment(
@@ -124,7 +121,6 @@ class Sandbox:
         return done.stdout
 
     def _expand(self, words: Sequence[str]) -> Iterator[str]:
-        """Expand names of files as a shell does."""
         for word in words:
             found = sorted(path.name for path in self.folder.glob(word)) if "*" in word else []
             yield from found or [re.sub("^~", str(self.folder), word)]
@@ -132,7 +128,6 @@ class Sandbox:
 
 @pytest.fixture
 async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
-    """Start a broker with a stream that holds some messages."""
     async with NatsServer(tmp_path / "nats", port=free_port()) as server:
         (tmp_path / "here").mkdir()
         yield Sandbox(tmp_path / "here", server)

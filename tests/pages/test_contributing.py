@@ -37,7 +37,6 @@ asyncio.run(run(Dice(), Wrong()))
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """Install the parts as pip would."""
     info = tmp_path / "ccpipe_smallest-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ccpipe-smallest\nVersion: 1.0\n")
@@ -48,7 +47,6 @@ def package(tmp_path: Path) -> Path:
 
 
 def ccpipe(folder: Path, *arguments: str) -> str:
-    """Run a command with the package installed; return what it printed."""
     path = os.pathsep.join([str(folder), str(ROOT)])
     done = subprocess.run(
         [sys.executable, "-m", "ccpipe", *arguments],

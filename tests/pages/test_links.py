@@ -31,7 +31,6 @@ def test_every_file_that_a_page_links_to_is_there() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return what the headings of a page can be linked by."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {
         re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings

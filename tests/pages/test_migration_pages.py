@@ -18,7 +18,6 @@ SONAR = (ROOT / "docs/sonar/from-sonar.md").read_text(encoding="utf-8")
 
 
 def section(page: str, heading: str) -> str:
-    """Return what stands below a heading."""
     return page.split(f"\n## {heading}\n")[1].split("\n## ", maxsplit=1)[0]
 
 
@@ -29,7 +28,6 @@ def column(text: str, number: int) -> set[str]:
 
 
 def metrics() -> set[str]:
-    """Return the names of all metrics that collectors declare."""
     modules = {entry.module for entry in metadata.entry_points(group="ccpipe.collectors")}
     tables = [getattr(importlib.import_module(name), "METRICS", ()) for name in modules]
     return {row.name for table in tables for row in table}

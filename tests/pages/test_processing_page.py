@@ -19,7 +19,6 @@ CONTEXT = {"units": {}, "topology": TOPOLOGY}
 
 
 def section(title: str) -> str:
-    """Return what stands below a heading."""
     found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
     assert found, title
     return found[1]

@@ -37,7 +37,6 @@ class Block(NamedTuple):
 
 
 def blocks() -> list[Block]:
-    """Return all blocks of the page."""
     found, heading = [], ""
     for match in re.finditer(
         r"^## ([^\n]+)$|^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE
@@ -50,14 +49,12 @@ def blocks() -> list[Block]:
 
 
 def block(heading: str, number: int = 0, language: str = "python") -> str:
-    """Return one block below a heading."""
     found = [b.text for b in blocks() if (b.heading, b.language) == (heading, language)]
     return found[number]
 
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Run ``ccpipe up``; give the environment in which programs of its user run."""
     folder = tmp_path_factory.mktemp("up")
     environ = environment(XDG_STATE_HOME=str(folder), PYTHONUNBUFFERED="1")
     log = folder / "log"
@@ -78,7 +75,6 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 async def start(code: str, folder: Path, environ: dict[str, str]) -> asyncio.subprocess.Process:
-    """Run a program."""
     script = folder / "script.py"
     script.write_text(code)
     return await asyncio.create_subprocess_exec(
@@ -97,7 +93,6 @@ async def ended(process: asyncio.subprocess.Process, warning: bytes = b"") -> st
 
 @contextlib.asynccontextmanager
 async def connected(environ: dict[str, str]) -> AsyncIterator[Client]:
-    """Connect nats-py to ``ccpipe up``."""
     announced = Path(environ["XDG_STATE_HOME"], "ccpipe", "up.json")
     client = await nats.connect(json.loads(announced.read_text())["url"])
     yield client
@@ -106,7 +101,6 @@ async def connected(environ: dict[str, str]) -> AsyncIterator[Client]:
 
 @contextlib.asynccontextmanager
 async def received(environ: dict[str, str], subject: str) -> AsyncIterator[Subscription]:
-    """Subscribe to what programs publish."""
     async with connected(environ) as client:
         subscription = await client.subscribe(subject)
         await client.flush()
@@ -114,7 +108,6 @@ async def received(environ: dict[str, str], subject: str) -> AsyncIterator[Subsc
 
 
 async def until_acknowledged(environ: dict[str, str], durable: str) -> None:
-    """Wait until all that a consumer was given is acknowledged."""
     async with connected(environ) as client, asyncio.timeout(60):
         jetstream = client.jetstream()
         while (await jetstream.consumer_info("ccpipe-local", durable)).num_ack_pending:
@@ -231,7 +224,6 @@ async def test_subscribe_durably(up: dict[str, str], tmp_path: Path) -> None:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """Install the page's plug-ins as pip would."""
     info = tmp_path / "ccpipe_example-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ccpipe-example\nVersion: 1.0\n")
@@ -244,7 +236,6 @@ def package(tmp_path: Path) -> Path:
 
 
 async def with_package(folder: Path, *arguments: str) -> str:
-    """Run ccpipe with the page's package installed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", *arguments, cwd=folder,
         env=environment(PYTHONPATH=os.pathsep.join([str(folder), str(ROOT)])),

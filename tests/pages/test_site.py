@@ -11,7 +11,6 @@ from tests.paths import ROOT
 
 
 def build(builder: str, folder: Path) -> Path:
-    """Build the site; warnings are errors."""
     out = folder / builder
     words = f"-b {builder} --fail-on-warning --keep-going --quiet -c docs -d {folder / 'doctrees'}"
     done = subprocess.run(

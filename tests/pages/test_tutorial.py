@@ -31,7 +31,6 @@ def line(begin: str, port: int) -> list[str]:
 async def running(
     command: list[str], folder: Path, environ: dict[str, str]
 ) -> AsyncIterator["subprocess.Popen[bytes]"]:
-    """Run a command until the end of the block."""
     with (folder / "out").open("ab") as out:
         process = subprocess.Popen(command, cwd=folder, env=environ, stdout=out, stderr=out)
     try:

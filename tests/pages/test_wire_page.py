@@ -21,7 +21,6 @@ PAGE = (ROOT / "docs/reference/wire.md").read_text(encoding="utf-8")
 
 
 def block(kind: str) -> str:
-    """Return the only code block of a kind."""
     (found,) = re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     assert isinstance(found, str)
     return found

@@ -16,9 +16,7 @@ from tests.cli.command import Ended
 class Acct(Protocol):
     """Runs ``ccpipe acct`` to its end."""
 
-    def __call__(self, *arguments: object) -> Ended:
-        """Return how it ended and what it said."""
-        ...
+    def __call__(self, *arguments: object) -> Ended: ...
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> Ended:
@@ -38,7 +36,6 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> Ended:
 
 
 def rows(shown: Ended) -> list[dict[str, object]]:
-    """Read JSON lines, or CSV."""
     if shown.out.startswith("{"):
         return [json.loads(line) for line in shown.out.splitlines()]
     return list(csv.DictReader(io.StringIO(shown.out)))

@@ -23,7 +23,6 @@ JSONL = DATA / "derived.jsonl"
 
 
 def known(*files: Path) -> list[Accounting]:
-    """Return the records of files."""
     return [record for file in files for record in read(file.read_bytes()).records]
 
 
@@ -75,7 +74,6 @@ def test_a_truncated_file_gives_every_whole_record(acct: Acct, tmp_path: Path) -
 
 
 def many_records() -> Iterator[bytes]:
-    """Make up 20 000 records that do not compress too well."""
     lines = [line.split(b":", 6) for line in CLASSIC.read_bytes().splitlines(keepends=True)[4:]]
     for number in range(20_000):
         parts = lines[number % len(lines)]

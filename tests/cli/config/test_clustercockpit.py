@@ -31,7 +31,6 @@ STORE = {"type": "object", "required": ["frequency", "aggregation"],
 
 
 def printed(*arguments: str, **environ: str) -> dict[str, Any]:
-    """Run the command; return what it prints."""
     done = ccpipe("config", "clustercockpit", *arguments, stdin=b"", **environ)
     assert done.code == 0, done.err
     found: dict[str, Any] = json.loads(done.out)
@@ -39,7 +38,6 @@ def printed(*arguments: str, **environ: str) -> dict[str, Any]:
 
 
 def scopes(*arguments: str) -> dict[str, str]:
-    """Return the scope of each metric."""
     return {each["name"]: each["scope"] for each in printed(*arguments)["metricConfig"]}
 
 

@@ -28,14 +28,12 @@ servers = ["nats://someone:hunter2@h:4222"]
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Write a configuration file."""
     path = tmp_path / "site.toml"
     path.write_text(TOML)
     return path
 
 
 def origins(where: SiteOptions) -> dict[str, str]:
-    """Return where each value comes from, by key path."""
     return {".".join(s.path): s.origin for s in settings(where, where.path())}
 
 

@@ -30,7 +30,6 @@ RULES: dict[str, Translator[Any, Any]] = {
 
 
 def printed(capsys: pytest.CaptureFixture[str], output: Any, records: Any = None) -> str:
-    """Explain the rules and return what was printed."""
     explain(
         to_lines(SAMPLE if records is None else records), list(RULES.values()), list(RULES), output
     )
@@ -140,16 +139,13 @@ class Window(HoldingTranslator[Lines, Lines]):
         self.held = Lines()
 
     def feed(self, records: Lines) -> Lines:
-        """Hold all but the first, which it refuses."""
         self.held = records[1:]
         return to_lines([], [RejectedLine(0, 0, 0, "no number", records.original(0))])
 
     def oldest_held(self) -> int | None:
-        """See ``HoldingTranslator``."""
         return 1 if len(self.held) else None
 
     def flush(self) -> Lines:
-        """Return them."""
         return self.held
 
 

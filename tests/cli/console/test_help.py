@@ -43,7 +43,6 @@ GROUPS = {"auth", "check", "config", "control", "dead", "profile", "streams"}
 
 
 def examples(shown: str) -> list[str]:
-    """Return the lines of the examples in a help text."""
     block = re.search(r"^Examples:(.*)", shown, re.DOTALL | re.MULTILINE)
     assert block, "no examples"
     return [line.strip() for line in block[1].strip().splitlines()]
@@ -132,7 +131,6 @@ REFERENCE = (ROOT / "docs/reference/commands.md").read_text()
 
 
 def sample(option: CommandOption) -> list[str]:
-    """Return a value for an option, if it takes one."""
     kind = option.value.removesuffix("...")
     return [*option.choices[:1]] or ([SAMPLES[kind]] if kind else [])
 

@@ -56,7 +56,6 @@ def test_ports_are_checked() -> None:
 
 @pytest.fixture
 def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a folder of contexts of the program nats."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     folder = tmp_path / "nats" / "context"
     folder.mkdir(parents=True)
@@ -67,7 +66,6 @@ PASSWORD = "p@ss w:d"  # noqa: S105 - of nobody
 
 
 def write(folder: Path, name: str, **given: object) -> None:
-    """Write a context as ``nats context save`` does."""
     (folder / f"{name}.json").write_text(json.dumps({"description": "", "token": "", **given}))
 
 

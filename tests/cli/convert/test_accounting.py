@@ -24,7 +24,6 @@ SACCT_ROWS = SACCT / "phase1_linux.sonar_fields.txt"
 
 
 def converted(converter: FromGridEngine, *files: Path) -> tuple[bytes, int, list[str]]:
-    """Run files through a way; return the output, the count and the problems."""
     pieces: list[tuple[bytes, int]] = []
     reported: list[str] = []
     for path in files:

@@ -23,7 +23,6 @@ MIXED = b"# a comment\n" + GOOD.replace(b"m,", b"broken value=\n\xff value=1 5\n
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Path:
-    """Write a file of three good lines and two bad ones."""
     path = tmp_path / "mixed.line"
     path.write_bytes(MIXED)
     return path

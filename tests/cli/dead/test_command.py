@@ -34,13 +34,11 @@ ENVELOPE = DeadLetter(
 
 
 async def write(site: Site, letters: list[DeadLetter]) -> None:
-    """Put letters on the bus."""
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
         await NatsDeadLetterSink(bus, site).write(letters)
 
 
 async def dead(site: Site, *arguments: object) -> Ended:
-    """Run the command against the test's broker."""
     server = site.bus.servers[0]
     given = (*arguments, "--server", server, "--cluster", site.cluster)
     return await asyncio.to_thread(ccpipe, "dead", *given)

@@ -18,7 +18,6 @@ LETTERS = [
 
 
 async def letters() -> AsyncIterator[StoredDeadLetter]:
-    """Yield the letters."""
     for letter in LETTERS:
         yield letter
 
@@ -49,7 +48,6 @@ async def test_a_count_of_none_is_refused() -> None:
 
 
 async def read(path: Path) -> tuple[list[bytes], FileDeadLetters]:
-    """Read a file's letters."""
     kept = FileDeadLetters(path)
     found = [letter.original async for letter in kept.read()]
     kept.close()
@@ -57,7 +55,6 @@ async def read(path: Path) -> tuple[list[bytes], FileDeadLetters]:
 
 
 def write(path: Path, payloads: Sequence[bytes]) -> None:
-    """Append letters to a file."""
     with path.open("ab") as file:
         for payload in payloads:
             file.write(encode(payload, "no", time=1))

@@ -27,17 +27,14 @@ class Kept:
         self.letters = list(letters)
 
     async def read(self) -> AsyncIterator[StoredDeadLetter]:
-        """Yield the letters."""
         for letter in list(self.letters):
             yield letter
 
     async def remove(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Remove letters."""
         self.letters = [letter for letter in self.letters if letter not in letters]
 
 
 def letter(payload: bytes, origin: str = OURS, *, number: int = 1) -> StoredDeadLetter:
-    """Return a letter."""
     return StoredDeadLetter(str(number), NOON, "no", payload, origin)
 
 

@@ -56,7 +56,6 @@ def bridge(folder: Path, sink: str, **environ: str) -> Ended:
 
 
 async def letters(url: str) -> list[tuple[bytes, dict[str, str]]]:
-    """Return the dead letters on the broker with their headers."""
     client = await nats.connect(url)
     jetstream = client.jetstream()
     count = (await jetstream.stream_info("ccpipe-local-dead")).state.messages

@@ -37,7 +37,6 @@ BROKEN = PAYLOAD.replace(b"mem_used", b"broken value=\nmem_used")
 
 
 async def start(server: NatsServer | str, *arguments: str) -> asyncio.subprocess.Process:
-    """Start ``ccpipe tail`` on a server."""
     url = server if isinstance(server, str) else server.url
     return await asyncio.create_subprocess_exec(
         *command("tail", "--server", url, *arguments),
@@ -46,7 +45,6 @@ async def start(server: NatsServer | str, *arguments: str) -> asyncio.subprocess
 
 
 async def ended(process: asyncio.subprocess.Process) -> Ended:
-    """Wait for its end; return how it was."""
     out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode is not None
     return Ended(process.returncode, out.decode(), err.decode())
@@ -74,7 +72,6 @@ async def publishing(server: NatsServer, *said: tuple[str, Iterable[bytes]]) -> 
 
 
 async def seen(server: NatsServer, *arguments: str, said: bytes = PAYLOAD) -> Ended:
-    """Run tail to its end while one payload is said on fritz's subjects."""
     async with publishing(server, ("fritz.metrics", [said])):
         return await ended(await start(server, *arguments))
 
@@ -291,7 +288,6 @@ class Hinting:
 
 @pytest.fixture
 def hinting(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Hinting:
-    """Have hints given at once."""
     monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
     return Hinting(capfd)
 

@@ -32,13 +32,11 @@ START = {"jobId": 4711, "user": "ann", "resources": [{"hostname": "e1"}, {"hostn
 
 
 def load(node: str, value: int) -> bytes:
-    """Make one line of a node."""
     return f"load,cluster=fritz,hostname={node},type=node value={value}.0 1740027951\n".encode()
 
 
 @pytest.fixture
 async def stored(nats_server: NatsServer) -> NatsServer:
-    """Store a few messages of each kind."""
     client = await nats.connect(nats_server.url)
     stream = client.jetstream()
     await stream.add_stream(
@@ -62,7 +60,6 @@ async def stored(nats_server: NatsServer) -> NatsServer:
 
 
 async def tail(server: NatsServer, *words: str) -> Ended:
-    """Run ``ccpipe tail`` to its end."""
     return await asyncio.to_thread(ccpipe, "tail", "--server", server.url, *words)
 
 

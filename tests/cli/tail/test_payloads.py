@@ -38,7 +38,6 @@ JSON = st.recursive(
 
 
 def letter(payload: bytes, **headers: str) -> Delivery:
-    """Return a dead letter as the broker delivers it."""
     named = {f"Ccpipe-{name.capitalize()}": value for name, value in headers.items()}
     return Delivery("fox.dead", payload, write_header(named), f"$JS.ACK.s.c.1.1.1.{NOON}.0")
 

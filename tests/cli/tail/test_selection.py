@@ -32,7 +32,6 @@ power,cluster=fox,hostname=e9,stype=job,stype-id=7 value=4 1740027951
 
 
 def names(options: Options, *, subject: str = "fox.metrics", of_cluster: str = "") -> list[str]:
-    """Return the nodes of the lines that are shown."""
     selection = MessageFilter(options, [of_cluster] if of_cluster else [])
     return [message.hostname for message in selection.lines(subject, LINES)]
 
@@ -71,7 +70,6 @@ def test_a_jobs_nodes_are_shown_from_its_start_on() -> None:
 
 
 def envelope(**attributes: object) -> dict[str, object]:
-    """Return a sample."""
     return {"data": {"type": "sample", "attributes": attributes}}
 
 
@@ -131,12 +129,10 @@ def test_what_is_no_subject_is_refused(subject: str) -> None:
 
 
 def event(name: str, function: str, text: str, *, time: int) -> Message:
-    """Return an event without tags of its own."""
     return make_event(name, function, text, time=time, tags={})
 
 
 def start(job: int, *nodes: str) -> str:
-    """Return the start of a job as ClusterCockpit writes it."""
     return json.dumps({"jobId": job, "resources": [{"hostname": node} for node in nodes]})
 
 

@@ -25,13 +25,11 @@ num_cpus,cluster=fritz,hostname=e2,type=node value=2 1740027951
 
 
 def job_event(function: str, **given: object) -> bytes:
-    """Make the start or stop of a job."""
     text = json.dumps(json.dumps({"jobId": 7, **given}))
     return f"job,cluster=fritz,function={function},hostname=e1 event={text} 1740027951\n".encode()
 
 
 def made_of(*payloads: bytes) -> LiveState:
-    """Return the state after some payloads that arrive now."""
     state = new_state()
     state.nodes.known = KNOWN
     for payload in payloads:

@@ -20,19 +20,16 @@ from tests.cli.top.messages import NODE, job_event
 
 
 def app_for(server: NatsServer, url: str = "") -> Top:
-    """Make the application."""
     site = Site(bus=Bus(servers=[url or server.url]))
     return Top(LiveFeed(site, Telemetry(), new_state(), name="top"), interval=0.1)
 
 
 def rows(app: Top) -> list[list[str]]:
-    """Read the table off the screen."""
     table = app.query_one(DataTable)
     return [[str(cell) for cell in table.get_row_at(number)] for number in range(table.row_count)]
 
 
 async def shows(pilot: Pilot[None], app: Top, *wanted: str) -> None:
-    """Wait until the table's first row holds some texts."""
     for _ in range(600):
         await pilot.pause(0.05)
         if any(all(text in row for text in wanted) for row in rows(app)):
@@ -41,7 +38,6 @@ async def shows(pilot: Pilot[None], app: Top, *wanted: str) -> None:
 
 
 async def publish(client: Client) -> None:
-    """Publish nodes, a job and a dead letter, again and again."""
     start = job_event("start_job", user="ann", resources=[{"hostname": "e1"}], startTime=900)
     while True:
         await client.publish("fritz.metrics", NODE)

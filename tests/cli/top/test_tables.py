@@ -37,13 +37,11 @@ def state() -> LiveState:
 
 
 def table(state: LiveState, name: str) -> list[dict[str, Any]]:
-    """Return a table as JSON has it."""
     rows: list[dict[str, Any]] = as_json(state)[name]
     return rows
 
 
 def shown(state: LiveState, *words: str, reverse: bool = False, sort: int = 2) -> list[str]:
-    """Return the keys of the nodes that are shown."""
     view = VIEWS["nodes"]
     rows = select_rows(
         view, view.rows(state), sort=sort, reverse=reverse, words=words, maximum=100

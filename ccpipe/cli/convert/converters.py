@@ -18,7 +18,8 @@ from ccpipe.formats.files import (
 )
 from ccpipe.formats.gridengine import read_stream
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.formats.slurm import SacctRow, sacct_stream
+from ccpipe.formats.slurm.records import SacctRow
+from ccpipe.formats.slurm.text.sacct import read_stream as read_sacct
 from ccpipe.formats.sonar import Envelope, Envelopes, ReadProfile, WriteProfile
 from ccpipe.formats.sonar.older_csv import CsvDecoder, is_csv
 from ccpipe.jobs import Jobs
@@ -143,7 +144,7 @@ class FromSacct(Converter):
         self.to_cc = SlurmToCc(site=site, stop_delay=Duration(0))
 
     def convert(self, stream: ReadableStream, problem: Report) -> Pieces:
-        for reading in sacct_stream.read_stream(stream, zone=UTC):
+        for reading in read_sacct(stream, zone=UTC):
             for bad in reading.rejected:
                 problem(f":{bad.line}: {printable(f'{bad.reason}: {bad.excerpt}')}")
             for at in range(0, len(reading.records), ROWS):

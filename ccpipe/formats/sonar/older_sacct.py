@@ -35,7 +35,7 @@ def _read_number(job: dict[str, Any]) -> None:
     shown, raw = job.get("JobID"), job.get("JobIDRaw")
     if not isinstance(shown, str) or not isinstance(raw, str) or "job_id" in job:
         return
-    from ccpipe.formats.slurm import SlurmId  # its package reads all of Slurm's formats
+    from ccpipe.formats.slurm.records import SlurmId  # its package reads all of Slurm's formats
 
     try:
         number = SlurmId.read(shown, raw)

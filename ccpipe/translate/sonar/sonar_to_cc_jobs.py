@@ -5,7 +5,7 @@ from typing import Literal
 from ccpipe.errors import DataError
 from ccpipe.formats.nodelist import expand
 from ccpipe.formats.slurm.records import Allocation
-from ccpipe.formats.sonar import JobId, SlurmJob
+from ccpipe.formats.sonar import SlurmJob
 from ccpipe.formats.sonar.types.timestamp import parse as parse_time
 from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode, is_final
 from ccpipe.translate.slurm.jobs import MIB, job_nodes
@@ -29,16 +29,15 @@ def job_of(cluster: str, record: SlurmJob, shared: Shared = "none") -> Job | Non
         return None
     if not record.job_id or not cluster:
         raise DataError(f"the {'cluster' if record.job_id else 'job_id'} is missing")
-    number = JobId.of(record)
     allocated = _resources(record)
     nodes = _nodes(record)
     return Job(
         cluster=cluster,
         id=record.job_id,
         array_id=record.array_job_id,
-        array_task=number.array_task,
+        array_task=record.array_task_id if record.array_job_id else None,
         het_id=record.het_job_id,
-        het_offset=number.het_offset,
+        het_offset=record.het_job_offset if record.het_job_id else None,
         state=_state(record),
         name=record.job_name,
         user=record.user_name,

@@ -39,16 +39,17 @@ class Counting:
 
 
 class Failing:
-    """A collector that gives one metric and then fails, as often as it is asked."""
+    """A collector that gives one metric and then fails, if there is an error for this time."""
 
-    def __init__(self, error: Callable[[int], Exception]) -> None:
+    def __init__(self, error: Callable[[int], BaseException | None]) -> None:
         self.error = error
         self.asked = 0
 
     def collect(self, time: int) -> Iterator[Message]:
         self.asked += 1
         yield metric("half", 1, time=time, tags={"type": "node"})
-        raise self.error(self.asked)
+        if error := self.error(self.asked):
+            raise error
 
 
 def settings(collectors: Mapping[str, Collector], **changes: Any) -> SamplerSettings:

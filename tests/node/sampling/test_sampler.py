@@ -19,6 +19,7 @@ from ccpipe.node.sampling.thread import Collector
 from ccpipe.pipeline import Limits, Sink, run
 from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually
 from tests.node.fake_sampling import (
     DEADLINE,
     INTERVAL,
@@ -100,9 +101,7 @@ async def test_a_collector_that_blocks_stops_neither_the_loop_nor_is_it_cut_off(
 
     sampler = waiting_sampler({"c": Blocking()})
     taking = asyncio.create_task(take(sampler, 100))
-    async with asyncio.timeout(DEADLINE):
-        while not begun.is_set():
-            await asyncio.sleep(0.001)
+    await eventually(begun.is_set)
     sampler.stop()
     go_on.set()
     assert len(await taking) == 1

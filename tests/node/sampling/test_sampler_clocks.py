@@ -14,8 +14,7 @@ from tests.node.fake_sampling import (
 
 
 async def test_an_hour_has_every_slot_once(clocks: Clocks) -> None:
-    collectors: dict[str, Collector] = {"one": Counting(), "two": Counting()}
-    sampler = OnTheseClocks(clocks, jitter=0.2, collectors=collectors)
+    sampler = OnTheseClocks(clocks, jitter=0.2, collectors={"one": Counting(), "two": Counting()})
     slots = [slot_of(batch) async for batch in sampler.some(360)]
     assert slots == list(range(slots[0], slots[0] + 3600 * SECOND, 10 * SECOND))
     assert sampler.telemetry.total(sampler.telemetry.missed) == 0

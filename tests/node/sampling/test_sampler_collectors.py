@@ -34,8 +34,7 @@ async def test_a_failing_collector_costs_its_own_metrics_only(
 ) -> None:
     """The others' sample is whole, nothing of the failed one's is told, and it is asked again."""
     failing, counting = Failing(lambda _: RuntimeError("no luck")), Counting()
-    collectors: dict[str, Collector] = {"failing": failing, "counting": counting}
-    batches = await take(waiting_sampler(collectors), 3)
+    batches = await take(waiting_sampler({"failing": failing, "counting": counting}), 3)
     assert [[m.name for m in batch.records] for batch in batches] == [["asked"]] * 3
     assert failing.asked == 3
     assert [r.message for r in caplog.records if r.levelno == logging.WARNING].count(
@@ -84,8 +83,7 @@ async def test_what_this_machine_has_not_costs_one_line(
     """
     caplog.set_level(logging.INFO)
     absent = Failing(lambda _: error)
-    collectors: dict[str, Collector] = {"absent": absent, "counting": Counting()}
-    sampler = OnTheseClocks(clocks, collectors=collectors)
+    sampler = OnTheseClocks(clocks, collectors={"absent": absent, "counting": Counting()})
     names = [message.name async for batch in sampler.some(13) for message in batch.records]
     assert names == ["asked"] * 13
     assert absent.asked == 3
@@ -124,8 +122,7 @@ async def test_a_collector_that_yields_something_else_is_off_with_one_line(
             yield yielded  # type: ignore[misc]
 
     wrong = Wrong()
-    collectors: dict[str, Collector] = {"wrong": wrong, "counting": Counting()}
-    sampler = OnTheseClocks(clocks, collectors=collectors)
+    sampler = OnTheseClocks(clocks, collectors={"wrong": wrong, "counting": Counting()})
     sizes = [len(batch.records) async for batch in sampler.some(13)]
     assert sizes == [1] * 13
     assert len(wrong.asked) == 3
@@ -147,8 +144,7 @@ async def test_a_collector_that_exits_or_returns_nothing_iterable_costs_itself_o
             return 5  # type: ignore[return-value]
 
     wrong, telemetry = Wrong(), Telemetry()
-    collectors: dict[str, Collector] = {"wrong": wrong, "counting": Counting()}
-    sampler = waiting_sampler(collectors, telemetry)
+    sampler = waiting_sampler({"wrong": wrong, "counting": Counting()}, telemetry)
     batches = await take(sampler, 3)
     assert [len(batch.records) for batch in batches] == [1] * 3
     assert len(wrong.asked) == telemetry.total(telemetry.failed_reads) == 3
@@ -158,14 +154,9 @@ async def test_a_collector_that_exits_or_returns_nothing_iterable_costs_itself_o
 async def test_what_goes_away_is_a_warning(
     clocks: Clocks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Vanishing(Counting):
-        def collect(self, time: int) -> Iterator[Message]:
-            yield from super().collect(time)
-            if len(self.asked) > 1:
-                raise FileNotFoundError(2, "gone", "/dev/x")
-
-    collectors: dict[str, Collector] = {"vanishing": Vanishing(), "counting": Counting()}
-    sampler = OnTheseClocks(clocks, collectors=collectors)
+    error = FileNotFoundError(2, "gone", "/dev/x")
+    vanishing = Failing(lambda asked: error if asked > 1 else None)
+    sampler = OnTheseClocks(clocks, collectors={"vanishing": vanishing, "counting": Counting()})
     assert [len(batch.records) async for batch in sampler.some(3)] == [2, 1, 1]
     [record] = caplog.records
     assert (record.levelname, record.message) == (
@@ -178,16 +169,9 @@ async def test_what_comes_back_is_on_again(
 ) -> None:
     """A driver that was loaded since, for example: nothing is off forever."""
     caplog.set_level(logging.INFO)
-
-    class Returning(Counting):
-        def collect(self, time: int) -> Iterator[Message]:
-            yield from super().collect(time)
-            if len(self.asked) == 1:
-                raise FileNotFoundError(2, "not yet", "/dev/x")
-
-    returning = Returning()
-    collectors: dict[str, Collector] = {"returning": returning, "counting": Counting()}
-    sampler = OnTheseClocks(clocks, collectors=collectors)
+    error = FileNotFoundError(2, "not yet", "/dev/x")
+    returning = Failing(lambda asked: error if asked == 1 else None)
+    sampler = OnTheseClocks(clocks, collectors={"returning": returning, "counting": Counting()})
     sizes = [len(batch.records) async for batch in sampler.some(9)]
     assert sizes == [1] * 6 + [2] * 3
     assert [record.message for record in caplog.records] == [
@@ -270,9 +254,9 @@ async def test_what_is_said_late_comes_with_the_next_batch(clocks: Clocks) -> No
             released = batch.records[-1].time
             hanging.go_on.set()
             sampler.hanging.clear()
-            async with asyncio.timeout(DEADLINE):
-                while any(turn.reader.is_busy for turn in sampler._turns.values()):
-                    await asyncio.sleep(0.001)
+            await eventually(
+                lambda: not any(turn.reader.is_busy for turn in sampler._turns.values())
+            )
     [late] = [times for times in reported if len(set(times)) == 2]
     assert late[0] == hanging.asked[0]
     assert late[1] == released + 10 * SECOND
@@ -284,8 +268,9 @@ async def test_a_collector_that_hangs_costs_the_others_no_slot(
 ) -> None:
     """Every slot has its sample; what hangs is cut off with one line, its slots are counted."""
     hanging = Hanging()
-    collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
-    sampler = OnTheseClocks(clocks, collectors=collectors, hanging=["hanging"])
+    sampler = OnTheseClocks(
+        clocks, collectors={"hanging": hanging, "counting": Counting()}, hanging=["hanging"]
+    )
     slots = [slot_of(batch) async for batch in sampler.some(5)]
     hanging.go_on.set()
     assert slots == list(range(slots[0], slots[0] + 50 * SECOND, 10 * SECOND))
@@ -299,16 +284,15 @@ async def test_a_collector_that_hangs_costs_the_others_no_slot(
 
 async def test_what_is_ready_at_the_end_is_handed_over(clocks: Clocks) -> None:
     hanging = Hanging()
-    collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
-    sampler = OnTheseClocks(clocks, collectors=collectors, hanging=["hanging"])
+    sampler = OnTheseClocks(
+        clocks, collectors={"hanging": hanging, "counting": Counting()}, hanging=["hanging"]
+    )
     reported: list[list[int]] = []
     async for batch in sampler.batches():
         reported.append([message.time for message in batch.records])
         sampler.stop()
         hanging.go_on.set()
-        async with asyncio.timeout(DEADLINE):
-            while any(not answer.done() for answer in sampler._pending):
-                await asyncio.sleep(0.001)
+        await eventually(lambda: all(answer.done() for answer in sampler._pending))
     assert reported == [hanging.asked, hanging.asked]
 
 

@@ -16,6 +16,7 @@ from ccpipe.message import Message, metric
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
 from ccpipe.node.sampling.thread import Collector
 from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually
 from tests.node.fake_sampling import (
     DEADLINE,
     INTERVAL,
@@ -148,9 +149,7 @@ async def test_a_collector_that_is_taken_away_is_waited_for_no_more() -> None:
                 sampler.stop()
     assert sampler.states().keys() == {"c"}
     hanging.go_on.set()
-    async with asyncio.timeout(DEADLINE):
-        while reader.is_busy:
-            await asyncio.sleep(0.001)
+    await eventually(lambda: not reader.is_busy)
     assert hanging.begun == 1
 
 

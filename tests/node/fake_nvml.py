@@ -51,6 +51,60 @@ class Card:
     is_lost: bool = False
 
 
+FIRST, SECOND = "00000000:01:00.0", "00000000:C1:00.0"
+GIBIBYTE = 2**30
+
+FULL: dict[Any, Any] = {
+    "GetUtilizationRates": {"gpu": 97, "memory": 40},
+    "GetEncoderUtilization": (5, 1000),
+    "GetDecoderUtilization": (6, 1000),
+    "GetMemoryInfo_v2": {
+        "total": 80 * GIBIBYTE,
+        "used": 20 * GIBIBYTE,
+        "reserved": GIBIBYTE // 2,
+        "free": 1,
+    },
+    "GetBAR1MemoryInfo": {"bar1Total": 128 * GIBIBYTE, "bar1Used": 2**20, "bar1Free": 1},
+    "GetTemperature": 45,
+    "GetFanSpeed": 30,
+    "GetPowerUsage": 300_600,
+    "GetPowerManagementLimit": 700_000,
+    "GetTotalEnergyConsumption": 1_000_000,
+    ("GetClockInfo", pynvml.NVML_CLOCK_GRAPHICS): 1980,
+    ("GetClockInfo", pynvml.NVML_CLOCK_SM): 1981,
+    ("GetClockInfo", pynvml.NVML_CLOCK_MEM): 2619,
+    ("GetClockInfo", pynvml.NVML_CLOCK_VIDEO): 1545,
+    ("GetMaxClockInfo", pynvml.NVML_CLOCK_GRAPHICS): 2980,
+    ("GetMaxClockInfo", pynvml.NVML_CLOCK_SM): 2981,
+    ("GetMaxClockInfo", pynvml.NVML_CLOCK_MEM): 3619,
+    ("GetMaxClockInfo", pynvml.NVML_CLOCK_VIDEO): 2545,
+    "GetPerformanceState": 0,
+    "GetEccMode": (1, 0),
+    ("GetTotalEccErrors", 0, 1): 2**63 + 5,
+    ("GetTotalEccErrors", 1, 1): 3,
+    ("GetTotalEccErrors", 0, 0): 1,
+    ("GetTotalEccErrors", 1, 0): 0,
+    "GetCurrentClocksThrottleReasons": 0x4,
+    "GetRemappedRows": (1, 2, 0, 1),
+    "GetComputeRunningProcesses_v3": [4711, 4712],
+    "GetGraphicsRunningProcesses_v3": [],
+    "GetMPSComputeRunningProcesses_v3": [4713],
+    "GetViolationStatus": {"referenceTime": 1, "violationTime": 2_500_000_000},
+    ("GetNvLinkState", 0): 1,
+    ("GetNvLinkState", 1): 0,
+    ("GetNvLinkState", 2): 1,
+    **{("GetNvLinkErrorCounter", 0, counter): counter for counter in range(5)},
+    **{("GetNvLinkErrorCounter", 2, counter): 10 for counter in range(5)},
+    ("Field", pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, 0): 7,
+    ("Field", pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 0): 2**40,
+    "GetMigMode": (0, 0),
+}
+
+
+def full_card(address: str = FIRST, **changes: Any) -> Card:
+    return Card(address, f"GPU-{address}", {**FULL, **changes})
+
+
 class Library:
     """The library; ``cards`` may change between two calls, as cards do."""
 

@@ -1,10 +1,9 @@
 """NVIDIA's library NVML: the real ``pynvml`` on a library made of Python."""
 
-import builtins
 import errno
+import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -49,14 +48,7 @@ def test_without_the_driver_no_library_is_loaded(tmp_path: Path) -> None:
 def test_a_driver_without_the_python_library_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "pynvml":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     assert Driver(str(tmp_path)).is_there()
     with pytest.raises(MissingExtra, match=r"ccpipe\[gpu\]"):
         Driver(str(tmp_path)).cards()

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.node.conftest import Told
 from tests.node.fake_nvml import Card, Library, install
 
 Load = Callable[..., Library]
@@ -16,3 +18,7 @@ def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Load:
         return install(monkeypatch, tmp_path, *cards, missing=missing)
 
     return put
+
+
+def of(values: Told, card: str) -> dict[str, Any]:
+    return {name: value for (name, place), value in values.items() if place == card}

@@ -10,83 +10,31 @@ import pytest
 from ccpipe.message import Uint
 from ccpipe.node.collectors.gpu.nvidia import METRICS, Nvidia
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
-from tests.node.collectors.gpu.conftest import Load
-from tests.node.conftest import Told, checked, reported
+from tests.node.collectors.gpu.conftest import Load, of
+from tests.node.conftest import checked, reported
 from tests.node.fake_nvml import (
+    FIRST,
+    FULL,
+    GIBIBYTE,
     GPU_IS_LOST,
     NO_PERMISSION,
     NOT_SUPPORTED,
     RESET_REQUIRED,
+    SECOND,
     TIMEOUT,
     UNINITIALIZED,
     UNKNOWN,
     Card,
     Fails,
+    full_card,
 )
-
-FIRST, SECOND = "00000000:01:00.0", "00000000:C1:00.0"
-GIBIBYTE = 2**30
-
-EVERYTHING: dict[Any, Any] = {
-    "GetUtilizationRates": {"gpu": 97, "memory": 40},
-    "GetEncoderUtilization": (5, 1000),
-    "GetDecoderUtilization": (6, 1000),
-    "GetMemoryInfo_v2": {
-        "total": 80 * GIBIBYTE,
-        "used": GIBIBYTE,
-        "reserved": GIBIBYTE // 2,
-        "free": 1,
-    },
-    "GetBAR1MemoryInfo": {"bar1Total": 128 * GIBIBYTE, "bar1Used": 2**20, "bar1Free": 1},
-    "GetTemperature": 45,
-    "GetFanSpeed": 30,
-    "GetPowerUsage": 300_500,
-    "GetPowerManagementLimit": 700_000,
-    "GetTotalEnergyConsumption": 1_000_000,
-    ("GetClockInfo", pynvml.NVML_CLOCK_GRAPHICS): 1980,
-    ("GetClockInfo", pynvml.NVML_CLOCK_SM): 1981,
-    ("GetClockInfo", pynvml.NVML_CLOCK_MEM): 2619,
-    ("GetClockInfo", pynvml.NVML_CLOCK_VIDEO): 1545,
-    ("GetMaxClockInfo", pynvml.NVML_CLOCK_GRAPHICS): 2980,
-    ("GetMaxClockInfo", pynvml.NVML_CLOCK_SM): 2981,
-    ("GetMaxClockInfo", pynvml.NVML_CLOCK_MEM): 3619,
-    ("GetMaxClockInfo", pynvml.NVML_CLOCK_VIDEO): 2545,
-    "GetPerformanceState": 0,
-    "GetEccMode": (1, 0),
-    ("GetTotalEccErrors", 0, 1): 2**63 + 5,
-    ("GetTotalEccErrors", 1, 1): 3,
-    ("GetTotalEccErrors", 0, 0): 1,
-    ("GetTotalEccErrors", 1, 0): 0,
-    "GetCurrentClocksThrottleReasons": 0x4,
-    "GetRemappedRows": (1, 2, 0, 1),
-    "GetComputeRunningProcesses_v3": [4711, 4712],
-    "GetGraphicsRunningProcesses_v3": [],
-    "GetMPSComputeRunningProcesses_v3": [4713],
-    "GetViolationStatus": {"referenceTime": 1, "violationTime": 2_500_000_000},
-    ("GetNvLinkState", 0): 1,
-    ("GetNvLinkState", 1): 0,
-    ("GetNvLinkState", 2): 1,
-    **{("GetNvLinkErrorCounter", 0, counter): counter for counter in range(5)},
-    **{("GetNvLinkErrorCounter", 2, counter): 10 for counter in range(5)},
-    ("Field", pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, 0): 7,
-    ("Field", pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 0): 2**40,
-    "GetMigMode": (0, 0),
-}
-
-
-def full(address: str = FIRST, **changes: Any) -> Card:
-    return Card(address, f"GPU-{address}", {**EVERYTHING, **changes})
-
-
-def of(values: Told, card: str) -> dict[str, Any]:
-    return {name: value for (name, place), value in values.items() if place == card}
 
 
 def test_a_card_tells_everything_in_the_units_declared(
     load: Load, tmp_path: Path, seconds: Any
 ) -> None:
     """Watts, joules, MHz, MByte of 2^20 bytes; text is told as a number."""
-    card = full()
+    card = full_card()
     load(card)
     seconds(10)
     collector = Nvidia(root=str(tmp_path))
@@ -96,10 +44,10 @@ def test_a_card_tells_everything_in_the_units_declared(
     values = of(reported(collector.collect(0)), FIRST)
     assert (values["nv_util"], values["nv_mem_util"]) == (97, 40)
     assert (values["nv_encoder_util"], values["nv_decoder_util"]) == (5, 6)
-    assert (values["nv_fb_mem_total"], values["nv_fb_mem_used"]) == (81920, 1024)
+    assert (values["nv_fb_mem_total"], values["nv_fb_mem_used"]) == (81920, 20480)
     assert (values["nv_bar1_mem_total"], values["nv_bar1_mem_used"]) == (131072, 1)
     assert (values["nv_temp"], values["nv_fan"]) == (45, 30)
-    assert (values["nv_power_usage"], values["nv_power_max_limit"]) == (300.5, 700)
+    assert (values["nv_power_usage"], values["nv_power_max_limit"]) == (300.6, 700)
     assert (values["nv_energy"], values["nv_average_power"]) == (3000, 300)
     assert (values["nv_graphics_clock"], values["nv_max_sm_clock"]) == (1980, 2981)
     assert (values["nv_perf_state"], values["nv_ecc_mode"]) == (0, 1)
@@ -122,13 +70,13 @@ def test_a_card_tells_everything_in_the_units_declared(
 
 def test_what_is_sent_is_what_the_table_declares(load: Load, tmp_path: Path, seconds: Any) -> None:
     """Names, types of values and what stype says: nothing more, and of a full card nothing less."""
-    card = full(GetMigMode=(1, 1))
+    card = full_card(GetMigMode=(1, 1))
     card.answers["GetTotalEccErrors", 0, 1] = 5
     card.answers["Gpm"] = 1
     card.answers["Xid"] = [48]
     card.answers.update({("Gpm", metric): 50.0 for metric in range(20)})
     card.answers.update({("Gpm", 3, metric): 25.0 for metric in range(20)})
-    card.parts = [Card("", "MIG-a", {**EVERYTHING, "GetGpuInstanceId": 3})]
+    card.parts = [Card("", "MIG-a", {**FULL, "GetGpuInstanceId": 3})]
     load(card)
     seconds(10)
     collector = Nvidia(root=str(tmp_path))
@@ -146,7 +94,7 @@ def test_what_is_sent_is_what_the_table_declares(load: Load, tmp_path: Path, sec
 
 def test_links_that_are_active_are_told_of_each_by_itself(load: Load, tmp_path: Path) -> None:
     """Their errors carry stype=nvlink and the link's number; an idle or absent link is silent."""
-    load(full())
+    load(full_card())
     values = reported(Nvidia(root=str(tmp_path)).collect(0))
     links = {
         place for name, place in values
@@ -165,7 +113,7 @@ def test_what_a_card_does_not_support_is_left_out(load: Load, tmp_path: Path) ->
     broken: dict[str, Any] = {
         key: Fails(NOT_SUPPORTED) for key in ("GetFanSpeed", "GetEccMode", "GetMigMode")
     }
-    load(full(**broken, GetPerformanceState=32), Card(SECOND, "GPU-2", {"GetTemperature": 50}))
+    load(full_card(**broken, GetPerformanceState=32), Card(SECOND, "GPU-2", {"GetTemperature": 50}))
     values = reported(Nvidia(root=str(tmp_path)).collect(0))
     assert {"nv_fan", "nv_ecc_mode", "nv_perf_state"}.isdisjoint(of(values, FIRST))
     assert {"nv_temp", "nv_util"} <= set(of(values, FIRST))
@@ -177,15 +125,15 @@ def test_failed_reading_costs_itself_and_is_logged_once(
     load: Load, tmp_path: Path, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is counted each time; the other readings arrive, also those of version 1 of the memory."""
-    asked = [key for key in EVERYTHING if "Field" not in key and key != "GetMigMode"]
-    load(full())
+    asked = [key for key in FULL if "Field" not in key and key != "GetMigMode"]
+    load(full_card())
     whole = of(reported(Nvidia(root=str(tmp_path)).collect(0)), FIRST)
     for key in asked:
         caplog.clear()
-        card = full()
+        card = full_card()
         card.answers[key] = Fails(code)
         card.answers["GetMemoryInfo"] = {"total": GIBIBYTE, "used": 2**20, "free": 1}
-        load(card, full(SECOND))
+        load(card, full_card(SECOND))
         collector = Nvidia(root=str(tmp_path))
         values = reported(collector.collect(0))
         kept = of(values, FIRST)
@@ -207,7 +155,7 @@ def test_card_that_needs_the_driver_anew_gets_it(
     load: Load, tmp_path: Path, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The other card answers; the driver is let go, and initialised with the next sample."""
-    library = load(full(GetUtilizationRates=Fails(code)), full(SECOND))
+    library = load(full_card(GetUtilizationRates=Fails(code)), full_card(SECOND))
     collector = Nvidia(root=str(tmp_path))
     assert of(reported(collector.collect(0)), SECOND)["nv_util"] == 97
     assert (library.begun, library.ended) == (1, 1)
@@ -224,7 +172,7 @@ def test_eight_cards_cost_few_calls(load: Load, tmp_path: Path) -> None:
         for policy in ("POWER", "THERMAL", "SYNC_BOOST", "BOARD_LIMIT", "LOW_UTILIZATION",
                        "RELIABILITY", "TOTAL_APP_CLOCKS", "TOTAL_BASE_CLOCKS")
     } | {("Field", pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0): 1_000_000}  # fmt: skip
-    cards = [full(f"00000000:0{number}:00.0") for number in range(8)]
+    cards = [full_card(f"00000000:0{number}:00.0") for number in range(8)]
     for card in cards:
         card.answers.update(fields)
         card.answers.update({("GetNvLinkState", link): 1 for link in range(18)})
@@ -244,7 +192,7 @@ def test_eight_cards_cost_few_calls(load: Load, tmp_path: Path) -> None:
 
 def test_idle_cards_are_let_go_when_it_is_asked_for(load: Load, tmp_path: Path) -> None:
     """So that somebody can reset them; not while a process uses one."""
-    library = load(full(), full(SECOND))
+    library = load(full_card(), full_card(SECOND))
     collector = Nvidia(root=str(tmp_path), release_when_idle=True)
     whole = list(collector.collect(0))
     assert (library.begun, library.ended) == (1, 0)
@@ -258,7 +206,7 @@ def test_idle_cards_are_let_go_when_it_is_asked_for(load: Load, tmp_path: Path) 
 
 def test_link_counter_that_is_not_supported_hides_no_other(load: Load, tmp_path: Path) -> None:
     """Each counter is read by itself; a sum over some links only would be wrong."""
-    card = full()
+    card = full_card()
     card.answers["GetNvLinkErrorCounter", 0, 0] = Fails(NOT_SUPPORTED)
     load(card)
     values = reported(Nvidia(root=str(tmp_path)).collect(0))
@@ -271,7 +219,7 @@ def test_link_counter_that_is_not_supported_hides_no_other(load: Load, tmp_path:
 
 def test_an_old_library_lacks_functions(load: Load, tmp_path: Path) -> None:
     """Memory is then asked for in the first version; other functions are left out."""
-    card = full(GetMemoryInfo={"total": 8 * GIBIBYTE, "used": GIBIBYTE, "free": 1})
+    card = full_card(GetMemoryInfo={"total": 8 * GIBIBYTE, "used": GIBIBYTE, "free": 1})
     load(card, missing={"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetRemappedRows"})
     values = of(reported(Nvidia(root=str(tmp_path)).collect(0)), FIRST)
     assert values["nv_fb_mem_total"] == 8192
@@ -282,7 +230,7 @@ def test_a_card_that_is_lost_costs_itself_only(
     load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log names it once; the other keeps its name, and the lost one may come back."""
-    lost, other = full(FIRST), full(SECOND)
+    lost, other = full_card(FIRST), full_card(SECOND)
     load(lost, other)
     collector = Nvidia(root=str(tmp_path))
     assert {place for _, place in reported(collector.collect(0))} >= {FIRST, SECOND}
@@ -300,7 +248,7 @@ def test_a_card_that_is_lost_costs_itself_only(
 def test_a_card_lost_in_the_middle_is_asked_nothing_more(
     load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    load(full(GetTemperature=Fails(GPU_IS_LOST)), full(SECOND))
+    load(full_card(GetTemperature=Fails(GPU_IS_LOST)), full_card(SECOND))
     values = reported(Nvidia(root=str(tmp_path)).collect(0))
     assert "nv_util" in of(values, FIRST)
     assert "nv_power_usage" not in of(values, FIRST)
@@ -311,7 +259,7 @@ def test_a_card_lost_in_the_middle_is_asked_nothing_more(
 
 
 def test_a_card_that_vanishes_from_the_list_is_silent(load: Load, tmp_path: Path) -> None:
-    library = load(full(FIRST), full(SECOND))
+    library = load(full_card(FIRST), full_card(SECOND))
     collector = Nvidia(root=str(tmp_path))
     reported(collector.collect(0))
     del library.cards[0]
@@ -324,7 +272,7 @@ def test_parts_of_a_card_are_told_of_by_uuid(load: Load, tmp_path: Path) -> None
         "GetMemoryInfo_v2": {"total": 10 * GIBIBYTE, "used": 2**20, "reserved": 2**21},
         "GetComputeRunningProcesses_v3": [4711],
     }
-    card = full(GetMigMode=(1, 1), GetUtilizationRates=Fails(NOT_SUPPORTED))
+    card = full_card(GetMigMode=(1, 1), GetUtilizationRates=Fails(NOT_SUPPORTED))
     card.parts = [Card("", "MIG-a", part), None, Card("", "MIG-b", {})]
     load(card)
     values = reported(Nvidia(root=str(tmp_path)).collect(0))
@@ -338,21 +286,21 @@ def test_parts_of_a_card_are_told_of_by_uuid(load: Load, tmp_path: Path) -> None
 
 
 def test_without_mig_there_are_no_parts(load: Load, tmp_path: Path) -> None:
-    card = full(GetMigMode=(0, 1))
+    card = full_card(GetMigMode=(0, 1))
     card.parts = [Card("", "MIG-a", {"GetComputeRunningProcesses_v3": []})]
     load(card)
     assert not any("MIG" in place for _, place in reported(Nvidia(root=str(tmp_path)).collect(0)))
 
 
 def test_cards_are_left_out_by_pattern(load: Load, tmp_path: Path) -> None:
-    load(full(FIRST), full(SECOND), full("00000000:D1:00.0"))
+    load(full_card(FIRST), full_card(SECOND), full_card("00000000:D1:00.0"))
     collector = Nvidia(exclude=["*:C1:*", f"GPU-{FIRST}"], root=str(tmp_path))
     places = {place.partition("/")[0] for _, place in reported(collector.collect(0))}
     assert places == {"00000000:D1:00.0"}
 
 
 def test_energy_that_goes_down_has_no_gain(load: Load, tmp_path: Path) -> None:
-    card = full(GetTotalEnergyConsumption=5_000_000)
+    card = full_card(GetTotalEnergyConsumption=5_000_000)
     load(card)
     collector = Nvidia(root=str(tmp_path))
     reported(collector.collect(0))

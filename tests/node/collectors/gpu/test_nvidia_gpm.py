@@ -7,10 +7,17 @@ import pynvml
 import pytest
 
 from ccpipe.node.collectors.gpu.nvidia import Nvidia
-from tests.node.collectors.gpu.conftest import Load
-from tests.node.collectors.gpu.test_nvidia import FIRST, SECOND, full, of
+from tests.node.collectors.gpu.conftest import Load, of
 from tests.node.conftest import reported
-from tests.node.fake_nvml import NO_PERMISSION, NOT_SUPPORTED, Card, Fails
+from tests.node.fake_nvml import (
+    FIRST,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    SECOND,
+    Card,
+    Fails,
+    full_card,
+)
 
 SM, TENSOR, GRAPHICS = (
     pynvml.NVML_GPM_METRIC_SM_UTIL,
@@ -21,14 +28,14 @@ NAMES = {"nv_sm_util", "nv_sm_occupancy", "nv_tensor_util", "nv_dram_util"}
 
 
 def hopper(**changes: Any) -> Card:
-    card = full(Gpm=1, **changes)
+    card = full_card(Gpm=1, **changes)
     card.answers |= {("Gpm", SM): 61.5, ("Gpm", TENSOR): 12.25, ("Gpm", GRAPHICS): 90.0}
     return card
 
 
 def test_card_reports_means_from_its_second_sample_on(load: Load, tmp_path: Path) -> None:
     """Those that it has; samples are freed, and an older card takes none."""
-    library = load(hopper(), full("00000000:C1:00.0"))
+    library = load(hopper(), full_card("00000000:C1:00.0"))
     collector = Nvidia(root=str(tmp_path))
     first = of(reported(collector.collect(0)), FIRST)
     assert not NAMES & first.keys()
@@ -86,8 +93,8 @@ XID = {"nv_xid_errors", "nv_last_xid"}
 
 def test_errors_are_counted_and_the_last_one_is_named(load: Load, tmp_path: Path) -> None:
     """Also those before the library was initialised anew; a card without them reports none."""
-    card = full(Xid=[])
-    library = load(card, full(SECOND))
+    card = full_card(Xid=[])
+    library = load(card, full_card(SECOND))
     collector = Nvidia(root=str(tmp_path))
     told = []
     for slot, arrived in enumerate(([], [48], [63, 94], [])):

@@ -1,10 +1,9 @@
 """NVIDIA's cards as Sonar tells of them: the real ``pynvml`` on a library made of Python."""
 
-import builtins
+import sys
 from pathlib import Path
 from typing import Any
 
-import pynvml
 import pytest
 
 from ccpipe.formats.sonar import (
@@ -18,31 +17,21 @@ from ccpipe.node.collectors.sonar.cards import NvidiaCards
 from ccpipe.node.collectors.sonar.envelope import Errors
 from tests.node.fake_nvml import (
     DRIVER_NOT_LOADED,
+    FIRST,
+    GIBIBYTE,
     GPU_IS_LOST,
     NOT_FOUND,
     NOT_SUPPORTED,
+    SECOND,
     Card,
     Fails,
     Library,
+    full_card,
     install,
 )
 
-FIRST, SECOND = "00000000:01:00.0", "00000000:C1:00.0"
-GIBIBYTE = 2**30
-
-EVERYTHING: dict[Any, Any] = {
-    "GetUtilizationRates": {"gpu": 97, "memory": 40},
-    "GetMemoryInfo_v2": {"total": 80 * GIBIBYTE, "used": 20 * GIBIBYTE},
-    "GetTemperature": 45,
-    "GetFanSpeed": 30,
-    "GetPowerUsage": 300_600,
-    "GetPowerManagementLimit": 700_000,
+FULL: dict[str, Any] = {
     "GetPowerManagementLimitConstraints": (200_000, 750_000),
-    ("GetClockInfo", pynvml.NVML_CLOCK_SM): 1981,
-    ("GetClockInfo", pynvml.NVML_CLOCK_MEM): 2619,
-    ("GetMaxClockInfo", pynvml.NVML_CLOCK_SM): 2981,
-    ("GetMaxClockInfo", pynvml.NVML_CLOCK_MEM): 3619,
-    "GetPerformanceState": 0,
     "GetComputeMode": 3,
     "GetName": "NVIDIA H100 80GB HBM3",
     "GetArchitecture": 9,
@@ -50,12 +39,11 @@ EVERYTHING: dict[Any, Any] = {
     "GetComputeRunningProcesses_v3": [(11, 10 * GIBIBYTE), (12, 5 * GIBIBYTE)],
     "GetGraphicsRunningProcesses_v3": [(12, 5 * GIBIBYTE), (13, GIBIBYTE)],
     "GetProcessUtilization": [(11, 100, 40), (11, 200, 61), (14, 150, 5), (0, 0, 0)],
-    "GetMigMode": (0, 0),
 }
 
 
 def full(address: str = FIRST, **changes: Any) -> Card:
-    return Card(address, f"GPU-{address}", {**EVERYTHING, **changes})
+    return full_card(address, **{**FULL, **changes})
 
 
 @pytest.fixture
@@ -223,13 +211,6 @@ def test_a_driver_without_the_python_library_is_an_error(
     put: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, cards = put(full())
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "pynvml":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     wrong = "nvidia-ml-py is not installed; type: pip install 'ccpipe[gpu]'"
     assert sampled(cards, wrong) == ([], {})

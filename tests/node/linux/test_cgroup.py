@@ -1,12 +1,16 @@
-"""Control groups: where they are, and files of keys and counters."""
+"""Control groups, mounted file systems, and zones of powercap."""
 
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ccpipe.errors import DataError
 from ccpipe.node.linux.cgroup import folders_of, keyed_counters
+from ccpipe.node.linux.mounts import Mount, mounts
+from ccpipe.node.linux.powercap import zones
+from tests.node.conftest import TREES
 
 
 def test_counters_are_found_by_key(tmp_path: Path) -> None:
@@ -36,3 +40,34 @@ def test_folders_by_controller(tmp_path: Path) -> None:
 
 def test_our_own_are_found() -> None:
     assert all(path.is_absolute() for path in folders_of(os.getpid()).values())
+
+
+def test_all_file_systems_are_listed_in_order() -> None:
+    found = mounts(str(TREES / "made-mounts/first"))
+    assert found[0] == Mount("proc", "/proc", "proc")
+    assert Mount("/dev/sdb1", "/scratch disk", "xfs") in found
+    assert Mount("/dev/sde1", "/odd\nname", "ext4") in found
+    assert [mount.kind for mount in found if mount.point == "/hidden"] == ["ext4", "tmpfs"]
+
+
+def test_this_machine_has_those_that_psutil_lists() -> None:
+    found = [mount.point for mount in mounts()]
+    assert found == [partition.mountpoint for partition in psutil.disk_partitions(all=True)]
+    assert "/" in found
+
+
+def test_a_tree_without_a_list_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="proc/self/mounts"):
+        mounts(str(tmp_path))
+
+
+def test_zones_of_another_kind_are_left_out(tmp_path: Path) -> None:
+    """And a part without a socket is wrong."""
+    for number, name in enumerate(("package-0", "npu", "dram")):
+        folder = tmp_path / f"sys/class/powercap/intel-rapl:{number}"
+        folder.mkdir(parents=True)
+        (folder / "name").write_text(f"{name}\n")
+    found = zones(str(tmp_path))
+    assert next(found).part == "package"
+    with pytest.raises(DataError, match="intel-rapl:2: dram belongs to no socket"):
+        next(found)

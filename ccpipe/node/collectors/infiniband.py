@@ -7,6 +7,7 @@ counter decreased. Very old drivers have 32-bit counters that stop at their maxi
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from ccpipe.errors import DataError
@@ -15,14 +16,14 @@ from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.readings import Previous, SoftErrors, emit, rate_rows, rates
 
-_NODE = ("node",)
+_row = partial(Metric, stype="network")
 _TRAFFIC = (
-    Metric("ib_recv", "bytes", int, "received", _NODE, "network"),
-    Metric("ib_xmit", "bytes", int, "sent", _NODE, "network"),
-    Metric("ib_recv_pkts", "packets", int, "received", _NODE, "network"),
-    Metric("ib_xmit_pkts", "packets", int, "sent", _NODE, "network"),
-    Metric("ib_total", "bytes", int, "received and sent", _NODE, "network"),
-    Metric("ib_total_pkts", "packets", int, "received and sent", _NODE, "network"),
+    _row("ib_recv", "bytes", int, "received"),
+    _row("ib_xmit", "bytes", int, "sent"),
+    _row("ib_recv_pkts", "packets", int, "received"),
+    _row("ib_xmit_pkts", "packets", int, "sent"),
+    _row("ib_total", "bytes", int, "received and sent"),
+    _row("ib_total_pkts", "packets", int, "received and sent"),
 )
 _FILES = ("port_rcv_data", "port_xmit_data", "port_rcv_packets", "port_xmit_packets")
 _OCTETS = (4, 4, 1, 1)  # in a unit of each of these
@@ -30,29 +31,19 @@ _SUMS = {"ib_total": ("ib_recv", "ib_xmit"), "ib_total_pkts": ("ib_recv_pkts", "
 _STATE = re.compile(r"\d: \w+", re.ASCII)
 
 _ERRORS = {
-    "symbol_error": Metric("ib_symbol_errors", "", int, "minor link errors", _NODE, "network"),
-    "link_downed": Metric("ib_link_downed", "", int, "failed recoveries", _NODE, "network"),
-    "port_rcv_errors": Metric(
-        "ib_recv_errors", "packets", int, "received with errors", _NODE, "network"
+    "symbol_error": _row("ib_symbol_errors", "", int, "minor link errors"),
+    "link_downed": _row("ib_link_downed", "", int, "failed recoveries"),
+    "port_rcv_errors": _row("ib_recv_errors", "packets", int, "received with errors"),
+    "port_xmit_discards": _row(
+        "ib_xmit_discards", "packets", int, "not sent: port down or congested"
     ),
-    "port_xmit_discards": Metric(
-        "ib_xmit_discards", "packets", int, "not sent: port down or congested", _NODE,
-        "network",
-    ),
-    "port_xmit_wait": Metric(
-        "ib_xmit_wait", "ticks", int, "waiting with data to send", _NODE, "network"
-    ),
-}  # fmt: skip
-_ACTIVE = Metric("ib_active", "", int, "1 if the port is active, otherwise 0", _NODE, "network")
+    "port_xmit_wait": _row("ib_xmit_wait", "ticks", int, "waiting with data to send"),
+}
+_ACTIVE = _row("ib_active", "", int, "1 if the port is active, otherwise 0")
 
 _RATES = rate_rows(_TRAFFIC, "_bw")
 
-METRICS = (
-    *_TRAFFIC,
-    *_RATES,
-    *_ERRORS.values(),
-    _ACTIVE,
-)
+METRICS = (*_TRAFFIC, *_RATES, *_ERRORS.values(), _ACTIVE)
 
 
 class InfiniBand:

@@ -12,6 +12,7 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from ccpipe.config import Duration
 from ccpipe.message import Message, metric
@@ -20,14 +21,14 @@ from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.readings import SoftErrors
 from ccpipe.process.child import run
 
-_NODE = ("node",)
+_row = partial(Metric, stype="sensor")
 METRICS = (
-    Metric("ipmi_temperature", "degC", float, "of a sensor", _NODE, "sensor"),
-    Metric("ipmi_fan", "RPM", float, "fan speed", _NODE, "sensor"),
-    Metric("ipmi_voltage", "V", float, "of a sensor", _NODE, "sensor"),
-    Metric("ipmi_current", "A", float, "of a sensor", _NODE, "sensor"),
-    Metric("ipmi_power", "W", float, "of a sensor", _NODE, "sensor"),
-    Metric("ipmi_percent", "percent", float, "of a sensor, such as a fan's duty", _NODE, "sensor"),
+    _row("ipmi_temperature", "degC", float, "of a sensor"),
+    _row("ipmi_fan", "RPM", float, "fan speed"),
+    _row("ipmi_voltage", "V", float, "of a sensor"),
+    _row("ipmi_current", "A", float, "of a sensor"),
+    _row("ipmi_power", "W", float, "of a sensor"),
+    _row("ipmi_percent", "percent", float, "of a sensor, such as a fan's duty"),
 )
 
 _NAMES = {  # by unit, as ipmi-sensors and ipmitool write it

@@ -5,6 +5,7 @@ sample and are omitted if a counter decreased because the interface or its drive
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from ccpipe.errors import DataError
@@ -13,12 +14,12 @@ from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.readings import Previous, SoftErrors, emit, rate_rows, rates
 
-_NODE = ("node",)
+_row = partial(Metric, stype="network")
 COUNTERS = (
-    Metric("net_bytes_in", "bytes", int, "received", _NODE, "network"),
-    Metric("net_pkts_in", "packets", int, "received", _NODE, "network"),
-    Metric("net_bytes_out", "bytes", int, "sent", _NODE, "network"),
-    Metric("net_pkts_out", "packets", int, "sent", _NODE, "network"),
+    _row("net_bytes_in", "bytes", int, "received"),
+    _row("net_pkts_in", "packets", int, "received"),
+    _row("net_bytes_out", "bytes", int, "sent"),
+    _row("net_pkts_out", "packets", int, "sent"),
 )
 _COLUMNS = (0, 1, 8, 9)  # of these, among the 16 after an interface's name
 _ALL_COLUMNS = 16

@@ -16,6 +16,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from ccpipe.errors import DataError
@@ -27,22 +28,22 @@ from ccpipe.node.linux.slurm_cgroups import JobIds, version_1_folders, version_2
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.readings import Previous, SoftErrors
 
-_NODE = ("node",)
+_row = partial(Metric, stype="job")
 _LEVELS = (
-    Metric("job_mem_used", "bytes", int, "memory in use", _NODE, "job"),
-    Metric("job_max_mem_used", "bytes", int, "peak memory so far (Linux 5.19)", _NODE, "job"),
-    Metric("job_mem_limit", "bytes", int, "memory limit, if there is one", _NODE, "job"),
+    _row("job_mem_used", "bytes", int, "memory in use"),
+    _row("job_max_mem_used", "bytes", int, "peak memory so far (Linux 5.19)"),
+    _row("job_mem_limit", "bytes", int, "memory limit, if there is one"),
 )
 _CPU = (
-    Metric("job_user_cpu", "percent", float, "CPU time in user programs", _NODE, "job"),
-    Metric("job_sys_cpu", "percent", float, "CPU time in the kernel", _NODE, "job"),
+    _row("job_user_cpu", "percent", float, "CPU time in user programs"),
+    _row("job_sys_cpu", "percent", float, "CPU time in the kernel"),
 )
 _IO = (
-    Metric("job_read_bytes", "bytes", int, "read since the last sample", _NODE, "job"),
-    Metric("job_write_bytes", "bytes", int, "written since the last sample", _NODE, "job"),
+    _row("job_read_bytes", "bytes", int, "read since the last sample"),
+    _row("job_write_bytes", "bytes", int, "written since the last sample"),
 )
 _PRESSURE = tuple(
-    Metric(f"job_psi_{of}_{share}", "percent", float, meaning.format(of), _NODE, "job")
+    _row(f"job_psi_{of}_{share}", "percent", float, meaning.format(of))
     for of in ("cpu", "memory", "io")
     for share, meaning in (
         ("some", "some task of the job waited for {}"),

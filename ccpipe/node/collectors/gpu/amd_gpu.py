@@ -9,6 +9,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 
 from ccpipe.errors import DataError
@@ -17,51 +18,44 @@ from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.readings import SoftErrors
 
-_CARD = ("accelerator",)
+_row = partial(Metric, types=("accelerator",))
 _FILES = (  # file, what one unit of it is in the unit of the metric, metric
-    ("gpu_busy_percent", 1, Metric("rocm_gfx_util", "percent", float, "use", _CARD)),
-    ("mem_busy_percent", 1, Metric("rocm_umc_util", "percent", float, "use of the memory", _CARD)),
-    ("mem_info_vram_total", 2**-20, Metric("rocm_mem_total", "MByte", float, "memory", _CARD)),
-    ("mem_info_vram_used", 2**-20, Metric("rocm_mem_used", "MByte", float, "in use", _CARD)),
+    ("gpu_busy_percent", 1, _row("rocm_gfx_util", "percent", float, "use")),
+    ("mem_busy_percent", 1, _row("rocm_umc_util", "percent", float, "use of the memory")),
+    ("mem_info_vram_total", 2**-20, _row("rocm_mem_total", "MByte", float, "memory")),
+    ("mem_info_vram_used", 2**-20, _row("rocm_mem_used", "MByte", float, "in use")),
 )
 _SENSORS = {  # as the driver labels them
-    "PPT": ("power", 1e-6, Metric("rocm_avg_power", "W", float, "power drawn", _CARD)),
-    "cap": ("power", 1e-6, Metric("rocm_power_limit", "W", float, "power limit", _CARD)),
-    "edge": ("temp", 1e-3, Metric("rocm_temp_edge", "degC", float, "edge temperature", _CARD)),
-    "junction": (
-        "temp",
-        1e-3,
-        Metric("rocm_temp_hotspot", "degC", float, "hotspot temperature", _CARD),
-    ),
-    "mem": ("temp", 1e-3, Metric("rocm_temp_mem", "degC", float, "of the memory", _CARD)),
-    "sclk": ("freq", 1e-6, Metric("rocm_gfx_clock", "MHz", float, "clock", _CARD)),
-    "mclk": ("freq", 1e-6, Metric("rocm_u_clock", "MHz", float, "clock of the memory", _CARD)),
+    "PPT": ("power", 1e-6, _row("rocm_avg_power", "W", float, "power drawn")),
+    "cap": ("power", 1e-6, _row("rocm_power_limit", "W", float, "power limit")),
+    "edge": ("temp", 1e-3, _row("rocm_temp_edge", "degC", float, "edge temperature")),
+    "junction": ("temp", 1e-3, _row("rocm_temp_hotspot", "degC", float, "hotspot temperature")),
+    "mem": ("temp", 1e-3, _row("rocm_temp_mem", "degC", float, "of the memory")),
+    "sclk": ("freq", 1e-6, _row("rocm_gfx_clock", "MHz", float, "clock")),
+    "mclk": ("freq", 1e-6, _row("rocm_u_clock", "MHz", float, "clock of the memory")),
 }
-_FAN = Metric("rocm_fan", "percent", float, "fan speed", _CARD)
+_FAN = _row("rocm_fan", "percent", float, "fan speed")
 _ECC = {
-    "ue": Metric("rocm_ecc_uncorrected_error", "", int, "since the driver was loaded", _CARD),
-    "ce": Metric("rocm_ecc_corrected_error", "", int, "since the driver was loaded", _CARD),
+    "ue": _row("rocm_ecc_uncorrected_error", "", int, "since the driver was loaded"),
+    "ce": _row("rocm_ecc_corrected_error", "", int, "since the driver was loaded"),
 }
 
 _GPU_METRICS = {  # offsets in the file gpu_metrics: in versions 1.1 to 1.3, and since 1.4; -1: none
-    Metric("rocm_mm_util", "percent", float, "use of the video engines", _CARD): (20, -1),
-    Metric("rocm_temp_vrgfx", "degC", float, "of the voltage regulator of the engine", _CARD): (
-        10, -1,
-    ),
-    Metric("rocm_temp_vrsoc", "degC", float, "of that of the rest of the chip", _CARD): (12, 8),
-    Metric("rocm_temp_vrmem", "degC", float, "of that of the memory", _CARD): (14, -1),
-    Metric("rocm_soc_clock", "MHz", float, "clock of the rest of the chip", _CARD): (42, -1),
-    Metric("rocm_v0_clock", "MHz", float, "clock of the first video engine", _CARD): (46, -1),
-    Metric("rocm_d0_clock", "MHz", float, "clock of the first decoder", _CARD): (48, -1),
-    Metric("rocm_v1_clock", "MHz", float, "clock of the second video engine", _CARD): (50, -1),
-    Metric("rocm_d1_clock", "MHz", float, "clock of the second decoder", _CARD): (52, -1),
+    _row("rocm_mm_util", "percent", float, "use of the video engines"): (20, -1),
+    _row("rocm_temp_vrgfx", "degC", float, "of the voltage regulator of the engine"): (10, -1),
+    _row("rocm_temp_vrsoc", "degC", float, "of that of the rest of the chip"): (12, 8),
+    _row("rocm_temp_vrmem", "degC", float, "of that of the memory"): (14, -1),
+    _row("rocm_soc_clock", "MHz", float, "clock of the rest of the chip"): (42, -1),
+    _row("rocm_v0_clock", "MHz", float, "clock of the first video engine"): (46, -1),
+    _row("rocm_d0_clock", "MHz", float, "clock of the first decoder"): (48, -1),
+    _row("rocm_v1_clock", "MHz", float, "clock of the second video engine"): (50, -1),
+    _row("rocm_d1_clock", "MHz", float, "clock of the second decoder"): (52, -1),
 }  # fmt: skip
-_HBM = Metric("rocm_temp_hbm", "degC", float, "of a stack of memory", _CARD, "device")
+_HBM = _row("rocm_temp_hbm", "degC", float, "of a stack of memory", stype="device")
 _HBM_OFFSET, _HBM_STACKS = 88, 4
 
 METRICS = (
-    *(row for _, _, row in _FILES),
-    *(row for _, _, row in _SENSORS.values()),
+    *(row for _, _, row in (*_FILES, *_SENSORS.values())),
     _FAN,
     *_ECC.values(),
     *_GPU_METRICS,

@@ -24,13 +24,7 @@ from ccpipe.node.linux.nvml import FATAL, UNSUPPORTED, Driver, Note, codes, supp
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.readings import SoftErrors
 
-_CARD = ("accelerator",)
-
-
-def _row(name: str, unit: str, kind: type[float], meaning: str, **more: str) -> Metric:
-    return Metric(name, unit, kind, meaning, _CARD, **more)
-
-
+_row = functools.partial(Metric, types=("accelerator",))
 _VIOLATIONS = {
     "nv_violation_power": ("POWER", "the power limit"),
     "nv_violation_thermal": ("THERMAL", "the temperature"),

@@ -19,17 +19,12 @@ _COUNT = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s+\[([^\]\s]{1,40})\]", re.ASCII)
 
 def rows(prefix: str, operations: str) -> tuple[Metric, ...]:
     """Return the table of operations, which are named as BeeGFS names them."""
-    node = ("node",)
-    return (
-        *(
-            Metric(f"{prefix}_{name}", "", float, f"`{name}`", node, "filesystem")
-            for name in operations.split()
-        ),
-        Metric(
-            f"{prefix}_{_OTHER}", "", float, "operations not reported individually",
-            node, "filesystem",
-        ),
-    )  # fmt: skip
+    meanings = {name: f"`{name}`" for name in operations.split()}
+    meanings[_OTHER] = "operations not reported individually"
+    return tuple(
+        Metric(f"{prefix}_{name}", "", float, meaning, stype="filesystem")
+        for name, meaning in meanings.items()
+    )
 
 
 class ClientStats:

@@ -18,25 +18,25 @@ from ccpipe.node.linux.mounts import Mount, mounts
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.readings import SoftErrors, emit
 
-_NODE = ("node",)
+_row = functools.partial(Metric, stype="device")
 _IO = (  # in the order of /proc/diskstats
-    Metric("io_reads", "", int, "reads completed", _NODE, "device"),
-    Metric("io_reads_merged", "", int, "reads merged", _NODE, "device"),
-    Metric("io_read_sectors", "512 bytes", int, "read", _NODE, "device"),
-    Metric("io_read_ms", "ms", int, "total time of all reads", _NODE, "device"),
-    Metric("io_writes", "", int, "writes completed", _NODE, "device"),
-    Metric("io_writes_merged", "", int, "writes merged", _NODE, "device"),
-    Metric("io_writes_sectors", "512 bytes", int, "written", _NODE, "device"),
-    Metric("io_writes_ms", "ms", int, "total time of all writes", _NODE, "device"),
-    Metric("io_ioops", "", int, "reads and writes in progress now", _NODE, "device"),
-    Metric("io_ioops_ms", "ms", int, "time with at least one request in progress", _NODE, "device"),
-    Metric("io_ioops_weighted_ms", "ms", int, "that, times how many", _NODE, "device"),
-    Metric("io_discards", "", int, "discards completed (Linux 4.18)", _NODE, "device"),
-    Metric("io_discards_merged", "", int, "discards merged", _NODE, "device"),
-    Metric("io_discards_sectors", "512 bytes", int, "discarded", _NODE, "device"),
-    Metric("io_discards_ms", "ms", int, "total time of all discards", _NODE, "device"),
-    Metric("io_flushes", "", int, "flushes completed (Linux 5.5)", _NODE, "device"),
-    Metric("io_flushes_ms", "ms", int, "total time of all flushes", _NODE, "device"),
+    _row("io_reads", "", int, "reads completed"),
+    _row("io_reads_merged", "", int, "reads merged"),
+    _row("io_read_sectors", "512 bytes", int, "read"),
+    _row("io_read_ms", "ms", int, "total time of all reads"),
+    _row("io_writes", "", int, "writes completed"),
+    _row("io_writes_merged", "", int, "writes merged"),
+    _row("io_writes_sectors", "512 bytes", int, "written"),
+    _row("io_writes_ms", "ms", int, "total time of all writes"),
+    _row("io_ioops", "", int, "reads and writes in progress now"),
+    _row("io_ioops_ms", "ms", int, "time with at least one request in progress"),
+    _row("io_ioops_weighted_ms", "ms", int, "that, times how many"),
+    _row("io_discards", "", int, "discards completed (Linux 4.18)"),
+    _row("io_discards_merged", "", int, "discards merged"),
+    _row("io_discards_sectors", "512 bytes", int, "discarded"),
+    _row("io_discards_ms", "ms", int, "total time of all discards"),
+    _row("io_flushes", "", int, "flushes completed (Linux 5.5)"),
+    _row("io_flushes_ms", "ms", int, "total time of all flushes"),
 )
 _IN_PROGRESS = 8
 _MILLISECONDS = [row.unit == "ms" for row in _IO if row.name != "io_ioops"]
@@ -46,10 +46,8 @@ MIN_COLUMNS = 11  # that every kernel writes after a device's name
 EXCLUDE = ("loop*", "ram*", "zram*", "sr*", "fd*")  # devices that are no disks
 
 CAPACITY = (
-    Metric("disk_total", "GBytes", float, "size of a file system", _NODE, "filesystem"),
-    Metric(
-        "disk_free", "GBytes", float, "free space, root's reserve included", _NODE, "filesystem"
-    ),
+    Metric("disk_total", "GBytes", float, "size of a file system", stype="filesystem"),
+    Metric("disk_free", "GBytes", float, "free space, root's reserve included", stype="filesystem"),
     Metric("part_max_used", "percent", float, "usage of the fullest of these file systems"),
 )
 

@@ -14,11 +14,9 @@ from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.readings import SoftErrors, emit
 from ccpipe.process.child import run
 
-_NODE = ("node",)
-
 
 def _row(name: str, unit: str, meaning: str) -> Metric:
-    return Metric(name, unit, int, meaning, _NODE, "filesystem")
+    return Metric(name, unit, int, meaning, stype="filesystem")
 
 
 _COUNTERS = {  # by the keyword of mmpmon

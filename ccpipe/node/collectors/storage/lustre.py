@@ -8,6 +8,7 @@ operations that never happened; they are reported as 0.
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from ccpipe.errors import DataError
@@ -16,30 +17,24 @@ from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.readings import Previous, SoftErrors
 
-_NODE = ("node",)
+_row = partial(Metric, stype="filesystem")
 _COUNTERS = (
-    Metric("lustre_read_bytes", "bytes", int, "read", _NODE, "filesystem"),
-    Metric("lustre_read_requests", "requests", int, "read calls", _NODE, "filesystem"),
-    Metric("lustre_write_bytes", "bytes", int, "written", _NODE, "filesystem"),
-    Metric("lustre_write_requests", "requests", int, "write calls", _NODE, "filesystem"),
-    Metric("lustre_open", "", int, "files opened", _NODE, "filesystem"),
-    Metric("lustre_close", "", int, "files closed", _NODE, "filesystem"),
-    Metric("lustre_getattr", "", int, "attributes asked for", _NODE, "filesystem"),
-    Metric("lustre_setattr", "", int, "attributes set", _NODE, "filesystem"),
-    Metric("lustre_statfs", "", int, "free-space requests (statfs)", _NODE, "filesystem"),
-    Metric("lustre_inode_permission", "", int, "permissions checked", _NODE, "filesystem"),
+    _row("lustre_read_bytes", "bytes", int, "read"),
+    _row("lustre_read_requests", "requests", int, "read calls"),
+    _row("lustre_write_bytes", "bytes", int, "written"),
+    _row("lustre_write_requests", "requests", int, "write calls"),
+    _row("lustre_open", "", int, "files opened"),
+    _row("lustre_close", "", int, "files closed"),
+    _row("lustre_getattr", "", int, "attributes asked for"),
+    _row("lustre_setattr", "", int, "attributes set"),
+    _row("lustre_statfs", "", int, "free-space requests (statfs)"),
+    _row("lustre_inode_permission", "", int, "permissions checked"),
 )
 _RATES = {
-    "lustre_read_bytes": Metric("lustre_read_bw", "bytes/s", float, "read", _NODE, "filesystem"),
-    "lustre_read_requests": Metric(
-        "lustre_read_requests_rate", "requests/s", float, "of read", _NODE, "filesystem"
-    ),
-    "lustre_write_bytes": Metric(
-        "lustre_write_bw", "bytes/s", float, "written", _NODE, "filesystem"
-    ),
-    "lustre_write_requests": Metric(
-        "lustre_write_requests_rate", "requests/s", float, "of write", _NODE, "filesystem"
-    ),
+    "lustre_read_bytes": _row("lustre_read_bw", "bytes/s", float, "read"),
+    "lustre_read_requests": _row("lustre_read_requests_rate", "requests/s", float, "of read"),
+    "lustre_write_bytes": _row("lustre_write_bw", "bytes/s", float, "written"),
+    "lustre_write_requests": _row("lustre_write_requests_rate", "requests/s", float, "of write"),
 }
 
 _SINCE = tuple(

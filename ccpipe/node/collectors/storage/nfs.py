@@ -6,6 +6,7 @@ rates (``_bw``) cover the time since the last sample.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from ccpipe.message import Message, metric
@@ -41,16 +42,16 @@ _TOTALS = {
     "proc4": Metric("nfs4_total", "", int, "NFS version 4 operations"),
 }
 
-_NODE = ("node",)
+_row = partial(Metric, stype="filesystem")
 _TRAFFIC = (  # in the order of the line "bytes:" of a mount
-    Metric("nfsio_nread", "bytes", int, "read by programs", _NODE, "filesystem"),
-    Metric("nfsio_nwrite", "bytes", int, "written by programs", _NODE, "filesystem"),
-    Metric("nfsio_oread", "bytes", int, "read with O_DIRECT", _NODE, "filesystem"),
-    Metric("nfsio_owrite", "bytes", int, "written with O_DIRECT", _NODE, "filesystem"),
-    Metric("nfsio_nfsread", "bytes", int, "read from the server", _NODE, "filesystem"),
-    Metric("nfsio_nfswrite", "bytes", int, "written to the server", _NODE, "filesystem"),
-    Metric("nfsio_pageread", "pages", int, "read through mmap and read-ahead", _NODE, "filesystem"),
-    Metric("nfsio_pagewrite", "pages", int, "written back from the cache", _NODE, "filesystem"),
+    _row("nfsio_nread", "bytes", int, "read by programs"),
+    _row("nfsio_nwrite", "bytes", int, "written by programs"),
+    _row("nfsio_oread", "bytes", int, "read with O_DIRECT"),
+    _row("nfsio_owrite", "bytes", int, "written with O_DIRECT"),
+    _row("nfsio_nfsread", "bytes", int, "read from the server"),
+    _row("nfsio_nfswrite", "bytes", int, "written to the server"),
+    _row("nfsio_pageread", "pages", int, "read through mmap and read-ahead"),
+    _row("nfsio_pagewrite", "pages", int, "written back from the cache"),
 )
 
 _RATES = rate_rows(_TRAFFIC, "_bw")

@@ -20,11 +20,9 @@ from ccpipe.process.child import run
 
 T = TypeVar("T")
 
-_NODE = ("node",)
-
 
 def _row(name: str, unit: str, meaning: str) -> Metric:
-    return Metric(f"smartmon_{name}", unit, int, meaning, _NODE, "disk")
+    return Metric(f"smartmon_{name}", unit, int, meaning, stype="disk")
 
 
 _HEALTH = {  # by key of nvme_smart_health_information_log

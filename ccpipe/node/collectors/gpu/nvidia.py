@@ -16,9 +16,8 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from ccpipe.message import Message, Uint, metric
-from ccpipe.node.collectors.gpu import nvidia_gpm, nvidia_xid
-from ccpipe.node.collectors.gpu.nvidia_gpm import Gpm
-from ccpipe.node.collectors.gpu.nvidia_xid import XidErrors
+from ccpipe.node.collectors.gpu import nvidia_gathered
+from ccpipe.node.collectors.gpu.nvidia_gathered import Gpm, XidErrors
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.nvml import FATAL, UNSUPPORTED, Driver, Note, codes, supported
 from ccpipe.node.sampling.metrics import Metric
@@ -103,8 +102,7 @@ METRICS = (
         _row(name, "bytes", int, f"data {meaning} since the driver was loaded", stype="nvlink")
         for name, (_, meaning) in _NVLINK_TRAFFIC.items()
     ),
-    *nvidia_gpm.METRICS,
-    *nvidia_xid.METRICS,
+    *nvidia_gathered.METRICS,
 )
 
 _MBYTE = 2**20

@@ -1,10 +1,11 @@
-"""How much of NVIDIA's cards from Hopper on is used (GPM), also by the instances of MIG.
+"""What NVIDIA's driver gathers for us between two samples: means of use, and critical errors.
 
-Each value is a mean between two samples that the driver takes of its counters, so the first sample
-of a card has none. A GPU instance that holds several compute instances is left out: the driver
-counts for all of them together.
+Means (GPM) are known of cards from Hopper on, also of the instances of MIG. Each is of the time
+between two samples that the driver takes of its counters, so the first sample of a card has none.
+A GPU instance that holds several compute instances is left out: the driver counts for all of them
+together. Critical errors (Xid) arrive while NVML is in use.
 
-Source: NVML API reference, *GPM Functions*.
+Sources: NVML API reference, *GPM Functions*, *Event Handling Methods*; *XID Errors*.
 """
 
 import math
@@ -24,10 +25,16 @@ _BY_NAME = {
 }
 _OF_PARTS = {"nv_util": "GRAPHICS_UTIL"}  # in addition, what cards report without GPM
 
-METRICS = tuple(
-    Metric(name, "percent", float, meaning, _CARD, part="mig")
-    for name, (_, meaning) in _BY_NAME.items()
+METRICS = (
+    *(
+        Metric(name, "percent", float, meaning, _CARD, part="mig")
+        for name, (_, meaning) in _BY_NAME.items()
+    ),
+    Metric("nv_xid_errors", "", int, "critical errors (Xid) since the publisher started", _CARD),
+    Metric("nv_last_xid", "", int, "number of the last one, if there was one", _CARD),
 )
+
+_MAX_EVENTS = 1000  # read in one sample
 
 Key = tuple[str, int | None]  # a card's address, and the number of a GPU instance
 
@@ -115,3 +122,54 @@ def _between(nvml: Any, before: Any, now: Any, *, is_part: bool) -> Iterator[tup
         found = request.metrics[index]
         if found.nvmlReturn == nvml.NVML_SUCCESS and math.isfinite(found.value):
             yield name, found.value
+
+
+class XidErrors:
+    """The errors of each card so far."""
+
+    def __init__(self) -> None:
+        self._sets: dict[str, Any] = {}  # None of cards that report no errors
+        self._known: dict[str, tuple[int, int]] = {}  # how many, and the last one
+
+    def free(self, nvml: Any) -> None:
+        """Stop waiting for errors, as must be done before the library is shut down."""
+        for events in filter(None, self._sets.values()):
+            nvml.nvmlEventSetFree(events)
+        self._sets.clear()
+
+    def read(self, nvml: Any, card: Any, address: str, note: Note) -> Iterator[tuple[str, float]]:
+        def xid(nvml: Any, card: Any) -> Iterator[tuple[str, float]]:
+            if address not in self._sets:
+                self._sets[address] = None  # if it fails, the card is not asked again
+                self._sets[address] = _registered(nvml, card)
+            if self._sets[address] is None:
+                return
+            count, last = self._known.get(address, (0, 0))
+            for number in _events(nvml, self._sets[address]):
+                count, last = count + 1, number
+                self._known[address] = count, last
+            yield "nv_xid_errors", count
+            if count:
+                yield "nv_last_xid", last
+
+        return supported(nvml, xid, card, note)
+
+
+def _registered(nvml: Any, card: Any) -> Any:
+    events = nvml.nvmlEventSetCreate()
+    try:
+        nvml.nvmlDeviceRegisterEvents(card, nvml.nvmlEventTypeXidCriticalError, events)
+    except nvml.NVMLError:
+        nvml.nvmlEventSetFree(events)
+        raise
+    return events
+
+
+def _events(nvml: Any, events: Any) -> Iterator[int]:
+    for _ in range(_MAX_EVENTS):
+        try:
+            yield int(nvml.nvmlEventSetWait_v2(events, 0).eventData)
+        except nvml.NVMLError as error:
+            if error.value != nvml.NVML_ERROR_TIMEOUT:
+                raise
+            return  # no more

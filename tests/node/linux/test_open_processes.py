@@ -2,9 +2,11 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +24,8 @@ def open_files() -> int:
 @pytest.fixture
 def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
     with subprocess.Popen(["sleep", "60"]) as process:
+        while psutil.Process(process.pid).status() != psutil.STATUS_SLEEPING:
+            time.sleep(0.001)
         yield process
         process.kill()
 

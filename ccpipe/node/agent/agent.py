@@ -343,24 +343,16 @@ def keep_fixed_settings(read: Site, old: Site) -> tuple[Site, list[str]]:
 
     The second value contains the key paths of the ignored changes.
     """
-    replace = msgspec.structs.replace
-    control = replace(read.publish.control, enabled=old.publish.control.enabled)
-    publish = replace(
-        read.publish,
-        dead_letter_file=old.publish.dead_letter_file,
-        precision=old.publish.precision,
-        spool=old.publish.spool,
-        control=control,
-    )
-    site = replace(
-        read,
-        bus=old.bus,
-        cluster=old.cluster,
-        hostname=old.hostname,
-        telemetry=old.telemetry,
-        publish=publish,
-    )
+    site = read
+    for key in _FIXED:
+        site = _with(site, key, _at(old, key))
     return site, [key for key in _FIXED if _at(read, key) != _at(site, key)]
+
+
+def _with(part: Any, key: str, value: Any) -> Any:
+    name, _, below = key.partition(".")
+    changed = _with(getattr(part, name), below, value) if below else value
+    return msgspec.structs.replace(part, **{name: changed})
 
 
 def _at(value: Any, key: str) -> Any:

@@ -21,8 +21,7 @@ from ccpipe.message import Message, event
 from ccpipe.node.agent.spooling import SpoolingSink, open_replay
 from ccpipe.node.gather.jobacct import JobacctInfo, to_sacct
 from ccpipe.node.gather.jobacct.poller import TaskSample
-from ccpipe.node.gather.profile import SeriesSelection, Step
-from ccpipe.node.gather.profile.selection import SERIES
+from ccpipe.node.gather.profile import SERIES, SeriesSelection, Step
 from ccpipe.pipeline import Sink
 from ccpipe.sinks.dead_letter_file import NODE_BYTES, DeadLetterFile
 from ccpipe.telemetry import Telemetry

@@ -13,7 +13,7 @@ from ccpipe.message import Message, metric
 from ccpipe.node.collectors import cpu, load, memory, network, temperature
 from ccpipe.node.collectors.storage import disk
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.mounts import Mount
+from ccpipe.node.linux.proc import Mount
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.readings import Previous, SoftErrors, emit, rates
 

@@ -23,8 +23,12 @@ from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.collectors import pressure
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.cgroup import keyed_counters
-from ccpipe.node.linux.slurm_cgroups import JobIds, version_1_folders, version_2_folders
+from ccpipe.node.linux.slurm_cgroups import (
+    JobIds,
+    keyed_counters,
+    version_1_folders,
+    version_2_folders,
+)
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.readings import Previous, SoftErrors
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from ccpipe.errors import DataError
@@ -22,6 +23,8 @@ _COUNTER = re.compile(r"\d{1,20}", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,18}", re.ASCII)
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)  # Linux knows 8192 of them
 _CHUNK = 65536
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+_MOUNT_COLUMNS = 3
 
 
 def is_there(root: str = "/") -> bool:
@@ -169,3 +172,29 @@ def tag(name: str) -> str:
     if name.isprintable() and not name.endswith("\\"):
         return name
     return quote(name.encode(errors="surrogateescape"))
+
+
+class Mount(NamedTuple):
+    """One mounted file system."""
+
+    device: str
+    point: str
+    kind: str
+
+
+def mounts(root: str = "/") -> tuple[Mount, ...]:
+    """Return the mounted file systems in the order of mounting, also those that others hide."""
+    return _listed(text(Path(root, "proc/self/mounts")))
+
+
+@functools.lru_cache(maxsize=1)
+def _listed(lines: str) -> tuple[Mount, ...]:
+    rows = (line.split(" ") for line in lines.split("\n"))
+    return tuple(
+        Mount(*map(_unescaped, row[:_MOUNT_COLUMNS])) for row in rows if len(row) >= _MOUNT_COLUMNS
+    )
+
+
+def _unescaped(word: str) -> str:
+    """Return a word without the escapes for blanks, line ends and backslashes (fstab(5))."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 8)), word)

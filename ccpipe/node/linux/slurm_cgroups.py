@@ -9,7 +9,8 @@ version 1 ``<controller>/slurm[_<node>]/uid_<uid>/<job>/step_<step>[/task_<task>
 13 characters, unless cgroup.conf has ``CgroupJobIdPaths=yes``. ``<slice>`` is ``system.slice``
 unless it has ``CgroupSlice``. Where only ``proctrack/cgroup`` makes groups of version 1, steps are
 not divided into tasks.
-Source: Slurm's pages *cgroups* and *cgroup_v2*, cgroup.conf(5); version 1 as slurmd 22.05 made it.
+Sources: Slurm's pages *cgroups* and *cgroup_v2*, cgroup.conf(5); version 1 as slurmd 22.05 made it;
+Linux, ``Documentation/admin-guide/cgroup-v2.rst`` and ``cgroup-v1/``.
 """
 
 import logging
@@ -17,10 +18,12 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ccpipe.errors import DataError
+from ccpipe.node.linux import proc
 from ccpipe.node.linux.process_table import read, read_environment
 
 log = logging.getLogger(__name__)
@@ -223,3 +226,29 @@ def _listed(folder: Path) -> frozenset[int]:
         return frozenset()
     # A process of another process namespace is listed as 0.
     return frozenset(int(word) for word in words if word.isdigit() and word != b"0")
+
+
+def keyed_counters(path: Path, keys: Sequence[str]) -> list[int]:
+    """Parse counters from lines ``key counter``; empty if none of them is present."""
+    lines = (proc.word(path) or "").splitlines()
+    rows = {key: value for key, _, value in (line.partition(" ") for line in lines)}
+    words = [rows[key] for key in keys if key in rows]
+    if lines and not any(value.isdecimal() for value in rows.values()):
+        raise DataError(f"{path}: {lines[0]!r:.60} is not a counter")
+    return proc.counters(str(path), words, minimum=len(keys)) if words else []
+
+
+def folders_of(pid: int, root: str = "/") -> dict[str, Path]:
+    """Return the folders of a process's control groups by controller; ``""`` is version 2's."""
+    top = Path(root, "sys/fs/cgroup")
+    found: dict[str, Path] = {}
+    for line in proc.text(Path(root, f"proc/{pid}/cgroup")).splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        below = path.lstrip("/")
+        if not controllers:
+            mounts = [top, top / "unified"]
+            found[""] = next((m / below for m in mounts if (m / below).is_dir()), top / below)
+        for controller in filter(None, controllers.split(",")):
+            mounts = [top / controller, top / controllers]
+            found[controller] = next((m for m in mounts if m.is_dir()), mounts[0]) / below
+    return found

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,9 @@ from ccpipe.errors import DataError
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
+from ccpipe.node.linux.powercap import zones
+from ccpipe.node.linux.proc import Mount, mounts
+from tests.node.conftest import TREES
 
 
 @pytest.mark.parametrize(
@@ -102,3 +106,34 @@ def test_a_list_of_numbers_is_written_out(text: str, numbers: list[int]) -> None
 def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
     with pytest.raises(DataError, match="cpulist: .* is not a list of hardware threads"):
         proc.listed("cpulist", text)
+
+
+def test_all_file_systems_are_listed_in_order() -> None:
+    found = mounts(str(TREES / "made-mounts/first"))
+    assert found[0] == Mount("proc", "/proc", "proc")
+    assert Mount("/dev/sdb1", "/scratch disk", "xfs") in found
+    assert Mount("/dev/sde1", "/odd\nname", "ext4") in found
+    assert [mount.kind for mount in found if mount.point == "/hidden"] == ["ext4", "tmpfs"]
+
+
+def test_this_machine_has_those_that_psutil_lists() -> None:
+    found = [mount.point for mount in mounts()]
+    assert found == [partition.mountpoint for partition in psutil.disk_partitions(all=True)]
+    assert "/" in found
+
+
+def test_a_tree_without_a_list_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="proc/self/mounts"):
+        mounts(str(tmp_path))
+
+
+def test_zones_of_another_kind_are_left_out(tmp_path: Path) -> None:
+    """And a part without a socket is wrong."""
+    for number, name in enumerate(("package-0", "npu", "dram")):
+        folder = tmp_path / f"sys/class/powercap/intel-rapl:{number}"
+        folder.mkdir(parents=True)
+        (folder / "name").write_text(f"{name}\n")
+    found = zones(str(tmp_path))
+    assert next(found).part == "package"
+    with pytest.raises(DataError, match="intel-rapl:2: dram belongs to no socket"):
+        next(found)

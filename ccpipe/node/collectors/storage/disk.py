@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.mounts import Mount, mounts
+from ccpipe.node.linux.proc import Mount, mounts
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.readings import SoftErrors, emit
 

@@ -58,7 +58,7 @@ def get_info(info: JobacctInfo, kind: DataType, data: Any = None) -> Any:
         case DataType.TOTAL:
             return info.copy()
         case DataType.PIPE:
-            _replace(info, _read_pipe(_descriptor(data)))
+            info.become(_read_pipe(_descriptor(data)))
             return info
         case DataType.RUSAGE:
             return Rusage(info.user, info.system)
@@ -78,7 +78,7 @@ def set_info(info: JobacctInfo, kind: DataType, data: Any) -> None:
         case DataType.TOTAL:
             if not isinstance(data, JobacctInfo):
                 raise JobacctError(f"set_info: TOTAL takes a record, not {data!r:.60}")
-            _replace(info, data.copy())
+            info.become(data.copy())
         case DataType.PIPE:
             _write_pipe(_descriptor(data), pack(info))
         case DataType.RUSAGE:
@@ -118,11 +118,6 @@ def _field(kind: DataType) -> tuple[str, str]:
     which, _, rest = kind.value.partition("_")
     name, _, is_id = rest.partition("_")
     return _RESOURCES[name], "total" if which == "tot" else f"{which}_id" if is_id else which
-
-
-def _replace(info: JobacctInfo, other: JobacctInfo) -> None:
-    for name in info.__struct_fields__:
-        setattr(info, name, getattr(other, name))
 
 
 def _descriptor(data: Any) -> int:

@@ -8,10 +8,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ccpipe.errors import CcpipeError, DataError
-from ccpipe.node.gather.jobacct.gpu import Gpus, GpuUsage
+from ccpipe.node.collectors.sonar.envelope import Errors
 from ccpipe.node.gather.jobacct.process_tree import ProcessTree, TreeUsage
 from ccpipe.node.gather.jobacct.record import (
     CPU,
@@ -29,6 +29,7 @@ from ccpipe.node.gather.jobacct.record import (
 )
 from ccpipe.node.gather.jobacct.task_cgroup import CgroupUsage, TaskCgroup
 from ccpipe.node.gather.timer import PollTimer
+from ccpipe.node.linux.nvml import Driver
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,43 @@ class TaskSample(NamedTuple):
     pid: int  # the process that the task began as
     time: float  # Unix seconds
     values: dict[str, int | float | None]
+
+
+class GpuUsage(NamedTuple):
+    """Of one process, over all cards."""
+
+    memory: int  # bytes
+    utilization: float  # percent of one card
+
+
+class Gpus:
+    """The cards of the node; nothing is loaded where there is no driver."""
+
+    def __init__(self, *, root: str = "/") -> None:
+        self._is_there = Driver(root).is_there()
+        self._root = root
+        self._cards: Any = None
+
+    def poll(self) -> dict[int, GpuUsage] | None:
+        """Return what processes use, by pid; None if no card reports it."""
+        if not self._is_there:
+            return None
+        from ccpipe.node.collectors.sonar.cards import NvidiaCards
+
+        self._cards = self._cards or NvidiaCards(root=self._root)
+        errors = Errors()
+        try:
+            gpus, processes = self._cards.sample(errors)
+        except (CcpipeError, OSError):
+            return None
+        if not gpus:
+            return None
+        return {
+            pid: GpuUsage(
+                sum(use.gpu_memory for use in uses) * 1024, sum(use.gpu_util for use in uses)
+            )
+            for pid, uses in processes.items()
+        }
 
 
 class _Task:

@@ -105,6 +105,10 @@ class JobacctInfo(msgspec.Struct):
             usage.per_node[node] = usage.max if not out else value
             usage.max_id = usage.min_id = TaskId(None, self.id.node)
 
+    def become(self, other: "JobacctInfo") -> None:
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(other, name))
+
     def copy(self) -> "JobacctInfo":
         return copy.deepcopy(self)
 
@@ -117,9 +121,7 @@ def create(task_id: TaskId | None = None) -> JobacctInfo:
 def destroy(info: JobacctInfo | None) -> None:
     """Clear a record: references to it see it as ``create()`` made it."""
     if info is not None:
-        empty = JobacctInfo()
-        for name in info.__struct_fields__:
-            setattr(info, name, getattr(empty, name))
+        info.become(JobacctInfo())
 
 
 def aggregate(dest: JobacctInfo, source: JobacctInfo | None) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.cgroup import folders_of, keyed_counters
+from ccpipe.node.linux.slurm_cgroups import folders_of, keyed_counters
 
 _TASK = re.compile(r"task_\d{1,10}", re.ASCII)
 _MILLISECONDS = 1000 // os.sysconf("SC_CLK_TCK")

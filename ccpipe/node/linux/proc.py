@@ -190,9 +190,8 @@ def mounts(root: str = "/") -> tuple[Mount, ...]:
 @functools.lru_cache(maxsize=1)
 def _listed(lines: str) -> tuple[Mount, ...]:
     rows = (line.split(" ") for line in lines.split("\n"))
-    return tuple(
-        Mount(*map(_unescaped, row[:_MOUNT_COLUMNS])) for row in rows if len(row) >= _MOUNT_COLUMNS
-    )
+    found = [row[:_MOUNT_COLUMNS] for row in rows if len(row) >= _MOUNT_COLUMNS and row[1]]
+    return tuple(Mount(*map(_unescaped, row)) for row in found)
 
 
 def _unescaped(word: str) -> str:

@@ -122,6 +122,13 @@ def test_this_machine_has_those_that_psutil_lists() -> None:
     assert "/" in found
 
 
+def test_what_is_mounted_nowhere_is_left_out(tmp_path: Path) -> None:
+    """A tag could not name it."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mounts").write_text("/dev/sda  ext4 rw 0 0\n/dev/sdb / ext4 rw 0 0\n")
+    assert mounts(str(tmp_path)) == (Mount("/dev/sdb", "/", "ext4"),)
+
+
 def test_a_tree_without_a_list_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="proc/self/mounts"):
         mounts(str(tmp_path))

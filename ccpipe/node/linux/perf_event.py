@@ -3,23 +3,32 @@
 Events that are opened as one group are counted together or not at all, so their ratios hold. Where
 more groups are wanted than the hardware has counters, the kernel multiplexes them and reports
 for how long each was counted.
+
+The traffic of the main memory is counted by the memory controllers, as devices below
+``/sys/bus/event_source/devices``:
+
+- Intel, ``uncore_imc*``: the kernel describes, in ``events``, how to count reads and writes
+  and how many bytes each is;
+- AMD Zen 4 and later, ``amd_umc_*`` (Linux 6.8): ``umc_cas_cmd.all``, of 64 bytes each;
+- AMD Zen to Zen 3, ``amd_df``: ``dram_channel_data_controller_0`` to ``_7``, of 64 bytes each.
+
+AMD's event codes are those of ``perf list`` (Linux, ``tools/perf/pmu-events/arch/x86/amdzen*``).
 """
 
 import ctypes
 import errno
 import os
 import platform
+import re
 import resource
 import struct
 import weakref
-from collections.abc import Sequence
-from typing import NamedTuple
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
 from ccpipe.errors import DataError
 from ccpipe.node.linux import proc
-
 
 HARDWARE, SOFTWARE, RAW = 0, 1, 4
 """Types of events (``linux/perf_event.h``); those of other devices stand in their ``type``."""

@@ -1,26 +1,28 @@
 """The kernel's counters, and what to count for the memory's traffic."""
+
 import errno
 import gc
 import os
 import resource
 import time
 from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
+
+from ccpipe.errors import DataError
 from ccpipe.node.linux import perf_event
 from ccpipe.node.linux.perf_event import (
     SOFTWARE,
     EventGroup,
     GroupReading,
     PerfEvent,
+    Traffic,
     make_room,
     rates,
+    traffic,
 )
-from pathlib import Path
-from ccpipe.errors import DataError
-from ccpipe.node.linux.memory_controller import Traffic, traffic
-from ccpipe.node.linux.perf_event import PerfEvent
 from tests.node.conftest import Root
-
 
 CPU_CLOCK = PerfEvent(SOFTWARE, 0)
 PAGE_FAULTS = PerfEvent(SOFTWARE, 2)

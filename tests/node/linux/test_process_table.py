@@ -1,14 +1,21 @@
 """Processes, in captured trees and on this machine; walks whose files stay open."""
+
 import os
+import subprocess
 import tempfile
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+
 import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from ccpipe.node.collectors.processes import Processes
 from ccpipe.node.linux.process_table import (
+    OpenProcesses,
     ProcessTable,
     Walk,
     parse_transferred,
@@ -19,12 +26,6 @@ from ccpipe.node.linux.process_table import (
     unshared,
 )
 from tests.node.conftest import Root, unpack
-import subprocess
-import time
-from collections.abc import Iterator
-from ccpipe.node.linux.open_processes import OpenProcesses
-from ccpipe.node.linux.process_table import ProcessTable
-
 
 MINE = os.getpid()
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ccpipe.message import Message, metric
-from ccpipe.node.linux import memory_controller, proc
+from ccpipe.node.linux import proc
 from ccpipe.node.linux.perf_event import (
     HARDWARE,
     RAW,
@@ -33,6 +33,7 @@ from ccpipe.node.linux.perf_event import (
     PerfEvent,
     make_room,
     rates,
+    traffic,
 )
 from ccpipe.node.sampling.metrics import Metric
 
@@ -166,13 +167,13 @@ class Perf:
             for cpu in online:
                 yield "hwthread", str(cpu), cpu, counted
         devices = self._root / "sys/bus/event_source/devices"
-        for traffic in memory_controller.traffic(devices, zen_3=_is_zen_3(processor)):
-            counted = tuple(_Counted(event, "mem_bw", size) for event, size in traffic.events)
-            topology = self._root / f"sys/devices/system/cpu/cpu{traffic.cpu}/topology"
+        for found in traffic(devices, zen_3=_is_zen_3(processor)):
+            counted = tuple(_Counted(event, "mem_bw", size) for event, size in found.events)
+            topology = self._root / f"sys/devices/system/cpu/cpu{found.cpu}/topology"
             yield (
                 "socket",
                 proc.text(topology / "physical_package_id").strip(),
-                traffic.cpu,
+                found.cpu,
                 counted,
             )
 

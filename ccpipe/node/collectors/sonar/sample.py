@@ -9,22 +9,33 @@ the first sample it is ``cpu_avg``. What cannot be read costs itself only and is
 Source: Sonar JSON format output specification, *SampleEnvelope* and the types below.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
 from msgspec.structs import replace
+
 from ccpipe.errors import DataError
 from ccpipe.formats.sonar import (
+    EPOCH_ZERO,
     Envelope,
     SampleAttributes,
     SampleData,
+    SampleDisk,
     SampleEnvelope,
+    SampleGpu,
     SampleJob,
     SampleProcess,
     SampleProcessGpu,
+    SampleSystem,
     roll_up,
 )
+from ccpipe.node.collectors.cpu import ticks_of
+from ccpipe.node.collectors.load import Load
+from ccpipe.node.collectors.memory import Memory
 from ccpipe.node.collectors.sonar.cards import Cards
-from ccpipe.node.collectors.sonar.envelope import META, Errors, local
+from ccpipe.node.collectors.sonar.envelope import META, Errors, local, readable
 from ccpipe.node.collectors.sonar.process import (
     TICKS,
     CpuUse,
@@ -32,21 +43,11 @@ from ccpipe.node.collectors.sonar.process import (
     Users,
     in_containers,
 )
-from ccpipe.node.linux.process_table import Process, ProcessTable, Walk
-from ccpipe.node.linux.slurm_cgroups import JobIds
-import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from ccpipe.formats.sonar import EPOCH_ZERO, SampleDisk, SampleGpu, SampleSystem
-from ccpipe.node.collectors.cpu import ticks_of
-from ccpipe.node.collectors.load import Load
-from ccpipe.node.collectors.memory import Memory
-from ccpipe.node.collectors.sonar.envelope import Errors, local, readable
-from ccpipe.node.collectors.sonar.process import TICKS
 from ccpipe.node.collectors.storage.disk import EXCLUDE, MIN_COLUMNS
 from ccpipe.node.linux import proc
+from ccpipe.node.linux.process_table import Process, ProcessTable, Walk
+from ccpipe.node.linux.slurm_cgroups import JobIds
 from ccpipe.node.sampling.thread import Collector
-
 
 _FIRST_USER = 1000  # users below are the system's own
 

@@ -16,8 +16,13 @@ from typing import NamedTuple
 
 from ccpipe.errors import DataError
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.open_processes import OpenProcess, OpenProcesses
-from ccpipe.node.linux.process_table import Process, proportional, unshared
+from ccpipe.node.linux.process_table import (
+    OpenProcess,
+    OpenProcesses,
+    Process,
+    proportional,
+    unshared,
+)
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MILLISECONDS = 1000 // os.sysconf("SC_CLK_TCK")

@@ -9,7 +9,7 @@ import pytest
 from ccpipe.errors import DataError
 from ccpipe.formats.sonar import SampleDisk, SampleSystem
 from ccpipe.node.collectors.sonar.envelope import Errors
-from ccpipe.node.collectors.sonar.system import System
+from ccpipe.node.collectors.sonar.sample import System
 from tests.node.conftest import Root, unpack
 
 

@@ -23,6 +23,7 @@ from ccpipe.errors import CcpipeError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import Envelope, SysinfoEnvelope
 from ccpipe.message import Message
+from ccpipe.node.agent import systemd
 from ccpipe.node.agent.agent import Agent, envelope_sampler, sysinfo
 from ccpipe.node.agent.parts import AgentParts
 from ccpipe.process.die_with_parent import die_with_parent
@@ -388,3 +389,48 @@ def test_the_description_of_the_node_has_no_drawings() -> None:
     attributes = envelope.data.attributes
     assert (attributes.cluster, attributes.node) == ("fox", "n1")
     assert attributes.topo_svg == ""
+
+
+@pytest.mark.parametrize("address", [None, "", "nonsense", "/nonexistent/notify", "@nobody-there"])
+def test_without_anybody_to_hear_it_nothing_happens(
+    monkeypatch: pytest.MonkeyPatch, address: str | None
+) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    if address is not None:
+        monkeypatch.setenv("NOTIFY_SOCKET", address)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    systemd.notify("READY=1")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_lines_are_one_datagram(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """RELOADING counts only together with the time, sd_notify(3) says."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as here:
+        here.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        systemd.reloading()
+        first, second = here.recv(4096).decode().split("\n")
+    assert first == "RELOADING=1"
+    assert second.removeprefix("MONOTONIC_USEC=").isdecimal()
+
+
+@pytest.mark.parametrize(
+    ("period", "pid", "seconds"),
+    [
+        pytest.param("30000000", str(os.getpid()), 30.0, id="own pid"),
+        ("30000000", None, 30.0),
+        ("30000000", "1", None),
+        (None, None, None),
+        ("0", None, None),
+        ("soon", None, None),
+    ],
+)
+def test_the_watchdog_is_only_ours(
+    monkeypatch: pytest.MonkeyPatch, period: str | None, pid: str | None, seconds: float | None
+) -> None:
+    """One that waits for another process, or for none, is told nothing."""
+    for name, value in (("WATCHDOG_USEC", period), ("WATCHDOG_PID", pid)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    assert systemd.watchdog() == seconds

@@ -1,21 +1,35 @@
-"""What a publisher's configuration names: collectors, their intervals, broken plug-ins."""
+"""What a publisher's configuration names: collectors, intervals, broken plug-ins, a profile."""
 
 import importlib
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ccpipe.config import Duration, Publish, Site, SonarOptions
+from ccpipe.config import Duration, Publish, Site, SonarOptions, load
 from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message
-from ccpipe.node.agent.parts import AgentParts
+from ccpipe.node.agent.parts import AgentParts, translators
+from ccpipe.node.agent.profiles import (
+    AVERAGED,
+    CLUSTERCOCKPIT,
+    DISKS,
+    VIRTUAL_INTERFACES,
+    with_profile,
+)
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import units
+from ccpipe.node.sampling.metrics import Metric, units
+from ccpipe.pipeline import Stages
+from ccpipe.registry import construct, find
 from ccpipe.telemetry import Telemetry
+from tests.node.conftest import Root
+from tests.paths import ROOT
 
 NAMES = sorted(entry.name for entry in metadata.entry_points(group="ccpipe.collectors"))
 
@@ -145,3 +159,150 @@ def test_the_portable_collector_stands_in_where_there_is_no_proc(
     assert parts.sonar == {}
     values = {m.name: m for m in parts.collectors["portable"].collect(1) if isinstance(m, Message)}
     assert {"cpu_load", "mem_used", "num_cpus"} <= values.keys()
+
+
+SITE = Site(publish=Publish(profile="clustercockpit"))
+TREES = {
+    "disk": "captured",
+    "infiniband": "infiniband",
+    "lustre": "lustre",
+    "network": "captured",
+    "nfs": "nfs",
+    "slurm_cgroup": "cgroup-v2",
+    "temperature": "hwmon",
+}
+
+
+def stored_as(message: Message) -> tuple[object, ...]:
+    """Return what cc-metric-store keys a metric by: of a node, not by its devices."""
+    part = [message.tags.get(tag) for tag in ("type", "type-id", "stype", "stype-id")]
+    return (message.name, message.hostname, *(part if part[0] != "node" else ()), message.time)
+
+
+def mixed(messages: Iterable[Message]) -> set[str]:
+    """Return the names of the metrics of which the store would mix several."""
+    return {key[0] for key, count in Counter(map(stored_as, messages)).items() if count > 1}  # type: ignore[misc]
+
+
+def rows() -> list[Metric]:
+    modules = {entry.module for entry in metadata.entry_points(group="ccpipe.collectors")}
+    tables = [getattr(importlib.import_module(name), "METRICS", ()) for name in sorted(modules)]
+    return [row for table in tables for row in table]
+
+
+def sample(root: Root, site: Site) -> list[Message]:
+    found: list[Message] = []
+    for name, tree in TREES.items():
+        own = {**site.publish.collectors.get(name, {}), "root": str(root)}
+        collector = construct(
+            find("collectors", name, ""), own, where="test", path=name, context={}
+        )
+        for reading in ("first", "second"):
+            root.show(f"{tree}/{reading}")
+            if name == "slurm_cgroup":  # an unpacked copy, which lacks this file
+                online = root.path / "sys/devices/system/cpu/online"
+                online.parent.mkdir(parents=True, exist_ok=True)
+                online.write_text("0-3\n")
+            sent = list(collector.collect(10**9))
+        found += sent
+    return found
+
+
+def test_the_store_keeps_apart_all_that_is_sent(root: Root) -> None:
+    """Devices are added up or averaged, jobs are shared out; nothing else is lost."""
+    site = with_profile(SITE)
+    sent = sample(root, site)
+    assert {"net_bytes_in", "temperature", "ib_recv"} <= mixed(sent)
+    assert "job_mem_used" in mixed(sample(root, SITE))
+    left: Any = to_lines(sent)
+    rules = translators(site.publish.translate, where="test", path="translate", context={})
+    for rule in Stages(rules, Lines).translators:
+        left = rule.feed(left)
+    assert mixed(left) == set()
+    jobs = {m.name for m in sent if m.tags.get("stype") == "job"}
+    assert jobs
+    assert {m.name for m in sent} - {m.name for m in left} == jobs
+    assert all("stype" not in m.tags for m in left if m.tags["type"] == "node")
+    for name, is_mean in (("net_bytes_in", False), ("temperature", True)):
+        parts = values(sent, name)
+        assert len(parts) > 1
+        assert values(left, name) == pytest.approx([sum(parts) / (len(parts) if is_mean else 1)])
+
+
+def values(messages: Iterable[Message], name: str) -> list[float]:
+    return [float(m.value) for m in messages if m.name == name and m.tags["type"] == "node"]
+
+
+def test_what_cannot_be_added_up_is_averaged() -> None:
+    """By the units that collectors declare: as ``ccpipe config clustercockpit`` has it."""
+    averaged = {
+        row.name
+        for row in rows()
+        if row.stype not in ("", "job", "mig", "nvlink")
+        and "node" in row.types
+        and row.unit
+        and row.is_averaged
+    }
+    assert averaged == set(AVERAGED)
+
+
+def test_the_recipe_has_the_same_rules() -> None:
+    """Beside the time to wait for a sample that comes in several messages."""
+    recipe = tomllib.loads((ROOT / "bridges/clustercockpit.toml").read_text())
+    rules = [dict(table) for table in recipe["translate"]]
+    for table in rules:
+        table.pop("hold", None)
+        table.pop("kinds", None)
+    assert rules == [dict(table) for table in CLUSTERCOCKPIT.translate]
+    assert recipe["sink"]["codec"]["precision"] == CLUSTERCOCKPIT.precision
+
+
+def test_what_the_site_says_wins() -> None:
+    """Its options of collectors and its precision; its rules come first."""
+    table = {"use": "drop", "names": ["x"]}
+    publish = Publish(
+        profile="clustercockpit",
+        precision="ms",
+        collectors={"slurm_cgroup": {"hwthreads": False}, "cpu": {"interval": "5s"}},
+        translate=[table],
+    )
+    found = with_profile(Site(publish=publish)).publish
+    assert found.precision == "ms"
+    assert found.collectors["cpu"] == {"interval": "5s"}
+    assert found.collectors["slurm_cgroup"] == {"hwthreads": False}
+    assert found.translate == [table, *CLUSTERCOCKPIT.translate]
+    assert with_profile(Site()) == Site()
+    assert with_profile(SITE).publish.precision == "s"
+    made = AgentParts.of(with_profile(SITE), None, Telemetry())
+    assert len(made.translators) == len(CLUSTERCOCKPIT.translate)
+
+
+@pytest.mark.parametrize(
+    ("name", "patterns", "chosen", "others"),
+    [
+        (
+            "disk", DISKS,
+            ["sda", "sdaa", "vda", "nvme0n1", "nvme10n12", "mmcblk0"],
+            ["sda1", "sdaa10", "vda2", "nvme0n1p1", "nvme0n1p12", "mmcblk0p1", "dm-0", "md127"],
+        ),
+        (
+            "network", VIRTUAL_INTERFACES,
+            ["lo", "bond0", "br0", "br-0a1b", "docker0", "veth12", "eth0.100"],
+            ["eth0", "eno1", "enp1s0f0", "ib0", "broadcom0", "hsn0"],
+        ),
+    ],
+)  # fmt: skip
+def test_nothing_is_counted_twice(
+    name: str, patterns: tuple[str, ...], chosen: list[str], others: list[str]
+) -> None:
+    """Neither partitions beside their disk nor bonds beside their interfaces."""
+    options = CLUSTERCOCKPIT.collectors[name]
+    assert list(options.values()) == [list(patterns)]
+    assert [one for one in chosen + others if proc.matches(one, patterns)] == chosen
+
+
+def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ccpipe.toml"
+    path.write_text('[publish]\nprofile = "influx"\n')
+    with pytest.raises(ConfigError, match=r"publish\.profile"):
+        load(path, Site, environ={})

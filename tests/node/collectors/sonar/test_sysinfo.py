@@ -1,17 +1,34 @@
-"""Sonar's description of a node."""
+"""The node in Sonar's envelopes: its description and its state; times and errors of both."""
 
 import base64
+import os
+import re
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ccpipe.formats.sonar import SysinfoAttributes
+from ccpipe.errors import DataError, MissingExtra
+from ccpipe.formats.sonar import (
+    SampleDisk,
+    SampleSystem,
+    SysinfoAttributes,
+    decode,
+    encode,
+    timestamp,
+)
+from ccpipe.node.collectors.sonar.envelope import Errors, local
+from ccpipe.node.collectors.sonar.sample import SonarSample, System
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from tests.conftest import program
 from tests.node.collectors.sonar.strict import strict
-from tests.node.conftest import Root, unpack
+from tests.node.conftest import PACKED, Root, unpack
 from tests.node.fake_nvml import Card, install
 
 SLOT = 1_740_027_950 * 10**9
@@ -111,3 +128,221 @@ def test_a_drawing_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert strict(data).data.attributes.topo_text == ""  # type: ignore[union-attr]
     [error] = errors.errors
     assert "printed more than 262144 bytes" in error.detail
+
+
+def read(system: System) -> SampleSystem:
+    errors = Errors()
+    reported = system.read([], errors)
+    assert not errors.texts
+    return reported
+
+
+def test_a_node_tells_of_itself(root: Root) -> None:
+    """Seconds of processors without idle and waiting; memory is what is not available."""
+    root.show("sonar/first")
+    reported = read(System(root=str(root)))
+    assert reported.cpus == (16, 26, 0, 1)
+    assert reported.used_memory == 16_384_000 - 12_000_000
+    assert (reported.load1, reported.load5, reported.load15) == (1.5, 0.75, 0.25)
+    assert (reported.runnable_entities, reported.existing_entities) == (2, 345)
+    assert datetime.fromisoformat(reported.boot) == datetime.fromtimestamp(1_740_000_000, UTC)
+
+
+def test_disks_are_told_in_the_numbers_of_the_kernel(root: Root) -> None:
+    root.show("sonar/first")
+    assert read(System(root=str(root))).disks == (
+        SampleDisk("sda", 8, 0, (100, 10, 2000, 50, 200, 20, 4000, 80, 0, 90, 130, *range(1, 7))),
+        SampleDisk("sda1", 8, 1, (90, 10, 1900, 45, 190, 20, 3900, 75, 0, 80, 120)),
+    )
+
+
+def test_a_hardware_thread_that_goes_offline_keeps_its_place(root: Root) -> None:
+    root.show("sonar/first")
+    system = System(root=str(root))
+    read(system)
+    root.show("sonar/second")
+    assert read(system).cpus == (116, 26, 0, 1)
+
+
+def test_the_epoch_is_the_boot_and_stays_when_the_clock_is_set_a_little(root: Root) -> None:
+    """The second reading's boot is a second later; counted from 2020, and never zero."""
+    root.show("sonar/first")
+    system = System(root=str(root))
+    assert system.epoch == 1
+    first = read(system)
+    assert system.epoch == 1_740_000_000 - 1_577_836_800
+    root.show("sonar/second")
+    assert read(system).boot == first.boot
+    assert system.epoch == 1_740_000_000 - 1_577_836_800
+
+
+def test_a_clock_that_was_wrong_by_far_gives_another_epoch(tmp_path: Path, root: Root) -> None:
+    """As when a node starts in 1970 and hears of the time later."""
+    root.show("sonar/first")
+    text = (root.path / "proc/stat").read_text()
+    (tmp_path / "proc").mkdir()
+    for name in ("loadavg", "meminfo", "diskstats"):
+        (tmp_path / "proc" / name).write_text((root.path / "proc" / name).read_text())
+    system = System(root=str(tmp_path))
+    for boot, epoch in ((70, 1), (1_740_000_000, 162_163_200), (1_740_000_060, 162_163_200)):
+        (tmp_path / "proc/stat").write_text(text.replace("1740000000", str(boot)))
+        read(system)
+        assert system.epoch == epoch
+
+
+def test_a_file_that_is_not_the_kernels_costs_itself_only(tmp_path: Path, root: Root) -> None:
+    """Memory without MemAvailable is that of the collector; each bad file is named once."""
+    root.show("sonar/first")
+    (tmp_path / "proc").mkdir()
+    contents = {
+        "stat": (root.path / "proc/stat").read_text(),
+        "meminfo": "MemTotal: 100 kB\nMemFree: 40 kB\nBuffers: 5 kB\nCached: 15 kB\n",
+        "diskstats": " 8 0 sda 1 2 3\n",
+        "loadavg": "much\n",
+    }
+    for name, text in contents.items():
+        (tmp_path / "proc" / name).write_text(text)
+    errors = Errors()
+    reported = System(root=str(tmp_path)).read([], errors)
+    assert (reported.used_memory, reported.load1, reported.disks) == (40, 0, ())
+    assert len(reported.cpus) == 4
+    load, disks = errors.texts
+    assert "proc/loadavg: 'much\\n' are not load averages" in load
+    assert "proc/diskstats: line 1: 3 counters, not 11" in disks
+
+
+@pytest.mark.parametrize(
+    ("stat", "reason"),
+    [
+        ("cpu 1 2 3 4\n", "proc/stat: the line 'btime' is missing"),
+        ("btime 5\n", "proc/stat: the line 'cpu' is missing"),
+        ("btime 5\ncpu 1 2 x 4\n", "proc/stat: line 2: 'x' is not a counter"),
+    ],
+)
+def test_without_processors_there_is_no_sample(tmp_path: Path, stat: str, reason: str) -> None:
+    unpack(f"@ first\n## /proc/stat\n{stat}@ second\n", tmp_path)
+    with pytest.raises(DataError, match=reason):
+        System(root=str(tmp_path)).read([], Errors())
+
+
+def test_uptime_is_read_or_refused(root: Root, tmp_path: Path) -> None:
+    root.show("sonar/first")
+    assert System(root=str(root)).uptime() == 1000
+    unpack("@ first\n## /proc/uptime\nlong\n@ second\n", tmp_path)
+    with pytest.raises(DataError, match="uptime: 'long.n' is not an uptime"):
+        System(root=str(tmp_path)).uptime()
+
+
+def test_this_machine_agrees_with_psutil() -> None:
+    before = psutil.cpu_times(percpu=True)
+    reported = read(System())
+    after = psutil.cpu_times(percpu=True)
+    assert len(reported.cpus) == psutil.cpu_count()
+    for minimum, seconds, maximum in zip(before, reported.cpus, after, strict=True):
+        busy = [t.user + t.nice + t.system + t.irq + t.softirq for t in (minimum, maximum)]
+        assert busy[0] - 1 <= seconds <= busy[1]
+    assert abs(datetime.fromisoformat(reported.boot).timestamp() - psutil.boot_time()) <= 1
+    memory = psutil.virtual_memory()
+    assert reported.used_memory == pytest.approx((memory.total - memory.available) / 1024, rel=0.2)
+    assert {disk.name for disk in reported.disks} <= set(psutil.disk_io_counters(perdisk=True))
+
+
+def test_each_error_is_told_once() -> None:
+    errors = Errors()
+    for text in ("b", "a", "b"):
+        errors.note(OSError(5, text))
+    reported = errors.reported(10**18, "fox.test", "n1")
+    assert [error.detail for error in reported] == ["[Errno 5] b", "[Errno 5] a"]
+    assert {(error.cluster, error.node) for error in reported} == {("fox.test", "n1")}
+    assert {timestamp.parse(error.time) for error in reported} == {10**18}
+
+
+def test_errors_have_an_end() -> None:
+    """How many more there were is the last one; none is longer than a few lines."""
+    errors = Errors()
+    for number in range(50):
+        errors.note(f"{number} " + "x" * 1000)
+    reported = errors.reported(0, "c", "n")
+    assert len(reported) == 21
+    assert reported[-1].detail == "30 more errors"
+    assert max(len(error.detail) for error in reported) == 500
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_what_is_noted_does_not_go_further() -> None:
+    errors = Errors()
+    with errors.noted():
+        fail(MissingExtra("nvidia-ml-py", "gpu"))
+    assert list(errors.texts) == [str(MissingExtra("nvidia-ml-py", "gpu"))]
+    with pytest.raises(KeyError), errors.noted():
+        fail(KeyError(1))
+
+
+def test_an_envelope_of_errors_is_strictly_what_the_specification_has() -> None:
+    """Whatever text stands in it: half characters are replaced, and nothing is empty."""
+    errors = Errors()
+    errors.note("bad name \udcff")
+    errors.note("")
+    envelope = errors.envelope(1_740_027_953 * 10**9, "fox.test", "n1")
+    [decoded] = decode(encode(envelope), strict=True)
+    assert [error.detail for error in decoded.errors] == ["bad name ?", "str"]
+    assert decoded.data is None
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Oslo", "Asia/Kolkata", "America/St_Johns"])
+def test_times_are_local_with_their_offset(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
+    try:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        for seconds in (1_735_689_600, 1_751_328_000):
+            text = local(seconds * 10**9 + 5)
+            assert timestamp.is_strict(text)
+            assert datetime.fromisoformat(text).timestamp() == seconds
+            assert text[:19] == time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(seconds))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("node")
+    for tree in ("sonar", "topology", "kfd"):
+        unpack((PACKED / f"{tree}.txt").read_text(), folder)
+    return folder
+
+
+FILES = re.findall(
+    r"^## (/\S+)$",
+    "".join((PACKED / f"{tree}.txt").read_text().partition("@ second")[0]
+            for tree in ("sonar", "topology", "kfd")),
+    re.MULTILINE,
+)  # fmt: skip
+WORDS = ["", "-1", "0", "x", "nan", "99999999999", str(2**64), "9" * 20, "\udcff", " ", "\n"]
+
+
+@given(st.sampled_from(FILES), st.floats(0, 1, exclude_max=True), st.sampled_from(WORDS))
+def test_any_change_of_a_file_gives_valid_envelopes(
+    node: Path, name: str, place: float, word: str
+) -> None:
+    """One word of one file is another: both collectors still keep the specification's rules."""
+    path = node / name.strip("/")
+    whole = path.read_bytes()
+    spans = [found.span() for found in re.finditer(rb"\w+|\n", whole)] or [(0, 0)]
+    start, end = spans[int(place * len(spans))]
+    path.write_bytes(whole[:start] + os.fsencode(word) + whole[end:])
+    try:
+        for collector in (
+            SonarSample(cluster="c", node="n", root=str(node), exclude_system_jobs=False),
+            SonarSysinfo(cluster="c", node="n", root=str(node)),
+        ):
+            envelopes = list(collector.collect(1_740_027_950 * 10**9))
+            assert envelopes
+            for envelope in envelopes:
+                decoded = decode(encode(envelope), strict=True)
+                assert (decoded, decoded.rejected) == ([envelope], [])
+    finally:
+        path.write_bytes(whole)

@@ -1,7 +1,10 @@
-"""Reading and setting parts of a record."""
+"""Records of tasks: read, set, packed, added up, and in sacct's columns."""
 
 import contextlib
+import csv
 import os
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,16 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError, EncodeError
+from ccpipe.formats.nodelist import expand
 from ccpipe.node.gather.jobacct import (
     DataType,
     JobacctError,
     JobacctInfo,
     Rusage,
     TaskId,
+    Usage,
+    aggregate,
     create,
+    destroy,
     get_info,
     pack,
     set_info,
+    to_sacct,
     unpack,
 )
 
@@ -146,3 +154,212 @@ def test_a_field_of_a_later_release_is_ignored() -> None:
 def test_a_count_beyond_64_bits_cannot_be_packed() -> None:
     with pytest.raises(EncodeError):
         pack(JobacctInfo(user=2**64))
+
+
+KIB = 1024
+
+
+def task(number: int, node: int = 0, /, **readings: int) -> JobacctInfo:
+    info = create(TaskId(number, node))
+    for name, value in readings.items():
+        info.update(name.replace("_", "/"), value)
+    return info
+
+
+def test_a_real_step_of_four_tasks_on_two_nodes() -> None:
+    """Totals are of the tasks' peaks; maximum and minimum say where they were."""
+    step = create()
+    peaks = (48116, 78732, 108396, 139096)
+    cpus = (2040, 3000, 4000, 6268)
+    for number, (rss, cpu) in enumerate(zip(peaks, cpus, strict=True)):
+        info = task(number, number // 2, mem=rss * KIB, cpu=cpu)
+        info.update("mem", 1000)  # the last reading is small: the peak counts
+        aggregate(step, info)
+    mem, cpu_usage = step.usage_in["mem"], step.usage_in["cpu"]
+    assert mem.total == 374340 * KIB
+    assert (mem.max, mem.max_id) == (139096 * KIB, TaskId(3, 1))
+    assert (mem.min, mem.min_id) == (48116 * KIB, TaskId(0, 0))
+    assert (cpu_usage.min, cpu_usage.min_id) == (2040, TaskId(0, 0))
+    assert cpu_usage.total == sum(cpus)
+    assert step.tasks == 4
+
+
+def test_what_is_unset_does_not_count() -> None:
+    """It is no 0: neither in a minimum nor in a total."""
+    step = create()
+    aggregate(step, task(0))
+    aggregate(step, task(1, cpu=10))
+    aggregate(step, None)
+    assert step.usage_in["cpu"].min == 10
+    assert step.usage_in["cpu"].min_id == TaskId(1, 0)
+    assert "mem" not in step.usage_in
+    assert step.tasks == 2
+
+
+def test_counters_of_a_node_count_once_per_node() -> None:
+    """Four tasks on two nodes report two nodes' energy; Slurm reports it four times."""
+    step = create()
+    for number in range(4):
+        aggregate(step, task(number, number // 2, energy=100 + number, fs_lustre=10))
+    assert step.usage_in["energy"].total == 101 + 103
+    assert step.usage_in["energy"].max_id == TaskId(None, 1)
+    assert step.usage_in["fs/lustre"].total == 20
+
+
+def test_nodes_are_added_up_as_tasks_are() -> None:
+    """Aggregating per node first, and the nodes then, gives the same as all tasks at once."""
+    tasks = [
+        task(n, n // 3, mem=n * 1000, cpu=n, energy=50 + n // 3, pages=n % 2) for n in range(9)
+    ]
+    flat, nested = create(), create()
+    for info in tasks:
+        aggregate(flat, info)
+    for node in range(3):
+        part = create()
+        for info in tasks[3 * node : 3 * node + 3]:
+            aggregate(part, info)
+        aggregate(nested, part)
+    assert flat == nested
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**50), st.integers(0, 3)), max_size=12))
+def test_extremes_and_sums_are_those_of_all_tasks(values: list[tuple[int, int]]) -> None:
+    step = create()
+    for number, (value, node) in enumerate(values):
+        aggregate(step, task(number, node, cpu=value))
+    if values:
+        numbers = [value for value, _ in values]
+        usage = step.usage_in["cpu"]
+        assert (usage.max, usage.min, usage.total) == (max(numbers), min(numbers), sum(numbers))
+        assert usage.max_id.task == numbers.index(max(numbers))
+        assert usage.min_id.task == numbers.index(min(numbers))
+
+
+def test_a_copy_shares_nothing() -> None:
+    info = task(0, mem=5, energy=7)
+    copy = info.copy()
+    assert copy == info
+    before = pack(copy)
+    info.update("mem", 9)
+    info.update("energy", 11)
+    assert pack(copy) == before
+
+
+def test_a_destroyed_record_holds_nothing() -> None:
+    """It is as ``create()`` makes it; None may be destroyed."""
+    info = task(3, mem=5)
+    destroy(info)
+    assert info == create()
+    destroy(None)
+
+
+@pytest.mark.parametrize("resource", ["mem", "cpu"])
+def test_a_maximum_does_not_fall(resource: str) -> None:
+    """The total is the last reading, maximum and minimum are the largest so far."""
+    info = task(0)
+    for value in (3, 9, 4):
+        info.update(resource, value)
+    usage = info.usage_in[resource]
+    assert (usage.total, usage.max, usage.min) == (4, 9, 9)
+
+
+def test_the_frequency_is_weighted_by_processor_time() -> None:
+    step = create()
+    for milliseconds, frequency in ((1000, 1_000_000), (3000, 2_000_000)):
+        info = task(0)
+        info.cpu_time_weighed = milliseconds
+        info.weighted_frequency = milliseconds * frequency
+        aggregate(step, info)
+    assert step.cpu_frequency == 1_750_000
+    assert create().cpu_frequency is None
+
+
+DATA = Path(__file__).parents[3] / "data" / "gather" / "sacct_steps.txt"
+ROWS = list(csv.DictReader(DATA.read_text().splitlines(), delimiter="|"))
+SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def _value(text: str) -> int:
+    if ":" in text:
+        hours, minutes, seconds = map(int, text.split(":"))
+        return (hours * 3600 + minutes * 60 + seconds) * 1000
+    found = re.fullmatch(r"([\d.]+)([KMG]?)", text)
+    assert found, text
+    return round(float(found[1]) * SIZES[found[2]])
+
+
+def _list(text: str) -> dict[str, str]:
+    return dict(pair.split("=") for pair in text.split(",") if pair)
+
+
+def _record(row: dict[str, str], nodes: list[str]) -> JobacctInfo:
+    info = create()
+    info.tasks = int(row["NTasks"])
+    for direction, usages in (("In", info.usage_in), ("Out", info.usage_out)):
+        columns = {
+            name: _list(row[f"TRESUsage{direction}{name}"])
+            for name in ("Max", "MaxNode", "MaxTask", "Min", "MinNode", "MinTask", "Tot")
+        }
+        for resource, total in columns["Tot"].items():
+            cells = {name: column.get(resource, "") for name, column in columns.items()}
+            if not cells["Max"]:
+                continue
+            usages[resource] = Usage(
+                max=_value(cells["Max"]),
+                max_id=_id(cells["MaxTask"], cells["MaxNode"], nodes),
+                min=_value(cells["Min"]),
+                min_id=_id(cells["MinTask"], cells["MinNode"], nodes),
+                total=_value(total),
+            )
+    return info
+
+
+def _id(task: str, node: str, nodes: list[str]) -> TaskId:
+    return TaskId(int(task) if task else None, nodes.index(node) if node else None)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row["JobID"]))
+def test_columns_are_those_of_the_real_sacct(row: dict[str, str]) -> None:
+    """To the last digit, but for what the real one counts once per task instead of per node."""
+    nodes = list(expand(row["NodeList"]))
+    found = to_sacct(_record(row, nodes), nodes)
+    wrong = {"AveCPUFreq", "ConsumedEnergy", "ConsumedEnergyRaw"}
+    compared = [name for name in row if name in found and name not in wrong]
+    assert len(compared) > 35
+    for name in compared:
+        if name == "AveCPU":
+            continue  # of milliseconds, which the lists do not show
+        ours, theirs = found[name], row[name]
+        if name.startswith("TRESUsageInAve"):
+            ours, theirs = (re.sub(r"cpu=[\d:]+", "", text) for text in (ours, theirs))
+        assert ours == theirs, name
+
+
+def test_times_are_written_as_sacct_writes_them() -> None:
+    info = create(TaskId(0, 0))
+    info.user, info.system = 14_493_999, 942_000
+    info.update("cpu", (86400 + 3661) * 1000 + 999)
+    row = to_sacct(info, ["c1"])
+    assert row["UserCPU"] == "00:14.493"
+    assert row["TotalCPU"] == "00:15.435"
+    assert row["AveCPU"] == row["MinCPU"] == "1-01:01:01"
+    info.user = 3_600_000_000
+    assert to_sacct(info)["UserCPU"] == "01:00:00"
+
+
+def test_frequency_and_energy_have_decimal_units() -> None:
+    info = create(TaskId(0, 0))
+    info.cpu_time_weighed, info.weighted_frequency = 10, 10 * 2_596_120
+    info.update("energy", 10767)
+    row = to_sacct(info, ["c1"])
+    assert (row["AveCPUFreq"], row["ConsumedEnergy"]) == ("2.60G", "10.77K")
+    assert row["ConsumedEnergyRaw"] == "10767"
+    raw = to_sacct(info, ["c1"], convert=False)
+    assert (raw["AveCPUFreq"], raw["ConsumedEnergy"]) == ("2596120", "10767")
+
+
+def test_what_is_unset_is_empty() -> None:
+    """A step shorter than one poll has no 0 if nothing was measured."""
+    row = to_sacct(create(TaskId(0, 0)), ["c1"])
+    assert {row[name] for name in ("MaxRSS", "MaxRSSNode", "MaxRSSTask", "AveCPU")} == {""}
+    assert row["TRESUsageInMax"] == ""

@@ -38,18 +38,6 @@ def test_input_reaches_the_command() -> None:
     assert ccpipe("step", "--", "cat", stdin=b"in").out == "in"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (("/nonexistent/program",), 127),
-        (("/etc/passwd",), 126),
-        (("sh", "-c", "kill -KILL $$"), 137),
-    ],
-)
-def test_exit_codes_are_those_of_shells(arguments: tuple[str, ...], code: int) -> None:
-    assert ccpipe("step", "--", *arguments).code == code
-
-
 def test_figures_are_those_of_gnu_time(tmp_path: Path) -> None:
     code = f"x = bytearray(60_000_000)\n{BURN.format(0.6)}"
     child = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {code!r}])"

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from ccpipe.cli.step.publish import SamplePublisher
-from ccpipe.cli.step.run import BY_SIGNAL, NOT_EXECUTABLE, NOT_FOUND, StepRun, file_name
+from ccpipe.cli.step.run import BY_SIGNAL, NOT_EXECUTABLE, NOT_FOUND, StepRun
 from ccpipe.config import Bus, Site
-from ccpipe.formats.slurm_profile.reader import open_profile
 from ccpipe.node.gather.jobacct import JobacctInfo
 from ccpipe.node.gather.profile import SeriesSelection, Step
 
@@ -88,12 +87,3 @@ def test_nothing_is_sampled_behind_the_end_of_a_step() -> None:
     assert one.run(["sleep", "0.2"]) == 0
     assert "publish" in ends.threads
     assert not {"profile", "jobacct"} & ends.threads
-
-
-def test_a_profile_is_of_the_step(tmp_path: Path) -> None:
-    path = tmp_path / file_name(STEP)
-    assert path.name == "17_0_n1.h5"
-    assert run("sleep", "0.4", profile=path, task=0.1)[0] == 0
-    with open_profile(path) as profile:
-        assert profile.damage == []
-        assert "Tasks" in {table.series for table in profile.tables}

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm import values
 from ccpipe.formats.slurm.values import (
     count,
     decimal,
@@ -19,7 +18,6 @@ from ccpipe.formats.slurm.values import (
     minutes,
     requested_memory,
     volume,
-    wait_status,
     whole,
 )
 
@@ -138,28 +136,6 @@ def test_requested_memory_says_of_what_it_is(text: str, memory: tuple[int, str] 
     assert requested_memory(text) == memory
 
 
-def test_exit_codes_and_signals() -> None:
-    assert exit_code("3:0") == (3, 0)
-    assert exit_code("0:11") == (0, 11)
-    assert exit_code("0:125") == (0, 125)
-    assert exit_code("") is None
-
-
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [(768, (3, 0)), (11, (0, 11)), (253, (0, 125)), (35072, (137, 0)), (0, (0, 0))],
-)
-def test_a_raw_wait_status_is_split(status: int, code: tuple[int, int]) -> None:
-    """The JSON of 22.05 writes the status of wait(2) as it is."""
-    assert wait_status(status) == code
-
-
-def test_time_limits_in_minutes() -> None:
-    assert minutes("30") == 1800
-    assert minutes("UNLIMITED") == math.inf
-    assert minutes("Partition_Limit") is None
-
-
 READERS = [duration, volume, decimal, count, whole, minutes, exit_code, megabytes]
 
 
@@ -184,7 +160,3 @@ def test_any_text_is_a_value_or_a_named_error(text: str) -> None:
         with suppress(DataError):
             found = reader(text)
             assert found is None or isinstance(found, int | float | tuple)
-
-
-def test_what_is_absent_is_no_number() -> None:
-    assert not any(word[:1].isdigit() for word in values.ABSENT | values.INFINITE)

@@ -19,27 +19,14 @@ from ccpipe.formats.slurm.values import (
 NAMES = st.sampled_from(["cpu", "mem", "node", "billing", "gres/gpu", "gres/gpu:a100", "fs/disk"])
 
 
-def test_allocated_resources() -> None:
-    text = "billing=4,cpu=4,energy=17797,gres/gpu:a100=2,gres/gpu=2,mem=1600M,node=2"
-    assert tres(text) == {
-        "billing": 4,
-        "cpu": 4,
-        "energy": 17797,
-        "gres/gpu:a100": 2,
-        "gres/gpu": 2,
-        "mem": 1600 * 2**20,
-        "node": 2,
-    }
-
-
 def test_used_resources() -> None:
-    text = "cpu=00:00:03,energy=1482,fs/disk=19952972,mem=147658K,pages=0,vmem=70M"
+    text = "cpu=00:00:03,energy=1482,fs/disk=19952972,mem=147658K,gres/gpu:a100=2,vmem=70M"
     assert tres(text) == {
         "cpu": 3,
         "energy": 1482,
         "fs/disk": 19952972,
         "mem": 147658 * 1024,
-        "pages": 0,
+        "gres/gpu:a100": 2,
         "vmem": 70 * 2**20,
     }
 

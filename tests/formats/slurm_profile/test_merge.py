@@ -25,7 +25,6 @@ from ccpipe.formats.slurm_profile.merge import (
     exclusive_draft,
     find_node_steps,
     merge,
-    rename_complete,
 )
 from ccpipe.formats.slurm_profile.reader import last_runs, open_profile
 from ccpipe.formats.slurm_profile.table import NodeStep
@@ -103,12 +102,6 @@ def test_later_steps_are_added_to_what_is_there(tmp_path: Path) -> None:
         assert len(report.added) == 1
     assert read_contents(output) == read_contents(all_at_once)
     assert output.read_bytes() == all_at_once.read_bytes()
-
-
-def test_steps_can_be_chosen(tmp_path: Path) -> None:
-    """sh5util merges everything, whatever step is asked for."""
-    report = merge(find_node_steps(ALICE, 3), tmp_path / "job_3.h5", steps=["1", "batch"])
-    assert [step.step for step in report.node_steps] == ["batch", "1"]
 
 
 def test_a_file_that_has_grown_replaces_what_it_was(tmp_path: Path) -> None:
@@ -290,18 +283,6 @@ def span(step: str, node: str, start: float, end: float, index: int | None = 0) 
     return NodeStepSpan(NodeStep(step=step, node=node, node_index=index), start, end)
 
 
-def test_each_run_has_one_batch_step() -> None:
-    """Steps belong to the run whose batch step had begun."""
-    spans = [
-        span("0", "c1", 160, 300),
-        span("batch", "c3", 0, 30),
-        span("0", "c3", 1, 30),
-        span("batch", "c1", 159, 300),
-        span("1", "c1", 200, 300),
-    ]
-    assert count_runs(spans) == [1, 0, 0, 1, 1]
-
-
 def test_nodes_of_one_step_are_one_run() -> None:
     """Their clocks may differ a little, and a node's share of the work be short."""
     spans = [
@@ -413,23 +394,6 @@ def test_steps_that_were_not_chosen_stay(tmp_path: Path) -> None:
     assert report.kept == {paths[0]: "the output does not have step 0 of c1"}
 
 
-def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
-    with exclusive_draft(tmp_path / "job") as draft:
-        draft.write_text("all of it")
-        assert not (tmp_path / "job").exists()
-        rename_complete(draft, tmp_path / "job")
-    assert [path.name for path in tmp_path.iterdir()] == ["job"]
-    assert (tmp_path / "job").read_text() == "all of it"
-
-
-def test_a_draft_that_is_given_up_leaves_what_was_there(tmp_path: Path) -> None:
-    (tmp_path / "job").write_text("before")
-    with exclusive_draft(tmp_path / "job") as draft:
-        draft.write_text("half of it")
-    assert [path.name for path in tmp_path.iterdir()] == ["job"]
-    assert (tmp_path / "job").read_text() == "before"
-
-
 def test_one_process_at_a_time_writes(tmp_path: Path) -> None:
     """Else the second one to finish would drop what the first one has added."""
     with exclusive_draft(tmp_path / "job") as draft:
@@ -441,14 +405,6 @@ def test_one_process_at_a_time_writes(tmp_path: Path) -> None:
         assert draft.exists()
     with exclusive_draft(tmp_path / "job"):
         pass
-
-
-def test_what_a_killed_process_left_is_no_obstacle(tmp_path: Path) -> None:
-    (tmp_path / ".job.merging").write_text("half")
-    with exclusive_draft(tmp_path / "job") as draft:
-        draft.write_text("whole")
-        rename_complete(draft, tmp_path / "job")
-    assert (tmp_path / "job").read_text() == "whole"
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

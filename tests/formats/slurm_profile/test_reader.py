@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from ccpipe.formats.slurm_profile.hdf5 import (
     DamagedProfileError,
     ForeignProfileError,
-    LiveProfileError,
     ProfileError,
 )
 from ccpipe.formats.slurm_profile.reader import Profile, open_profile
@@ -97,12 +96,6 @@ def test_a_node_step_without_samples_is_one() -> None:
         assert profile.tables == []
 
 
-def test_a_live_file_says_why_it_cannot_be_read() -> None:
-    """Not that it is damaged: it may be sound in a minute."""
-    with pytest.raises(LiveProfileError, match="35_0_c1.h5: only the superblock is on disk"):
-        open_profile(DATA / "live" / "35_0_c1.h5")
-
-
 def test_other_hdf5_files_are_foreign(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "other.h5", "w", libver=("earliest", "v110")) as file:
         file.create_group("results")["x"] = np.arange(5)
@@ -172,13 +165,6 @@ def test_a_file_that_is_replaced_while_it_is_open_stays_what_it_was(tmp_path: Pa
         path.write_bytes(b"")
         rows = {f"0 {table.path}": table.read().tobytes() for table in profile.tables}
     assert rows == {name: data for name, (_, data) in before.items()}
-
-
-def test_a_folder_of_files_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        open_profile(tmp_path / "none.h5")
-    with pytest.raises(ForeignProfileError):
-        open_profile(tmp_path)
 
 
 def test_a_file_without_a_name_of_slurms_has_no_step(tmp_path: Path) -> None:

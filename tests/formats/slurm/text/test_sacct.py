@@ -4,7 +4,6 @@ import io
 import math
 import re
 from codecs import BOM_UTF8
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -69,14 +68,6 @@ def test_sums_of_cpu_time_are_those_of_the_raw_text(name: str) -> None:
         expected = sum(raw_milliseconds(cell) for cell in raw_cells(payload, column))
         field = {"UserCPU": "user_cpu", "SystemCPU": "system_cpu"}[column]
         assert round(sum(getattr(row, field) for row in found) * 1000) == expected > 0
-
-
-def test_sums_of_elapsed_and_allocated_time_are_those_of_the_raw_text() -> None:
-    name = "sacct/phase1_linux.all_fields_D.txt"
-    found = rows(name)
-    for column, field in (("ElapsedRaw", "elapsed"), ("CPUTimeRAW", "cpu_time")):
-        raw = raw_cells(captured(name), column)
-        assert sum(getattr(row, field) for row in found) == sum(map(int, raw)) > 0
 
 
 def test_the_sums_of_steps_are_those_of_their_jobs() -> None:
@@ -185,15 +176,6 @@ def test_local_times_without_a_zone_are_rejected() -> None:
     assert reading.records == []
     assert len(reading.rejected) == 88
     assert "no zone to read it in" in reading.rejected[0].reason
-
-
-def test_times_without_a_date_are_rejected() -> None:
-    """``SLURM_TIME_FORMAT=relative`` leaves out what cannot be known again."""
-    reading = read(captured("sacct/phase1_linux.relative_time_format.txt"), zone=UTC)
-    assert reading.records == []
-    assert len(reading.rejected) == 32
-    assert reading.rejected[0].reason.startswith("submit: not a time: '10:32:28'")
-    assert reading.rejected[0].line == 2
 
 
 def test_sacct_without_parsable_is_refused() -> None:
@@ -347,12 +329,3 @@ def test_any_cells_are_rows_or_rejected(columns: list[str], table: list[list[str
         assert isinstance(row.id, SlurmId)
         msgspec.json.encode(row)
     assert all(bad.reason for bad in reading.rejected)
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_are_rows_or_named_errors(payload: bytes) -> None:
-    with suppress(DataError):
-        reading = read(payload, zone=UTC)
-        assert isinstance(reading, ParsedOutput)
-    for reading in SacctReader(columns=SONAR, zone=UTC).read_stream(io.BytesIO(payload)):
-        assert isinstance(reading, ParsedOutput)

@@ -1,15 +1,13 @@
 """squeue's text: every captured job, whatever columns were asked for."""
 
-import io
 import math
-from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.records import LiveJob, ParsedOutput, SlurmId
+from ccpipe.formats.slurm.records import LiveJob, SlurmId
 from ccpipe.formats.slurm.text import squeue
 from ccpipe.formats.slurm.text.squeue import SqueueReader
 from ccpipe.formats.slurm.timestamp import SECOND, TimeReader
@@ -81,14 +79,6 @@ def test_squeues_own_table_is_refused() -> None:
             SqueueReader().read(captured(name))
 
 
-def test_a_stream_is_read_as_the_whole() -> None:
-    payload = captured("snapshots/squeue_all.1795171119.txt")
-    whole: ParsedOutput[LiveJob] = ParsedOutput()
-    for reading in SqueueReader(zone=UTC).read_stream(io.BytesIO(payload)):
-        whole.extend(reading)
-    assert whole == SqueueReader(zone=UTC).read(payload)
-
-
 def test_every_way_leads_to_a_field() -> None:
     """And each column to one way at most, so that none is read for nothing."""
     ways = squeue.fields(TimeReader())
@@ -108,10 +98,3 @@ def test_any_cells_are_jobs_or_rejected(columns: list[str], table: list[list[str
     reading = SqueueReader(columns=["JOBID", *columns], zone=OSLO).read(payload)
     assert all(isinstance(job.id, SlurmId) for job in reading.records)
     assert all(bad.reason for bad in reading.rejected)
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_jobs_or_named_errors(payload: bytes) -> None:
-    with suppress(DataError):
-        reading = SqueueReader(zone=UTC).read(payload)
-        assert isinstance(reading, ParsedOutput)

@@ -27,10 +27,6 @@ def rows(payload: str, header: Header) -> list[tuple[str, ...]]:
     return list(zip(*block.columns, strict=True))
 
 
-def test_plain_rows() -> None:
-    assert rows("1|a|u|0\n2|b|v|5\n", HEADER) == [("1", "a", "u", "0"), ("2", "b", "v", "5")]
-
-
 def test_the_last_line_needs_no_end() -> None:
     """A program may be cut off right after it."""
     assert rows("1|a|u|0\n2|b|v|5", HEADER) == rows("1|a|u|0\n2|b|v|5\n", HEADER)
@@ -97,10 +93,6 @@ def test_a_message_among_the_rows_costs_itself_only() -> None:
 def test_delimiters_that_fit_nowhere() -> None:
     with pytest.raises(DataError, match="no text that the delimiters in excess could belong to"):
         align("1|a|b|u|x", HEADER)
-
-
-def test_empty_lines_are_no_rows() -> None:
-    assert rows("1|a|u|0\n\n2|b|v|5\n\n", HEADER) == rows("1|a|u|0\n2|b|v|5\n", HEADER)
 
 
 def test_a_row_without_bound_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -357,7 +357,7 @@ async def publish(
       ccpipe profile publish -i 17_0_n1.h5 --server nats://10.0.0.1:4222
       ccpipe profile publish -i job_17.h5 -s Energy --cluster fritz
     """
-    from ccpipe.cli.profile.publish import publish_samples
+    from ccpipe.cli.profile.formats import publish_samples
 
     site = where.site()
     jobs = {one.job for one in tables.selections()}

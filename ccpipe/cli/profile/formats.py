@@ -1,6 +1,7 @@
-"""Extracted series as JSON lines, line protocol and Parquet."""
+"""Extracted series as JSON lines, line protocol and Parquet, and published on the bus."""
 
 import itertools
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,16 @@ from typing import Any
 import msgspec
 
 from ccpipe.atomic_file import replacing
+from ccpipe.config import Site
 from ccpipe.errors import MissingExtra, UnavailableError
-from ccpipe.formats.lineprotocol import encode
+from ccpipe.formats.lineprotocol import encode, to_lines
 from ccpipe.formats.slurm_profile.extract import Level, extract_records, samples
 from ccpipe.formats.slurm_profile.table import Table
+from ccpipe.message import Message
+from ccpipe.terminal import note
 
 _ROWS = 10_000
+_REPORT_SECONDS = 5.0
 _LABELS = ("Run", "Step", "Node", "Series")
 
 
@@ -55,6 +60,32 @@ def write_parquet(tables: Sequence[Table], level: Level, path: Path) -> None:
                 writer.write_table(pa.Table.from_pylist(rows, schema=schema))
     except OSError as error:
         raise UnavailableError(f"{path}: {error}") from error
+
+
+async def publish_samples(tables: Sequence[Table], site: Site, job: str | None) -> int:
+    """Publish all samples as metrics and return their number.
+
+    `job` is the job of tables whose file does not say it. Raises UnavailableError, DeniedError as
+    ``Sink.write`` does.
+    """
+    from ccpipe.bus.nats.sink import NatsSink
+    from ccpipe.telemetry import Telemetry
+
+    count = 0
+    waiting: list[Message] = []
+    reported = time.monotonic()
+    async with NatsSink(site=site, telemetry=Telemetry()) as sink:
+        for sample in samples(tables, site.cluster, job):
+            waiting += sample
+            count += 1
+            if len(waiting) >= _ROWS:
+                await sink.write(to_lines(waiting))
+                waiting = []
+            if time.monotonic() - reported > _REPORT_SECONDS:
+                reported = time.monotonic()
+                note(f"{count} samples published")
+        await sink.write(to_lines(waiting))
+    return count
 
 
 def _batches(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -241,7 +241,7 @@ def _copy_node(group: Any, part: _Part, tables: list[Table]) -> list[DamagedProf
         rows = max(1, -(-len(table) // max(1, chunks)))
         parent = group if table.task is None else make_path(group, [table.series])
         copy = TableWriter(parent, table.task or table.series, table.dtype, chunk=rows)
-        for block in table.salvage(damage):
+        for block in table.blocks(damage=damage):
             copy.append(block)
     return damage
 

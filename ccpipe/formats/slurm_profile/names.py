@@ -65,9 +65,6 @@ class JobSelection(msgspec.Struct, frozen=True):
     het_offset: int | None = None
     step: str | None = None
 
-    def __str__(self) -> str:
-        return self.job_text + ("" if self.step is None else f".{self.step}")
-
     @property
     def job_text(self) -> str:
         if self.array_task is not None:

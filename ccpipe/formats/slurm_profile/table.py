@@ -124,18 +124,14 @@ class Table:
         step, series = self.node_step, self.series
         return Table(step, series, self.source, task=self.task, rules=(*self.rules, *rules))
 
-    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Records]:
+    def blocks(
+        self, rows: int = BLOCK_ROWS, damage: list[DamagedProfileError] | None = None
+    ) -> Iterator[Records]:
         """Read the table in blocks of about that many rows.
 
-        Raises DamagedProfileError if rows cannot be read.
+        Why some cannot be read is added to `damage`; without it, DamagedProfileError is raised.
         """
-        blocks = self._stored(rows)
-        for rule in self.rules:
-            blocks = rule(blocks)
-        return blocks
-
-    def salvage(self, damage: list[DamagedProfileError]) -> Iterator[Records]:
-        blocks = self._stored(BLOCK_ROWS, damage)
+        blocks = self._stored(rows, damage)
         for rule in self.rules:
             blocks = rule(blocks)
         return blocks
@@ -144,9 +140,7 @@ class Table:
         found = list(self.blocks())
         return found[0] if len(found) == 1 else np.concatenate([np.empty(0, self.dtype), *found])
 
-    def _stored(
-        self, rows: int, damage: list[DamagedProfileError] | None = None
-    ) -> Iterator[Records]:
+    def _stored(self, rows: int, damage: list[DamagedProfileError] | None) -> Iterator[Records]:
         """Read rows, less those at the end that were allotted but never written."""
         dtype, end = self.dtype, len(self.source)
         rows = max(1, min(rows, BLOCK_BYTES // max(1, self.source.dtype.itemsize)))

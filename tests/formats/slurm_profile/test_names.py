@@ -59,7 +59,7 @@ def test_jobs_are_named_as_users_name_them() -> None:
         JobSelection(5, step="extern"),
         JobSelection(5, step="extern"),
     ]
-    assert [str(job) for job in parse_jobs("13_1.batch,17+1")] == ["13_1.batch", "17+1"]
+    assert [job.job_text for job in parse_jobs("13_1.batch,17+1")] == ["13_1", "17+1"]
 
 
 @pytest.mark.parametrize("text", ["", "x", "13_", "13.x", "13,,14", "-1", "13_1+2"])

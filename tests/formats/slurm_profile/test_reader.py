@@ -153,7 +153,7 @@ def test_damaged_files_give_tables_or_named_errors(
             profile = None
         for table in profile.tables if profile else ():
             damage: list[DamagedProfileError] = []
-            rows = sum(len(block) for block in table.salvage(damage))
+            rows = sum(len(block) for block in table.blocks(damage=damage))
             assert rows <= len(table)
 
 

@@ -43,7 +43,7 @@ def test_rows_around_damage_are_salvaged() -> None:
     made["EpochTime"] = made["Power"] = np.arange(1, 96)
     table = Table(NodeStep(step="0", node="c1"), "Energy", DamagedRows(made, {2, 7}))
     damage: list[DamagedProfileError] = []
-    found = np.concatenate(list(table.salvage(damage)))["Power"].tolist()
+    found = np.concatenate(list(table.blocks(damage=damage)))["Power"].tolist()
     assert found == [*range(1, 21), *range(31, 71), *range(81, 96)]
     assert [error.reason for error in damage] == ["row 20: bad", "row 70: bad"]
     with pytest.raises(DamagedProfileError):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from ccpipe.errors import DataError, EncodeError
 from ccpipe.formats import jsonlines
 from ccpipe.formats.jsonlines import encode
-from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.rfc3339 import rfc3339
 from ccpipe.message import Message, Uint
 
@@ -56,14 +55,6 @@ def test_what_is_written_can_be_read(messages: list[Message]) -> None:
         # 1 is not 1.0 and not true, though Python calls them equal.
         plain = int if type(message.value) is Uint else type(message.value)
         assert type(line["value"]) is plain
-
-
-def test_columns() -> None:
-    lines = decode(b"m,b=2,a=1 value=18446744073709551615u 1740027951\n")
-    assert encode(lines) == (
-        b'{"name":"m","tags":{"a":"1","b":"2"},"field":"value",'
-        b'"value":18446744073709551615,"time":"2025-02-20T05:05:51Z"}\n'
-    )
 
 
 def test_numbers_and_mappings_of_others() -> None:

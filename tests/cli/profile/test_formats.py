@@ -7,11 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ccpipe.cli.profile.formats import json_lines, line_protocol, write_parquet
+from ccpipe.cli.profile.formats import json_lines, write_parquet
 from ccpipe.errors import UnavailableError
-from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.slurm_profile.extract import Level, extract_records
-from tests.formats.slurm_profile.samples import START, table_of
+from tests.formats.slurm_profile.samples import table_of
 
 POWER = table_of("Energy", {"Power": [100, 2**60, 300]})
 TASK = table_of("Tasks", {"RSS": [1, 2], "CPUUtilization": [0.5, 99.0]})
@@ -21,15 +20,6 @@ def test_json_lines_name_their_series() -> None:
     rows = [json.loads(line) for line in json_lines([POWER, TASK, POWER], Level.NODE_TIME_SERIES)]
     assert [row["Table"] for row in rows] == ["Energy"] * 6 + ["Tasks"] * 2
     assert [row["Power"] for row in rows[:3]] == [100, 2**60, 300]
-
-
-def test_line_protocol_is_metrics_in_seconds() -> None:
-    pieces = list(line_protocol([POWER], "fox", "17"))
-    assert len(pieces) == 3
-    lines = decode(b"".join(pieces))
-    assert not lines.rejected
-    assert [line.time for line in lines] == [(START + n) * 10**9 for n in range(3)]
-    assert pieces[0].rstrip().endswith(str(START).encode())
 
 
 def test_parquet_has_the_rows_and_their_types(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """One run of a command as a task of a step."""
 
-import os
 import resource
 import signal
 import sys
@@ -65,11 +64,6 @@ def test_handlers_of_signals_are_put_back() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)]
     run("true")
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)] == before
-
-
-def test_a_signal_is_passed_on_to_the_command() -> None:
-    script = f"trap 'exit 9' USR1; kill -USR1 {os.getpid()}; while :; do sleep 0.05; done"
-    assert run("sh", "-c", script)[0] == 9
 
 
 class Ends(SamplePublisher):

@@ -100,11 +100,6 @@ def test_tables_without_the_fields_stay_as_they_are() -> None:
         assert table.with_rules(rule.apply).read().tobytes() == table.read().tobytes()
 
 
-def test_nothing_is_corrected_unasked() -> None:
-    for table in real("Network"):
-        assert table.rules == ()
-
-
 values = st.lists(st.integers(0, 2**50), min_size=1, max_size=30)
 
 

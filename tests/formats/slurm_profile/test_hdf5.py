@@ -21,7 +21,6 @@ from ccpipe.formats.slurm_profile.hdf5 import (
     DamagedProfileError,
     Dataset,
     ForeignProfileError,
-    Group,
     Hdf5File,
     LiveProfileError,
 )
@@ -111,19 +110,6 @@ def test_attributes_of_one_value_are_read(tmp_path: Path) -> None:
         "long float": 0.25,
         "text": "Mon\xe5",
     }
-
-
-def test_a_group_knows_its_names() -> None:
-    root = Hdf5File(SAMPLE).root()
-    assert list(root) == ["c1"]
-    node = root.group("c1")
-    assert isinstance(node, Group)
-    assert node.path == "/c1"
-    assert len(node) == len(list(node))
-    assert "Energy" in node
-    assert "Power" not in node
-    assert node.group("Energy") is None
-    assert node.group("Power") is None
 
 
 def test_a_file_of_which_only_the_superblock_is_there_is_live() -> None:
@@ -226,17 +212,6 @@ def test_rows_that_were_never_stored_cost_nothing(tmp_path: Path) -> None:
     found = table_in(tmp_path / "made.h5", "/t")
     assert (len(found), found.claimed) == (20, 2**62)
     assert found.read()["x"].tolist() == [1] * 20
-
-
-def test_a_changed_record_is_found_by_its_checksum() -> None:
-    """Deflate's checksum covers all records of Slurm's files."""
-    data = bytearray(SAMPLE.read_bytes())
-    place = data.index((1_795_170_874).to_bytes(8, "little"))
-    data[place] ^= 1
-    with pytest.raises(
-        DamagedProfileError, match=r"/c1/\w+(/\d)?: row 0: .*filter returned failure"
-    ):
-        read_bytes(bytes(data))
 
 
 def test_what_libhdf5_refuses_is_an_error_with_its_words(tmp_path: Path) -> None:

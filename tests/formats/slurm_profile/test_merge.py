@@ -253,15 +253,6 @@ def test_inputs_are_deleted_only_where_that_is_asked_for(tmp_path: Path) -> None
         assert read_contents(tmp_path / "job_3.h5") == contents(theirs)
 
 
-def test_a_merge_after_a_deletion_keeps_everything(tmp_path: Path) -> None:
-    """sh5util truncates the earlier merge: its steps are then nowhere."""
-    paths = copy(tmp_path / "in", find_node_steps(ALICE, 3))
-    output = tmp_path / "job_3.h5"
-    merge(paths[:4], output, delete_inputs=True)
-    merge(paths[4:], output, delete_inputs=True)
-    assert len(read_contents(output)) == len(read_contents(DATA / "merged" / "job_3.h5"))
-
-
 def test_umask_decides_who_may_read_the_output(tmp_path: Path) -> None:
     old = os.umask(0o027)
     try:
@@ -340,11 +331,6 @@ def why_kept(path: Path, output: Path, *, touched: bool = False) -> str:
         if touched:
             identity = (*identity[:3], 0)
         return delete_merged(path, identity, job)
-
-
-def test_what_is_in_the_output_to_the_last_bit_goes(merged: tuple[Path, Path]) -> None:
-    assert why_kept(*merged) == ""
-    assert not merged[0].exists()
 
 
 def test_a_file_that_is_being_written_stays(tmp_path: Path) -> None:

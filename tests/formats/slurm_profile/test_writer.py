@@ -150,18 +150,6 @@ def test_a_killed_writer_leaves_what_it_flushed(tmp_path: Path, attempt: int) ->
         assert all(len(table[:]) >= flushed for table in file["c1/Tasks"].values())
 
 
-def test_samples_can_be_read_while_the_step_runs(tmp_path: Path) -> None:
-    path = tmp_path / "5_0_c1.h5"
-    with NodeStepWriter(path, STEP, start=START) as writer:
-        for second in range(35):
-            writer.append("Energy", {"Power": second}, START + second)
-            writer.flush()
-            with open_profile(path) as profile, h5py.File(path) as file:
-                assert profile.closed is False
-                power = profile.tables[0].read()["Power"].tolist()
-                assert power == file["c1/Energy"][:]["Power"].tolist() == list(range(second + 1))
-
-
 def test_a_flush_costs_what_is_new(tmp_path: Path) -> None:
     def written() -> int:
         lines = Path("/proc/self/io").read_text().splitlines()

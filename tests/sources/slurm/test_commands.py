@@ -11,11 +11,6 @@ from tests.sources.slurm.programs import Programs
 HOUR = 3600 * 10**9
 
 
-@pytest.fixture
-def programs(tmp_path: Path) -> Programs:
-    return Programs(tmp_path / "bin")
-
-
 def test_sacct_asks_for_ends_in_utc(programs: Programs) -> None:
     commands = Commands(folder=str(programs.folder), timeout=10)
     commands.sacct(1795170834 * 10**9, 1795170834 * 10**9 + HOUR, uncompleted=False)

@@ -1,7 +1,6 @@
 """What is new of the commands' output."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -52,9 +51,8 @@ def test_any_bytes_are_rows_or_rejected(output: bytes) -> None:
         )
 
 
-def test_requeued_job_whose_epilog_runs_is_pending(tmp_path: Path) -> None:
+def test_requeued_job_whose_epilog_runs_is_pending(programs: Programs) -> None:
     """Squeue shows the nodes of the run that ended and a start that never was."""
-    programs = Programs(tmp_path / "bin")
     now = datetime.now(UTC)
     start, end = (time.strftime("%Y-%m-%dT%H:%M:%S") for time in (now, now + timedelta(minutes=10)))
     requeued = squeue_job("7", "COMPLETING", start=start, end=end)
@@ -64,9 +62,8 @@ def test_requeued_job_whose_epilog_runs_is_pending(tmp_path: Path) -> None:
     assert (jobs[8].state, jobs[8].node_list) == ("COMPLETING", "c1")
 
 
-def test_end_that_may_be_a_requeue_waits_for_squeue(tmp_path: Path) -> None:
+def test_end_that_may_be_a_requeue_waits_for_squeue(programs: Programs) -> None:
     """While slurmctld does not answer nobody knows whether a job that lost its node runs again."""
-    programs = Programs(tmp_path / "bin")
     end = "2026-11-20T10:05:00"
     programs.set_sacct(
         *(sacct_row(job, state, end=end)
@@ -81,8 +78,7 @@ def test_end_that_may_be_a_requeue_waits_for_squeue(tmp_path: Path) -> None:
     assert not found.poll(0, 1, with_nodes=False).rows
 
 
-def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
-    programs = Programs(tmp_path / "bin")
+def test_what_has_not_changed_is_not_read_again(programs: Programs) -> None:
     programs.set_sacct(sacct_row("6", "COMPLETED", end="2026-11-20T10:05:00"))
     programs.set_squeue(squeue_job("7", "PENDING", priority=1))
     found = poller(programs)

@@ -57,11 +57,6 @@ def state_of(job: Job) -> str:
     return job.raw.state or ""
 
 
-@pytest.fixture
-def programs(tmp_path: Path) -> Programs:
-    return Programs(tmp_path / "bin")
-
-
 async def test_a_job_is_sent_when_it_changes(programs: Programs) -> None:
     publisher = Publisher(programs)
     programs.set_squeue(squeue_job("7", "PENDING"))

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,11 +55,6 @@ class Bridge:
         return [call.split()[3] for call in self.programs.calls() if "batch_script" in call]
 
 
-@pytest.fixture
-def programs(tmp_path: Path) -> Programs:
-    return Programs(tmp_path / "bin")
-
-
 def run(programs: Programs, *jobs: int, array: int = 0) -> None:
     names = [f"{array}_{task}" if array else str(job) for task, job in enumerate(jobs)]
     programs.set_squeue(
@@ -84,24 +78,18 @@ async def test_start_has_script_and_description(programs: Programs) -> None:
     assert bridge.scripts() == []
 
 
-@pytest.mark.parametrize("options", [{"job_script": False}, {"slurm_info": False}])
-async def test_each_text_has_its_option(programs: Programs, options: dict[str, bool]) -> None:
-    bridge = Bridge(programs, **options)
-    run(programs, 7)
-    programs.set_script(7, b"#!/bin/sh\n")
-    (metadata,) = await bridge.poll()
-    assert ("jobScript" in metadata) == ("job_script" not in options)
-    assert ("slurmInfo" in metadata) == ("slurm_info" not in options)
-
-
-async def test_neither_is_sent_by_default(programs: Programs) -> None:
+@pytest.mark.parametrize("job_script", [True, False])
+@pytest.mark.parametrize("slurm_info", [True, False])
+async def test_each_text_has_its_option(
+    programs: Programs, *, job_script: bool, slurm_info: bool
+) -> None:
     """Scripts may hold secrets: a site asks for them."""
-    bridge = Bridge(programs, job_script=False, slurm_info=False)
+    bridge = Bridge(programs, job_script=job_script, slurm_info=slurm_info)
     run(programs, 7)
     programs.set_script(7, b"#!/bin/sh\n")
     (metadata,) = await bridge.poll()
-    assert not {"jobScript", "slurmInfo"} & metadata.keys()
-    assert bridge.scripts() == []
+    assert ("jobScript" in metadata, "slurmInfo" in metadata) == (job_script, slurm_info)
+    assert bridge.scripts() == (["7"] if job_script else [])
 
 
 async def test_script_is_never_in_an_envelope(programs: Programs) -> None:

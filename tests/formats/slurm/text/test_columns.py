@@ -22,7 +22,6 @@ class Thing(msgspec.Struct, frozen=True):
     name: str | None = None
     size: int | None = None
     tags: tuple[str, ...] = ()
-    both: str | None = None
 
 
 def _required(cell: str) -> int:
@@ -37,7 +36,6 @@ FIELDS = [
     FieldSpec("size", ("rawsize",), whole, varies=True),
     FieldSpec("size", ("size",), lambda cell: (whole(cell) or 0) * 1000),
     FieldSpec("name", ("name",), is_free=True),
-    FieldSpec("both", ("left", "right"), lambda left, right: f"{left}{right}"),
 ]
 
 
@@ -54,10 +52,6 @@ def test_columns_in_any_order_and_number() -> None:
 def test_the_first_way_to_a_field_is_taken() -> None:
     """The raw number is better than the rounded one, wherever it stands."""
     assert reader().read(b"size|number|rawsize\n5|1|5123\n").records == [Thing(1, size=5123)]
-
-
-def test_a_field_of_two_columns() -> None:
-    assert reader("number|right|left").read(b"1|b|a\n").records == [Thing(1, both="ab")]
 
 
 def test_a_bad_cell_costs_its_row() -> None:

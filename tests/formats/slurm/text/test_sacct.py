@@ -163,21 +163,6 @@ def test_local_times_agree_with_epoch_times() -> None:
     assert times == [(row.id.raw, row.submit, row.start, row.end) for row in utc]
 
 
-def test_times_with_their_offset_need_no_zone() -> None:
-    """``%z`` with a column wide enough for it."""
-    with_offset = read(captured("sacct/tz_width40.txt")).records
-    utc = {row.id.raw: row for row in rows("sacct/phase1_linux.sonar_fields.txt")}
-    assert with_offset[0].start == utc["3"].start
-    assert with_offset[0].end == utc["3"].end
-
-
-def test_local_times_without_a_zone_are_rejected() -> None:
-    reading = read(captured("sacct/phase1_linux.sonar_fields.txt"))
-    assert reading.records == []
-    assert len(reading.rejected) == 88
-    assert "no zone to read it in" in reading.rejected[0].reason
-
-
 def test_sacct_without_parsable_is_refused() -> None:
     """Its cells are cut off to the width of their columns."""
     with pytest.raises(DataError, match="no delimiter between the names"):
@@ -268,11 +253,6 @@ def test_any_delimiter() -> None:
     assert read(payload, delimiter="::").records == [SacctRow(SlurmId(3), job_name="a:b")]
     trailing = b"JobID|JobName|\n3|a|\n"  # sacct -p
     assert read(trailing).records == [SacctRow(SlurmId(3), job_name="a")]
-
-
-def test_a_table_without_a_jobs_number_is_refused() -> None:
-    with pytest.raises(DataError, match="no column with the number of the job"):
-        read(b"Cluster|Account|User\na|b|c\n")
 
 
 @pytest.mark.parametrize("name", ["phase1_linux.all_fields_D.txt", "phase1_linux.json"])

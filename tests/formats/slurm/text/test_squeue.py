@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.errors import DataError
 from ccpipe.formats.slurm.records import LiveJob, SlurmId
 from ccpipe.formats.slurm.text import squeue
 from ccpipe.formats.slurm.text.squeue import SqueueReader
@@ -70,13 +69,6 @@ def test_columns_without_a_line_of_names() -> None:
     reader = SqueueReader(columns=["JOBID", "CPUS", "TIME_LIMIT", "NAME"], delimiter=";")
     (job,) = reader.read(b"7;2K;5-00:00:00;a;b\n").records
     assert job == LiveJob(SlurmId(7), cpus=2048, time_limit=5 * 86400, name="a;b")
-
-
-def test_squeues_own_table_is_refused() -> None:
-    """Names are cut off there, and nothing tells where cells end."""
-    for name in ("squeue/squeue_default.txt", "squeue/squeue_steps.txt"):
-        with pytest.raises(DataError, match="no delimiter between the names"):
-            SqueueReader().read(captured(name))
 
 
 def test_every_way_leads_to_a_field() -> None:

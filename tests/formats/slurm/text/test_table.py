@@ -32,10 +32,6 @@ def test_the_last_line_needs_no_end() -> None:
     assert rows("1|a|u|0\n2|b|v|5", HEADER) == rows("1|a|u|0\n2|b|v|5\n", HEADER)
 
 
-def test_a_newline_within_a_row() -> None:
-    assert rows("1|a\nb|u|0\n2|c|v|5\n", HEADER)[0] == ("1", "a\nb", "u", "0")
-
-
 def test_newlines_in_the_last_column() -> None:
     found = rows("1|0|a\nb\n\nc\n2|5|d\n", LAST)
     assert found == [("1", "0", "a\nb\n\nc"), ("2", "5", "d")]
@@ -45,11 +41,6 @@ def test_delimiters_in_a_text() -> None:
     """They are the text's where the cells beside it are what their columns can hold."""
     assert rows("1|a|b|c|u|0\n", HEADER) == [("1", "a|b|c", "u", "0")]
     assert rows("1|0|a|b|\n", LAST) == [("1", "0", "a|b|")]
-
-
-def test_delimiters_and_newlines_at_once() -> None:
-    found = rows("1|a|u|0\n2|x|y\n|z|u|0\n3|b|u|0\n", HEADER)
-    assert found == [("1", "a", "u", "0"), ("2", "x|y\n|z", "u", "0"), ("3", "b", "u", "0")]
 
 
 def test_texts_side_by_side_are_not_cut_at_a_guess() -> None:
@@ -169,12 +160,6 @@ def test_the_delimiter_is_found_in_the_header() -> None:
     assert split_header("CPUS(A/I/O/T) |S:C:T |NODELIST(REASON) ")[1] == "|"
     assert split_header("JobID") == (("jobid",), "|")
     assert unique(["jobid", "", "jobid"]) == ("jobid", "", "jobid#2")
-
-
-def test_a_header_aligned_by_blanks_has_no_delimiter() -> None:
-    """Without ``-P`` sacct cuts its cells off: it is not read."""
-    with pytest.raises(DataError, match="no delimiter between the names"):
-        split_header("JobID           JobName  Partition")
 
 
 def test_a_header_of_too_many_names_is_refused() -> None:

@@ -1,12 +1,6 @@
 """CSV (RFC 4180, but with LF): one row for each message, for spreadsheets and data frames.
 
 The columns are always the same, whatever the tags, so that rows can be streamed.
-
->>> from ccpipe.message import metric
->>> tags = {"hostname": "e1208", "type": "node", "unit": "GB/s"}
->>> HEADER + encode([metric("mem_bw", 1.5, time=1740027951 * 10**9, tags=tags)])
-b'time,name,field,cluster,hostname,type,type-id,stype,stype-id,tags,value\\n\
-2025-02-20T05:05:51Z,mem_bw,value,,e1208,node,,,,unit=GB/s,1.5\\n'
 """
 
 import csv

@@ -1,10 +1,4 @@
-"""JSON lines (jsonlines.org): one object for each message, for scripts and for ``jq``.
-
->>> from ccpipe.message import metric
->>> encode([metric("cpu_load", 1.5, time=1740027951 * 10**9, tags={"hostname": "e1208"})])
-b'{"name":"cpu_load","tags":{"hostname":"e1208"},"field":"value","value":1.5,\
-"time":"2025-02-20T05:05:51Z"}\\n'
-"""
+"""JSON lines (jsonlines.org): one object for each message, for scripts and for ``jq``."""
 
 import math
 from collections.abc import Iterable

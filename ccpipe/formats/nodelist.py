@@ -11,11 +11,6 @@ The numbers of a range are written as wide as its first one: ``n[08-10]`` is n08
 first number is no greater than the second, and none is repeated. The leftmost range varies
 slowest.
 
->>> expand("c[1-2]-[08-10].fox")
-['c1-08.fox', 'c1-09.fox', 'c1-10.fox', 'c2-08.fox', 'c2-09.fox', 'c2-10.fox']
->>> compress(["n3", "n1", "n2", "login"])
-['login', 'n[1-3]']
-
 Source: Sonar JSON format output specification, *Type: NodeRange*; the grammar is that of Sonar's
 ``src/nodelist.rs``.
 """

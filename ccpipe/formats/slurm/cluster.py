@@ -4,13 +4,6 @@ sinfo prints groups: the nodes of one partition that are alike in what was asked
 several partitions is in several groups, and a partition in as many as its nodes differ. Cells
 have a delimiter between them, as with ``-o '%R|%N|%T'`` and ``-O 'NodeList:|,StateComplete:|'``.
 
->>> payload = b"PARTITION|NODELIST|STATE\\nnormal*|c[1-2]|idle\\ndevel|c2|drain\\n"
->>> cluster = read_sinfo(payload)
->>> [(node.name, node.states) for node in cluster.nodes]
-[('c1', ('IDLE',)), ('c2', ('DRAINED',))]
->>> [(partition.name, partition.node_list) for partition in cluster.partitions]
-[('normal', 'c[1-2]'), ('devel', 'c2')]
-
 Source: sinfo(1); ``src/sinfo/print.c`` of Slurm 22.05 to 26.05.
 """
 

@@ -3,10 +3,6 @@
 Times are nanoseconds since the epoch; durations are seconds, volumes bytes, energy joules. None is
 what the command does not print, or prints as ``N/A``, ``(null)`` and the like.
 
->>> SlurmId.read("13_1.batch", raw="14.batch")
-SlurmId(job=14, step='batch', array_job=13, array_task=1, pending_tasks='', het_job=None, \
-het_offset=None)
-
 Source: ``slurmdb_get_job_id_str`` and ``log_build_step_id_str`` of Slurm; sacct(1), *JobID*.
 """
 

@@ -3,21 +3,6 @@
 Each function reads one cell and returns None where Slurm prints that there is nothing; for what it
 cannot be it raises DataError. Units are always the same: seconds, bytes, joules.
 
->>> duration("1-02:03:04"), duration("00:14.493"), duration("UNLIMITED"), duration("")
-(93784, 14.493, inf, None)
->>> volume("76.50M"), volume("90693888"), volume("600", unit=2**20)
-(80216064, 90693888, 629145600)
->>> tres("cpu=4,mem=2G,gres/gpu:a100=2")
-{'cpu': 4, 'mem': 2147483648, 'gres/gpu:a100': 2}
->>> tres("cpu=00:00:03,fs/disk=146462")
-{'cpu': 3, 'fs/disk': 146462}
->>> gres("gpu:a100:2(IDX:0-1)")
-[Gres(name='gpu', type='a100', count=2, indices=(0, 1))]
->>> job_state("CANCELLED by 1000"), job_state("CG")
-('CANCELLED', 'COMPLETING')
->>> node_states("down+drain+not_responding"), node_states("drng*")
-(('DOWN', 'DRAIN', 'NOT_RESPONDING'), ('DRAINING', 'NOT_RESPONDING'))
-
 Source: ``slurmdb_make_tres_string_from_simple``, ``gres_sock_str``, ``job_state_string``,
 ``node_state_string`` and ``node_state_string_compact`` of Slurm 26.05; slurm.conf(5),
 *AccountingStorageTRES*; sinfo(1), *NODE STATE CODES*; ``_elapsed_time``, ``_print_small_double``,

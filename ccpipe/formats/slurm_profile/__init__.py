@@ -4,15 +4,6 @@ The modern layout (Slurm 15.08 to today) is read and written, the legacy one (2.
 Both need h5py and numpy, of the extra ``profile``. A process of its own reads with h5py: only
 ``writer`` and ``merge`` load it.
 
->>> from ccpipe.formats.slurm_profile.extract import extract_csv
->>> from ccpipe.formats.slurm_profile.reader import open_profile
->>> with open_profile("tests/data/slurm_profile/merged/job_17.h5") as profile:
-...     energy = [table for table in profile.tables if table.series == "Energy"]
-...     print(b"".join(extract_csv(energy))[:68].decode())
-Step,Node,ElapsedTime,EpochTime,Power
-0,c1,0,1795170874,200
-0,c1,0,1
-
 Source: Slurm Profile Accounting Plugin API, and the files that Slurm 22.05 and 24.11 write.
 """
 

@@ -1,4 +1,4 @@
-"""Numbers, durations, volumes and exit codes: each shape that Slurm prints, and nothing else."""
+"""Cells as Slurm prints them: numbers, durations, volumes, resources and states."""
 
 import math
 from collections.abc import Callable
@@ -10,13 +10,23 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.values import (
+    JOB_CODES,
+    MAX_INDICES,
+    Gres,
+    cancelled_by,
     count,
     decimal,
     duration,
     exit_code,
+    gpu_count,
+    gres,
+    index_list,
+    job_state,
     megabytes,
     minutes,
+    node_states,
     requested_memory,
+    tres,
     volume,
     whole,
 )
@@ -156,7 +166,172 @@ def test_what_no_reader_takes_is_named(reader: Callable[[str], object]) -> None:
 
 @given(st.text(max_size=30))
 def test_any_text_is_a_value_or_a_named_error(text: str) -> None:
-    for reader in (*READERS, requested_memory):
+    more = (requested_memory, tres, gres, index_list, gpu_count, job_state, node_states)
+    for reader in (*READERS, *more, cancelled_by):
         with suppress(DataError):
-            found = reader(text)
-            assert found is None or isinstance(found, int | float | tuple)
+            reader(text)
+
+
+NAMES = st.sampled_from(["cpu", "mem", "node", "billing", "gres/gpu", "gres/gpu:a100", "fs/disk"])
+
+
+def test_used_resources() -> None:
+    text = "cpu=00:00:03,energy=1482,fs/disk=19952972,mem=147658K,gres/gpu:a100=2,vmem=70M"
+    assert tres(text) == {
+        "cpu": 3,
+        "energy": 1482,
+        "fs/disk": 19952972,
+        "mem": 147658 * 1024,
+        "gres/gpu:a100": 2,
+        "vmem": 70 * 2**20,
+    }
+
+
+def test_amounts_that_were_never_set_are_left_out() -> None:
+    """2^64-2 and its like are marks, not amounts."""
+    assert tres("cpu=4,mem=18446744073709551614,energy=4294967294") == {"cpu": 4}
+
+
+@pytest.mark.parametrize("text", [None, "", "(null)", "N/A"])
+def test_no_resources(text: str | None) -> None:
+    assert tres(text) == {}
+    assert gres(text) == []
+    assert gpu_count(text) == 0
+
+
+@pytest.mark.parametrize("text", ["cpu", "=4", "cpu=4,,mem=2G", "cpu=four", "cpu=4 mem=2"])
+def test_what_is_no_list_of_resources(text: str) -> None:
+    with pytest.raises(DataError, match="expected"):
+        tres(text)
+
+
+def test_gpus_are_counted_once() -> None:
+    assert gpu_count("cpu=1,gres/gpu=2,gres/gpu:a100=2") == 2
+    assert gpu_count("cpu=1,gres/gpu:a100=2,gres/gpu:h100=1") == 3
+    assert gpu_count("cpu=1,mem=2G") == 0
+
+
+@given(st.dictionaries(NAMES, st.integers(0, 2**40)))
+def test_resources_come_back(amounts: dict[str, int]) -> None:
+    marks = {2**32 - 2, 2**32 - 1}
+    text = ",".join(f"{name}={amount}" for name, amount in amounts.items())
+    assert tres(text) == {name: value for name, value in amounts.items() if value not in marks}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("gpu:a100:2(IDX:0-1)", [Gres("gpu", "a100", 2, (0, 1))]),
+        ("gpu:a100:0(IDX:N/A)", [Gres("gpu", "a100", 0, ())]),
+        ("gres:gpu:a100:2", [Gres("gpu", "a100", 2, ())]),
+        ("gres/gpu:a100:1", [Gres("gpu", "a100", 1, ())]),
+        ("gres/gpu:a100=1", [Gres("gpu", "a100", 1, ())]),
+        ("gpu", [Gres("gpu", None, 1, ())]),
+        ("gpu:4(S:0-1)", [Gres("gpu", None, 4, ())]),
+        (
+            "gpu:a100:2(IDX:0,2),shard:h100:8(IDX:1-2)",
+            [Gres("gpu", "a100", 2, (0, 2)), Gres("shard", "h100", 8, (1, 2))],
+        ),
+        ("craynetwork:1K", [Gres("craynetwork", None, 1024, ())]),
+    ],
+)
+def test_generic_resources(text: str, found: list[Gres]) -> None:
+    assert gres(text) == found
+
+
+@pytest.mark.parametrize("text", [":", "gpu:a:b:2", "gpu:2x", "gpu:1(IDX:x)", ",", "gpu:1,"])
+def test_what_is_no_generic_resource(text: str) -> None:
+    with pytest.raises(DataError, match="not a"):
+        gres(text)
+
+
+def test_lists_of_indices() -> None:
+    assert index_list("0-3,8") == (0, 1, 2, 3, 8)
+    assert index_list("") == index_list("N/A") == index_list(None) == ()
+    assert index_list("0-14:2") == (0, 2, 4, 6, 8, 10, 12, 14)
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=20))
+def test_indices_come_back(numbers: list[int]) -> None:
+    assert index_list(",".join(map(str, numbers))) == tuple(numbers)
+
+
+@pytest.mark.parametrize("text", ["3-1", "a", "1-", "-1", "1,,2", "0-9:0", "1 ", "0-9999999999"])
+def test_what_is_no_list_of_indices(text: str) -> None:
+    with pytest.raises(DataError, match="not a range"):
+        index_list(text)
+
+
+def test_a_list_that_would_fill_the_memory_is_refused() -> None:
+    """A few characters can stand for many numbers."""
+    with pytest.raises(DataError, match=f"more than {MAX_INDICES}"):
+        index_list("0-999999999")
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "by"),
+    [
+        ("COMPLETED", "COMPLETED", None),
+        ("CANCELLED by 1000", "CANCELLED", 1000),
+        ("CANCELLED by 0", "CANCELLED", 0),
+        ("CANCELLED", "CANCELLED", None),
+        ("NODE_FAIL", "NODE_FAIL", None),
+        ("OUT_OF_MEMORY", "OUT_OF_MEMORY", None),
+        ("CG", "COMPLETING", None),
+        ("PD", "PENDING", None),
+        ("R", "RUNNING", None),
+        ("", None, None),
+    ],
+)
+def test_states_of_jobs(text: str, state: str | None, by: int | None) -> None:
+    assert job_state(text) == state
+    assert cancelled_by(text) == by
+
+
+def test_every_code_stands_for_a_word() -> None:
+    assert not set(JOB_CODES) & set(JOB_CODES.values())
+    assert all(job_state(word) == word for word in JOB_CODES.values())
+
+
+@pytest.mark.parametrize("text", ["completed", "CANCELLED by", "CANCELLED by x", "A B", "1", "_"])
+def test_what_is_no_state_of_a_job(text: str) -> None:
+    with pytest.raises(DataError, match="not a job's state"):
+        job_state(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "states"),
+    [
+        ("idle", ("IDLE",)),
+        ("down+drain+not_responding", ("DOWN", "DRAIN", "NOT_RESPONDING")),
+        ("DOWN+NOT_RESPONDING", ("DOWN", "NOT_RESPONDING")),
+        ("mixed+planned", ("MIXED", "PLANNED")),
+        ("down*", ("DOWN", "NOT_RESPONDING")),
+        ("drained*", ("DRAINED", "NOT_RESPONDING")),
+        ("drain*", ("DRAINED", "NOT_RESPONDING")),
+        ("drain", ("DRAINED",)),
+        ("drng", ("DRAINING",)),
+        ("alloc+", ("ALLOCATED", "COMPLETING")),
+        ("alloc", ("ALLOCATED",)),
+        ("mix-", ("MIXED", "PLANNED")),
+        ("idle~", ("IDLE", "POWERED_DOWN")),
+        ("idle#", ("IDLE", "POWERING_UP")),
+        ("idle!", ("IDLE", "POWER_DOWN")),
+        ("idle%", ("IDLE", "POWERING_DOWN")),
+        ("maint$", ("MAINTENANCE", "MAINTENANCE")),
+        ("idle@", ("IDLE", "REBOOT_REQUESTED")),
+        ("boot^", ("BOOT", "REBOOT_ISSUED")),
+        ("unk*", ("UNKNOWN", "NOT_RESPONDING")),
+        ("unknown+not_responding", ("UNKNOWN", "NOT_RESPONDING")),
+        ("n/a", ()),
+        ("", ()),
+    ],
+)
+def test_states_of_nodes(text: str, states: tuple[str, ...]) -> None:
+    assert node_states(text) == states
+
+
+@pytest.mark.parametrize("text", ["down++drain", "idle**", "4", "a b", "+", "*"])
+def test_what_is_no_state_of_a_node(text: str) -> None:
+    with pytest.raises(DataError, match="not a node's state"):
+        node_states(text)

@@ -1,10 +1,5 @@
 """Slurm's accounting: the text of ``sacct -P`` and ``sstat -P``, and the JSON of sacct.
 
->>> payload = b"JobIDRaw|JobName|State|Elapsed\\n3|a|b|CANCELLED by 1000|00:00:55\\n"
->>> row = SacctReader().read(payload).records[0]
->>> row.id.job, row.job_name, row.state, row.cancelled_by, row.elapsed
-(3, 'a|b', 'CANCELLED', 1000, 55)
-
 Any columns in any order, with or without a line of names; the cells of those that no field of
 ``SacctRow`` reads are in its ``other``. Ask Slurm for ``SLURM_TIME_FORMAT=%s``, and for a
 delimiter that no text holds.

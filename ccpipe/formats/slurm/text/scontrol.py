@@ -4,9 +4,6 @@ Records of ``Key=value`` pairs on several lines. Nothing is quoted, and a value 
 look like more keys: it ends its line. Where a key occurs twice, nobody can say which one is true,
 and the record is rejected. So are records on one line, as ``-o`` prints them.
 
->>> parse("JobId=3 JobName=a b=c\\n   JobState=RUNNING Reason=None").values
-{'JobId': '3', 'JobName': 'a b=c', 'JobState': 'RUNNING', 'Reason': 'None'}
-
 Source: scontrol(1); ``src/api/job_info.c`` of Slurm 22.05, ``src/scontrol/info_job.c`` of 23.02 to
 26.05.
 """

@@ -4,11 +4,6 @@
 line of names or `columns` says which they are. Squeue's own table, cut off and aligned by blanks,
 loses names and is not read.
 
->>> payload = b"JOBID|ST|TIME_LIMIT|NAME\\n36_[0-9%2]|PD|1-02:04:00|a|b\\n"
->>> job = SqueueReader().read(payload).records[0]
->>> job.id.array_job, job.id.pending_tasks, job.state, job.time_limit, job.name
-(36, '0-9%2', 'PENDING', 93840, 'a|b')
-
 Source: squeue(1); ``src/squeue/print.c`` of Slurm 22.05 to 26.05.
 """
 

@@ -8,11 +8,6 @@ other cells can be:
 * Where a row has too many delimiters, those columns absorb them that hold free text, so that every
   other cell is what its column can hold. Where two neighbours could, the first of them gets their
   text as a whole and the other nothing; where it matters more, the row is rejected.
-
->>> names, numbers = ("jobid", "jobname", "elapsed"), {"jobid": int, "elapsed": int}
->>> splitter = RowSplitter(Header(names, "|", frozenset({"jobname"}), numbers))
->>> splitter.feed(b"1|a|b\nc|0\n2|d|0\n", is_last=True).columns
-(('1', '2'), ('a|b\nc', 'd'), ('0', '0'))
 """
 
 import functools

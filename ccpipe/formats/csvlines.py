@@ -112,7 +112,6 @@ _TEXTS = {Kind.EVENT, Kind.LOG, Kind.CONTROL}
 
 
 def read_cells(row: bytes) -> list[str]:
-    """Return the cells of a row; raises NotARow."""
     if csv.field_size_limit() < len(row):
         csv.field_size_limit(len(row))
     try:

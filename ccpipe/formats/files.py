@@ -226,7 +226,6 @@ def _complete(lines: "Lines", max_length: int) -> int:
 
 
 def _cut(lines: "Lines", end: int, before_line: int) -> "Lines":
-    """Return the lines before the offset `end`, where line `before_line` begins."""
     kept = lines[: bisect_left(lines.starts, end)]
     kept.rejected = [bad for bad in lines.rejected if bad.line < before_line]
     return kept

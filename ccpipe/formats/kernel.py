@@ -33,7 +33,6 @@ def load_kernel(package: str, name: str = "_kernel") -> ModuleType | None:
 
 
 def kernels() -> dict[str, str]:
-    """Return the implementation used for each format: ``compiled`` or ``python``."""
     return {
         name: "python" if load_kernel(f"ccpipe.formats.{name}.kernel") is None else "compiled"
         for name in FORMATS

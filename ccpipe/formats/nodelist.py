@@ -65,7 +65,6 @@ def split(text: str) -> list[str]:
 
 
 def parse(text: str) -> list[Element]:
-    """Parse a list into its elements; raises DataError as ``split`` does."""
     return [element for _, element in _elements(text)]
 
 
@@ -82,7 +81,6 @@ def expand(text: str, *, limit: int = LIMIT) -> list[str]:
 
 
 def count(text: str) -> int:
-    """Return how many names a list holds, without expanding it; raises DataError."""
     return sum(map(_size, parse(text)))
 
 

@@ -110,7 +110,6 @@ def labels_of(series: Series, field: str) -> dict[str, str]:
 
 
 def write_labels(series: Series, field: str) -> bytes:
-    """Encode the labels of a metric for remote write."""
     return b"".join(
         _message(1, _message(1, key.encode()) + _message(2, value.encode()))
         for key, value in labels_of(series, field).items()

@@ -109,7 +109,6 @@ class _Rows:
             self.drop(size)
 
     def _end(self, start: int) -> int:
-        """Return the end of the next row; 0 if more data are needed."""
         if start == len(self.text):
             return 0
         if end := self.end_of(self.text, start):

@@ -39,7 +39,6 @@ class Curve(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The step, node and task, and the series."""
         return printable(self.table.path.removeprefix("/Steps/").replace("/Nodes/", " "))
 
 

@@ -84,7 +84,6 @@ class StepDaemon:
         )
 
     def run(self) -> None:
-        """Measure until SIGTERM or SIGINT."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         files = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
         if soft != resource.RLIM_INFINITY and soft < files:

@@ -51,7 +51,6 @@ class NodeSeries:
         return EnergyReading(round(self._joules), round(_watts(sums)))
 
     def filesystem(self) -> Values | None:
-        """Return a sample of the series Filesystem: changes of all Lustre mounts."""
         sums = _sums(self._lustre.collect)
         if sums is None:
             return None

@@ -38,7 +38,6 @@ MAX_WAITING = 10_000
 
 
 def end_of_step(info: JobacctInfo, site: Site, step: Step) -> Message:
-    """Return the event for the end of a step: sacct's columns as JSON."""
     nodes = [""] * step.node_index + [step.node]
     payload = {
         "jobid": step.job,

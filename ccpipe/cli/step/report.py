@@ -37,7 +37,6 @@ TABLE = (
 
 
 def table(row: dict[str, Any]) -> str:
-    """Return the most important columns, right-aligned under sacct's names."""
     lines = []
     for names in TABLE:
         cells = [str(row.get(name, "")) for name in names]

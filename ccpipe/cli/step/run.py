@@ -161,14 +161,12 @@ class StepRun:
 
 
 def file_name(step: Step) -> str:
-    """Return Slurm's name for the profile of a step."""
     from ccpipe.formats.slurm_profile.names import NodeStepName
 
     return NodeStepName(step.job, step.step, step.node).file_name
 
 
 def record_samples(profile: ProfileGather, samples: list[TaskSample]) -> None:
-    """Add samples of tasks to a profile, if it has them."""
     if profile.is_active(SeriesSelection.TASK):
         for sample in samples:
             profile.add_sample_data(

@@ -173,7 +173,6 @@ class JsonObject:
         return whole + rest / 10**6 if rest else whole
 
     def states(self, *path: str) -> tuple[str, ...]:
-        """Return states in capitals, from a word or a list of words."""
         found = self.text(*path)
         return tuple(found.upper().split(",")) if found else ()
 
@@ -269,7 +268,6 @@ def _reservation(job: JsonObject) -> str | None:
 
 
 def _cpu_time(record: JsonObject, allocated: dict[str, int]) -> int | None:
-    """Multiply CPUs and time, as sacct's text does."""
     elapsed, cpus = record.whole("time", "elapsed"), allocated.get("cpu")
     return None if elapsed is None or cpus is None else elapsed * cpus
 

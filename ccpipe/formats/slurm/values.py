@@ -45,7 +45,6 @@ def text(cell: str) -> str | None:
 
 
 def whole(cell: str) -> int | None:
-    """Read a whole number without suffix, such as ``ElapsedRaw``."""
     if cell in ABSENT:
         return None
     if not (cell.isascii() and cell.isdigit() and len(cell) <= _MAX_DIGITS):
@@ -270,7 +269,6 @@ def _amount(name: str, cell: str) -> float | None:
 
 
 def gpu_count(text: str | None) -> int:
-    """Count the GPUs of a TRES text."""
     amounts = tres(text)
     typed = sum(amount for name, amount in amounts.items() if name.startswith("gres/gpu:"))
     return int(amounts.get("gres/gpu", typed))

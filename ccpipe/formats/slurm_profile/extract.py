@@ -112,7 +112,6 @@ class _TotalRow(msgspec.Struct):
 def _totals(
     tables: Sequence[Table], names: list[str], level: Level, *, sentinels: bool = False
 ) -> Iterator[_TotalRow]:
-    """Return the totals of each table, or those of each step."""
     joined: dict[tuple[int, str], _TotalRow] = {}
     for table in tables:
         elapsed: list[int] = []
@@ -132,7 +131,6 @@ def _totals(
 
 
 def _watched(table: Table, elapsed: list[int]) -> Iterator[Records]:
-    """Pass blocks on, and note the last row's time."""
     for block in table.blocks():
         elapsed[:] = [int(block[ELAPSED][-1])]
         yield block
@@ -163,7 +161,6 @@ def _rows(table: Table, keys: list[str], fields: list[str], *, raw: bool) -> Ite
 
 
 def _column(table: Table, block: Records, name: str) -> list[Value]:
-    """Return the values of a field, None for those that are missing."""
     values: list[Value] = block[name].tolist()
     for position in table.type.missing(block, name).nonzero()[0].tolist():
         values[position] = None

@@ -140,7 +140,6 @@ class Hdf5File:
         self._crashes = 0
 
     def root(self) -> "Group":
-        """Return the root group; raise DamagedProfileError if it cannot be read."""
         found = self.open("/")
         assert isinstance(found, Group)
         return found
@@ -196,11 +195,9 @@ class Group:
         return name in self._names
 
     def open(self, name: str) -> "Group | Dataset":
-        """Read what `name` links to; raise DamagedProfileError if it cannot be read."""
         return self._file.open(f"{self.path.rstrip('/')}/{name}")
 
     def group(self, name: str) -> "Group | None":
-        """Return a group of this group; None if the name is missing or leads to a dataset."""
         found = self.open(name) if name in self._names else None
         return found if isinstance(found, Group) else None
 
@@ -228,7 +225,6 @@ class Dataset:
         return self._rows
 
     def read(self, start: int = 0, stop: int | None = None) -> Records:
-        """Return rows from `start` up to `stop`; raise DamagedProfileError for bad chunks."""
         stop = self._rows if stop is None else min(stop, self._rows)
         if stop <= start:
             return np.empty(0, self.dtype)

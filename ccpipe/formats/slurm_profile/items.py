@@ -46,7 +46,6 @@ class Peak(msgspec.Struct):
     average: float
 
     def text(self, item: str) -> str:
-        """Return the line that sh5util prints."""
         form = "%f" if isinstance(self.sum, float) else "%d"
         return (
             f"    Step {self.step} Maximum accumulated {item} Value ({form % self.sum})"
@@ -68,7 +67,6 @@ def find_peaks(rows: Sequence[ItemRow] | Iterator[ItemRow]) -> Iterator[Peak]:
 
 
 def list_names(tables: Sequence[Table]) -> list[str]:
-    """Return the name of each table within its step, in order and without repetition."""
     return list(dict.fromkeys(map(_name, tables)))
 
 
@@ -180,7 +178,6 @@ Columns = list[tuple[Table, str]]
 
 
 def _by_step(tables: Sequence[Table], item: str) -> Iterator[tuple[str, Columns]]:
-    """Return the tables of each step that have the field."""
     steps: dict[tuple[int, str], Columns] = {}
     kinds: set[str] = set()
     for table in tables:

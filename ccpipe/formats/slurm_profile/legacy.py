@@ -124,7 +124,6 @@ class LegacyReader:
 
 
 def _series(name: str) -> tuple[type[ProfileSeries] | None, str | None]:
-    """Return the type that a group's name means, and the task."""
     for kind in SERIES.values():
         if kind.per_task and name.startswith(f"{kind.legacy_name}_"):
             return kind, name.removeprefix(f"{kind.legacy_name}_")

@@ -129,7 +129,6 @@ class Profile:
     def _table(
         self, node_step: NodeStep, dataset: Dataset, series: str, task: str | None
     ) -> list[Table]:
-        """Return the table that a dataset is, or nothing where it is none."""
         if not is_table(dataset.dtype):
             self.damage.append(ForeignProfileError(self.path, "not a time series", dataset.path))
             return []

@@ -60,11 +60,9 @@ class FieldTotal(msgspec.Struct):
 
     @property
     def average(self) -> float | None:
-        """Return the sum by the count."""
         return float(self.sum) / self.count if self.count else None
 
     def join(self, other: "FieldTotal") -> "FieldTotal":
-        """Return the total of both."""
         return FieldTotal(
             _pick(min, self.min, other.min),
             _pick(max, self.max, other.max),
@@ -136,12 +134,10 @@ class ProfileSeries:
 
     @classmethod
     def row_format(cls, dtype: np.dtype[np.void], fields: Iterable[str]) -> str:
-        """Return the printf format of fields as sh5util writes them: ``%d`` or six decimals."""
         return ",".join("%f" if dtype[name].kind == "f" else "%d" for name in fields)
 
     @classmethod
     def total_format(cls, dtype: np.dtype[np.void], name: str) -> str:
-        """Return the printf format of a field's minimum, maximum, sum and average."""
         one = "%f" if dtype[name].kind == "f" else "%d"
         return f"{one},{one},{one},%f"
 
@@ -194,7 +190,6 @@ class FilesystemSeries(ProfileSeries):
 
     @classmethod
     def merge(cls, samples: Records) -> Records:
-        """Subtract the first sample from every sample."""
         return subtract_first(samples, [field.name for field in cls.fields])
 
 

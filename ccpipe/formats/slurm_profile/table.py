@@ -83,7 +83,6 @@ class Table:
         task: str | None = None,
         rules: Sequence[Rule] = (),
     ) -> None:
-        """Name what the rows of `source` are; `rules` change them when they are read."""
         self.node_step = node_step
         self.series = series
         self.task = task
@@ -103,7 +102,6 @@ class Table:
 
     @property
     def type(self) -> type[ProfileSeries]:
-        """What is known of the series."""
         return series_type(self.series)
 
     @property

@@ -54,7 +54,6 @@ def create_file(target: Any, **options: Any) -> Any:
 
 
 def write_attributes(group: Any, node_step: NodeStep) -> None:
-    """Write what is known of a node-step; numbers that are not known are left out."""
     numbers = {
         "Node Index": node_step.node_index,
         "Number of Tasks": node_step.tasks,
@@ -92,7 +91,6 @@ class TableWriter:
     def __init__(
         self, group: Any, name: str, dtype: np.dtype[np.void], *, chunk: int | None = None
     ) -> None:
-        """Create the table `name`: as Slurm does, or with other chunks, which are not deflated."""
         self.dtype = dtype
         self.rows = 0
         layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -232,7 +230,6 @@ class NodeStepWriter:
         self._commit()
 
     def close(self) -> None:
-        """Write what is left and mark the file as complete."""
         if self._file:
             self.flush()
             write_number(self._file, CLOSED, 1)

@@ -61,7 +61,6 @@ class Changes:
         """Rows of jobs of which slurmdbd knows only the end, by number and submission."""
 
     def open(self) -> None:
-        """Read the file; raises ConfigError if it cannot be used."""
         self._state.open()
         self._last_poll = self._progress.get("poll") or 0
 

@@ -88,7 +88,6 @@ class Poller:
         """Of the jobs that scontrol was asked for, when they started."""
 
     def forget(self) -> None:
-        """Parse everything again in the next poll."""
         self._rows, self._jobs = _Unchanged(), _Unchanged()
 
     def accounted(self, since: int, until: int) -> Poll:
@@ -175,7 +174,6 @@ def sacct_records(output: bytes) -> Iterator[bytes]:
 
 
 def _read_jobs(poll: Poll, records: Sequence[bytes], at: int) -> Iterator[LiveJob]:
-    """Yield the jobs of squeue, called at a time, in parts, since there may be very many."""
     reader = SqueueReader(columns=SQUEUE_COLUMNS, delimiter=SEPARATOR, zone=UTC)
     for first in range(0, len(records), _PART):
         reading = reader.feed(b"\n".join(records[first : first + _PART]) + b"\n")
@@ -205,7 +203,6 @@ def _numbers(records: Sequence[bytes]) -> Iterator[int]:
 
 
 def printed_jobs(output: bytes, jobs: set[int]) -> dict[int, bytes]:
-    """Return what ``scontrol -d show job`` printed of some of the jobs, by their numbers."""
     found = list(_JOB.finditer(output))
     ends = [match.start() for match in found[1:]] + [len(output)]
     return {

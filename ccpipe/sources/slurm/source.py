@@ -223,7 +223,6 @@ class Slurm(Source[Jobs]):
         yield Batch(self._cluster_state(poll), functools.partial(_acknowledge, note), "slurm")
 
     async def _with_texts(self, jobs: Sequence[Job], poll: Poll) -> Sequence[Job]:
-        """Return jobs, with the texts of those that have started if they are requested."""
         if self._metadata is None or not poll.printed:
             return jobs
         texts = await asyncio.to_thread(self._metadata.of, jobs, poll.printed)

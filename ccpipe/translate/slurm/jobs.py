@@ -22,7 +22,6 @@ _NEVER_STARTED = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD"
 
 
 def job_of_row(row: SacctRow, cluster: str) -> Job:
-    """Return a row of sacct as a job, or a step of one."""
     number = row.id
     job = Job(
         cluster=cluster,
@@ -139,7 +138,6 @@ def memory_per_node(row: SacctRow) -> int | None:
 
 
 def live_memory_per_node(job: LiveJob) -> int | None:
-    """Return the bytes requested on one node."""
     if job.memory_per_node is not None or job.memory_per_cpu is None:
         return job.memory_per_node
     return job.memory_per_cpu * (job.cpus or 1) // max(job.nodes or 1, 1)
@@ -246,7 +244,6 @@ def _metadata(
     nodes: int | None,
     alloc_tres: str | None,
 ) -> dict[str, str]:
-    """Return what no key of an event holds, without what is empty."""
     texts = {
         "reservation": clean(reservation),
         "distribution": layout or "",

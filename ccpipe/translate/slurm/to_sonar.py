@@ -137,7 +137,6 @@ def jobs_envelope(jobs: Iterable[SlurmJob], *, cluster: str, time: int) -> JobsE
 
 
 def cluster_envelope(cluster: Cluster, *, name: str, time: int) -> ClusterEnvelope:
-    """Return an envelope of partitions and of nodes, grouped by their states."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for node in cluster.nodes:
         groups.setdefault(node.states, []).append(node.name)

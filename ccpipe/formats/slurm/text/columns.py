@@ -65,7 +65,6 @@ class FieldReader(NamedTuple):
         return None
 
     def values(self, columns: Columns) -> Iterable[Any]:
-        """Read the cells of a column; raises DataError."""
         read = self.field.read
         cells = columns[self.places[0]]
         if self.field.read_column is not None:
@@ -160,7 +159,6 @@ class TableReader(Generic[Row]):
         return self._feed(chunk, is_last=False)
 
     def flush(self) -> ParsedOutput[Row]:
-        """Read what is left, at the end of the output; raises DataError as ``feed`` does."""
         return self._feed(b"", is_last=True)
 
     def read(self, payload: bytes) -> ParsedOutput[Row]:
@@ -171,7 +169,6 @@ class TableReader(Generic[Row]):
         return whole
 
     def read_stream(self, stream: IO[bytes]) -> Iterator[ParsedOutput[Row]]:
-        """Read an output in chunks; raises DataError as ``feed`` does."""
         while chunk := stream.read(CHUNK):
             yield self.feed(chunk)
         yield self.flush()

@@ -64,7 +64,6 @@ def read_jobs(payload: bytes, *, zone: tzinfo | None = None) -> ParsedOutput[Liv
 
 
 def _records(payload: bytes) -> Iterator[tuple[int, str]]:
-    """Split an output where a line begins with the first key; number the lines."""
     whole = payload.decode("utf-8", "surrogateescape")
     starts = [found.start() for found in _START.finditer(whole)]
     line, position = 1, 0

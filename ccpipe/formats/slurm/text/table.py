@@ -60,12 +60,10 @@ class Header:
 
     @functools.cached_property
     def _checks(self) -> list[tuple[int, Fits]]:
-        """The first columns that do not take every text, of those that begin a row."""
         columns = enumerate(self.names[: max(self.lead, 1)])
         return [(i, self.fits[name]) for i, name in columns if name in self.fits][:MAX_CHECKS]
 
     def begins(self, line: str) -> bool:
-        """Whether the first cells of a line are what begins a row."""
         if not self._checks:
             return True
         cells = line.split(self.delimiter, self._checks[-1][0] + 1)
@@ -254,7 +252,6 @@ class _Row:
         return header.names[-1] not in header.free and self._is_whole()
 
     def _is_whole(self) -> bool:
-        """Whether all cells are there, each what its column can hold."""
         if self.delimiters < self.header.last or self.looks == MAX_LOOKS:
             return False
         self.looks += 1
@@ -266,7 +263,6 @@ class _Row:
 
 
 def original_bytes(text: str) -> bytes:
-    """Return the bytes that a text was decoded from."""
     return text.encode("utf-8", "surrogateescape")
 
 

@@ -1,6 +1,7 @@
-"""Extracted series as JSON lines, line protocol and Parquet: the same rows in each."""
+"""Output of ``ccpipe profile``, and the folder of its input."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ccpipe.cli.profile.formats import json_lines, write_parquet
-from ccpipe.errors import UnavailableError
+from ccpipe.cli.profile.options import configured_folder, write_output
+from ccpipe.errors import CreateError, UnavailableError
 from ccpipe.formats.slurm_profile.extract import Level, extract_records
 from tests.formats.slurm_profile.samples import table_of
 
@@ -32,7 +34,28 @@ def test_parquet_has_the_rows_and_their_types(tmp_path: Path) -> None:
     assert pq.read_table(path).schema.field("CPUUtilization").type == pa.float64()
 
 
+def test_the_folder_is_the_one_of_slurms_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    assert configured_folder() is None
+    conf = tmp_path / "acct_gather.conf"
+    conf.write_text("#ProfileHDF5Dir=/no\nprofilehdf5dir = /shared/p # here\n")
+    assert configured_folder() == Path("/shared/p")
+    conf.write_text("ProfileHDF5Default=all\n")
+    assert configured_folder() is None
+
+
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="missing"):
         write_parquet([POWER], Level.NODE_TIME_SERIES, tmp_path / "missing" / "out.parquet")
+    with pytest.raises(CreateError, match="nothing/x"):
+        write_output(iter([b"a"]), tmp_path / "nothing" / "x")
+
+    def broken() -> Iterator[bytes]:
+        yield b"a"
+        raise UnavailableError("the input ended")
+
+    with pytest.raises(UnavailableError, match="the input ended"):
+        write_output(broken(), tmp_path / "x")
     assert list(tmp_path.iterdir()) == []

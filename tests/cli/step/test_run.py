@@ -1,4 +1,4 @@
-"""One run of a command as a task of a step."""
+"""One run of a command as a task of a step, and its report."""
 
 import resource
 import signal
@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from ccpipe.cli.step.publish import SamplePublisher
+from ccpipe.cli.step.report import TABLE, describe, table, write_report
 from ccpipe.cli.step.run import BY_SIGNAL, NOT_EXECUTABLE, NOT_FOUND, StepRun
 from ccpipe.config import Bus, Site
-from ccpipe.node.gather.jobacct import JobacctInfo
+from ccpipe.errors import CreateError
+from ccpipe.node.gather.jobacct import JobacctInfo, TaskId, create
 from ccpipe.node.gather.profile import SeriesSelection, Step
 
 NEVER = dict.fromkeys(("task", "energy", "filesystem", "network"), 0.0)
@@ -81,3 +83,20 @@ def test_nothing_is_sampled_behind_the_end_of_a_step() -> None:
     assert one.run(["sleep", "0.2"]) == 0
     assert "publish" in ends.threads
     assert not {"profile", "jobacct"} & ends.threads
+
+
+def test_the_table_has_sacct_columns_under_their_names() -> None:
+    info = create(TaskId(0, 2))
+    info.update("mem", 139096 * 1024)
+    step = Step(job=17, step="batch", node="c3", node_index=2)
+    row = describe(info, step, 0, 1.23456)
+    assert (row["JobID"], row["State"], row["MaxRSSNode"]) == ("17.batch", "COMPLETED", "c3")
+    text = table(row)
+    assert all(name in text for names in TABLE for name in names)
+    assert "139096K" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_report_that_cannot_be_written_is_a_named_error(tmp_path: Path) -> None:
+    with pytest.raises(CreateError, match="nothing/report"):
+        write_report(create(), STEP, 1, 1.0, "json", tmp_path / "nothing" / "report")

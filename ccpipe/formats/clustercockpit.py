@@ -86,7 +86,6 @@ STATES = (
     "preempted",
     "timeout",
 )
-"""States of a job that has ended."""
 
 
 class NodeState(msgspec.Struct, omit_defaults=True):

@@ -24,7 +24,6 @@ from typing import NamedTuple
 from ccpipe.errors import DataError
 
 LIMIT = 100_000
-"""Default maximum number of names returned by ``expand``."""
 
 _LITERAL = re.compile(r"[A-Za-z0-9._\-\u0080-\U0010ffff]+")
 _NUMBERS = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)

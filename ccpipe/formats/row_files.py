@@ -62,7 +62,6 @@ class _Rows:
         self.text = b""
         self.is_over = False
         self.line, self.offset = 1, 0
-        """Of the text."""
 
     def fill(self) -> None:
         fresh = read_piece(self.stream, max(self.block, len(self.text)))

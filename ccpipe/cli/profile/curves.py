@@ -21,7 +21,6 @@ MIN_WIDTH = 10
 FORMATS = (".png", ".svg", ".pdf")
 MAX_PANELS = 60
 MAX_NAMED = 12
-"""Maximum number of curves of a panel in its legend."""
 _WIDTH, _HEIGHT = 9.0, 2.2
 LARGE = 10_000
 """Values above it are shown as 250M, not as 2.5 with 1e8 above the panel."""

@@ -52,7 +52,6 @@ class StepRun:
     ) -> None:
         """Prepare; `frequencies` are seconds between samples of ``task``, ``energy`` and so on."""
         self.record: JobacctInfo = create()
-        """Resource usage, complete after ``run``."""
         self.seconds = 0.0
         """Run time, without the time that it was stopped."""
         self.publisher: SamplePublisher | None = None

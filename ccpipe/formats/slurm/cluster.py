@@ -83,7 +83,6 @@ class _Groups:
         self.nodes: dict[str, tuple[str, ...]] = {}
         self.partitions: dict[str, str | None] = {}
         self.members: dict[str, dict[str, None]] = {}
-        """The nodes of all groups of a partition."""
         self.rejected: list[RejectedRow] = []
 
     def add(self, row: dict[str, str]) -> None:

@@ -30,12 +30,10 @@ class SlurmId(msgspec.Struct, frozen=True, order=True, gc=False):
     step: str = ""
     """``""`` for the job as a whole, else ``0``, ``batch``, ``extern``, ``interactive``."""
     array_job: int | None = None
-    """The number that all tasks of an array share."""
     array_task: int | None = None
     pending_tasks: str = ""
     """Which tasks a pending array still has, such as ``0-9%2``."""
     het_job: int | None = None
-    """The number that all components of a heterogeneous job share."""
     het_offset: int | None = None
 
     @classmethod
@@ -97,7 +95,6 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Slurm's own numbers of the CPUs, such as ``0-3``; only ``scontrol show job -d`` has them."""
     memory: int | None = None
     gres: str | None = None
-    """Such as ``gpu:a100:2(IDX:0-1)``; ``values.gres`` reads it."""
 
 
 class LiveJob(msgspec.Struct, frozen=True, gc=False):

@@ -56,7 +56,6 @@ class NodeStep(msgspec.Struct, frozen=True, kw_only=True):
     node_index: int | None = None
     """Of the node in the step, from 0."""
     tasks: int | None = None
-    """On this node."""
     cpus_per_task: int | None = None
     start_time: str = ""
     """In local time without a zone, as ctime(3) writes it."""

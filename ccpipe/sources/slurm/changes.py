@@ -58,7 +58,6 @@ class Changes:
         """When jobs that have not ended but are no longer listed were last listed."""
         self._last_poll = 0
         self._unnamed: dict[tuple[int, int | None], SacctRow] = {}
-        """Rows of jobs of which slurmdbd knows only the end, by number and submission."""
 
     def open(self) -> None:
         self._state.open()

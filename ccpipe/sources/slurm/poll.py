@@ -85,7 +85,6 @@ class Poller:
         self._held: list[SacctRow] = []
         self._details: dict[int, LiveJob] = {}
         self._starts: dict[int, bytes] = {}
-        """Of the jobs that scontrol was asked for, when they started."""
 
     def forget(self) -> None:
         self._rows, self._jobs = _Unchanged(), _Unchanged()

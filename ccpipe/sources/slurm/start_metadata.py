@@ -38,7 +38,6 @@ class StartMetadata:
         self.job_script = job_script
         self.slurm_info = slurm_info
         self._shared: dict[tuple[int, int], str] = {}
-        """Scripts by array or heterogeneous job and its submission."""
         self._calls = self._total = 0
         self._seconds = 0.0
         self._reported = -REPEAT_SECONDS

@@ -24,7 +24,6 @@ CHUNK = 2**15
 MAX_MEMO = 4096
 """Texts of a column whose values are remembered."""
 MAX_MEMO_TEXT = 200
-"""Characters of a text that is remembered."""
 
 
 Columns = Sequence[Sequence[str]]

@@ -9,8 +9,9 @@ Source: sacct(1) and sstat(1); ``src/sacct/sacct.c`` and ``print.c`` of Slurm 20
 
 import itertools
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import tzinfo
+from typing import Any
 
 import msgspec
 
@@ -51,24 +52,14 @@ FITS: dict[str, Fits] = {
 """What distinguishes columns from free text beside them, of those that no field reads alone."""
 
 
-def _code(cell: str) -> int | None:
-    found = exit_code(cell)
-    return found[0] if found else None
+def _part(read: Callable[[str], tuple[Any, Any] | None], index: int) -> Callable[[str], Any]:
+    """Return what reads one of the two values that a cell holds."""
 
+    def read_part(cell: str) -> Any:
+        found = read(cell)
+        return found[index] if found else None
 
-def _signal(cell: str) -> int | None:
-    found = exit_code(cell)
-    return found[1] if found else None
-
-
-def _memory(cell: str) -> int | None:
-    found = requested_memory(cell)
-    return found[0] if found else None
-
-
-def _memory_of(cell: str) -> str | None:
-    found = requested_memory(cell)
-    return found[1] if found else None
+    return read_part
 
 
 def _label(cell: str) -> str | None:
@@ -80,10 +71,10 @@ def fields(time: TimeReader) -> list[FieldSpec]:
         FieldSpec("id", ("jobid", "jobidraw"), SlurmId.read, varies=True, is_required=True),
         FieldSpec("id", ("jobidraw",), SlurmId.read, varies=True, is_required=True),
         FieldSpec("id", ("jobid",), SlurmId.read, varies=True, is_required=True),
-        FieldSpec("req_mem", ("reqmem",), _memory),
-        FieldSpec("req_mem_of", ("reqmem",), _memory_of),
-        FieldSpec("exit_code", ("exitcode",), _code),
-        FieldSpec("exit_signal", ("exitcode",), _signal),
+        FieldSpec("req_mem", ("reqmem",), _part(requested_memory, 0)),
+        FieldSpec("req_mem_of", ("reqmem",), _part(requested_memory, 1)),
+        FieldSpec("exit_code", ("exitcode",), _part(exit_code, 0)),
+        FieldSpec("exit_signal", ("exitcode",), _part(exit_code, 1)),
         FieldSpec("state", ("state",), job_state),
         FieldSpec("cancelled_by", ("state",), cancelled_by),
         FieldSpec("time_limit", ("timelimitraw",), minutes),

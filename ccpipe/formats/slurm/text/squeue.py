@@ -19,7 +19,6 @@ FREE = (
     "container", "extra", "stdin", "stdout", "stderr", "nodelist(reason)", "comment",
     "admin_comment", "system_comment", "command", "work_dir", "features",
 )  # fmt: skip
-"""Columns of free text that are not read."""
 
 
 def _priority(*cells: str) -> int | None:

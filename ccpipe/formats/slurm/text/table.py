@@ -45,7 +45,6 @@ class Header:
     """In lower case; what follows the last delimiter of a line that ends with one is named ""."""
     delimiter: str
     free: frozenset[str]
-    """Columns whose texts may hold the delimiter and newlines."""
     fits: Mapping[str, Fits]
     """Of each column that does not take every text, what reads it."""
 
@@ -130,7 +129,6 @@ class RowSplitter:
     def __init__(self, header: Header, *, line: int = 1) -> None:
         self.header = header
         self._line = line
-        """The number of the first line that is held back or comes next."""
         self._rest = b""
         self._skips = False
         self._is_utf8 = True

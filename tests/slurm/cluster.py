@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -90,6 +91,9 @@ class Cluster:
     def state(self, job: int) -> str:
         return self.run("squeue", "-h", "-t", "all", "-j", str(job), "-o", "%T").strip()
 
+    def wait_for_state(self, job: int, state: str) -> None:
+        self.wait(lambda: self.state(job) == state)
+
     def sacct(self, step: str, *columns: str) -> dict[str, str]:
         options = ("-nP", "--noconvert", "-j", step, "-o", ",".join(columns))
         (row,) = self.run("sacct", *options).splitlines() or [""]
@@ -124,8 +128,22 @@ class Cluster:
             if message.name == name
         ]
 
+    def starts(self) -> list[dict[str, Any]]:
+        return [event for event in self.events("job") if event["function"] == "start_job"]
+
+    def stops(self) -> list[dict[str, Any]]:
+        return [event for event in self.events("job") if event["function"] == "stop_job"]
+
     def wait(self, condition: Callable[[], bool], seconds: float = 90) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, (self.folder / "bridge.log").read_text()[-3000:]
             time.sleep(0.3)
+
+
+def seconds(text: str) -> float:
+    """Read ``HH:MM:SS`` or ``MM:SS.mmm``; nothing is 0."""
+    total = 0.0
+    for part in re.split("[-:]", text or "0"):
+        total = total * 60 + float(part)
+    return total

@@ -16,7 +16,7 @@ from ccpipe.message import Message
 from ccpipe.node.collectors.slurm_cgroup import SlurmCgroup
 from ccpipe.node.linux.slurm_cgroups import JobIds, find_steps
 from tests.paths import ROOT
-from tests.slurm.cluster import CGROUP, Cluster
+from tests.slurm.cluster import CGROUP, Cluster, seconds
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -60,8 +60,9 @@ def test_a_job_in_its_control_groups(cluster: Cluster, tmp_path: Path) -> None:
         publisher.send_signal(signal.SIGTERM)
         assert publisher.wait(30) == 0
 
-    cluster.wait(lambda: bool(step(cluster, job)[0]))
-    max_rss, total_cpu = step(cluster, job)
+    cluster.wait(lambda: bool(cluster.sacct(f"{job}.0", "MaxRSS").get("MaxRSS")))
+    row = cluster.sacct(f"{job}.0", "MaxRSS", "TotalCPU")
+    max_rss, total_cpu = int(row["MaxRSS"]), seconds(row["TotalCPU"])
     memory = [float(message.value) for message in seen("job_mem_used")]
     assert max(memory) >= HELD
     assert max(memory) == pytest.approx(max_rss, rel=0.5)  # the batch script and caches, too
@@ -105,12 +106,15 @@ def test_job_named_by_sluid_in_real_control_groups(scope: Path) -> None:
         (group / "cgroup.procs").write_text(str(child.pid))
     try:
         collector, ids = SlurmCgroup(), JobIds()
-        _, task = children
+        stepd, task = children
+        deadline = time.monotonic() + 60
+        while not Path(f"/proc/{stepd.pid}/cmdline").read_bytes().startswith(b"slurmstepd"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         [found] = [one for one in find_steps("/", ids) if one.job == 4711]
         assert found.tasks == {0: frozenset({task.pid})}
         assert ids.of_process(task.pid) == 4711
         list(collector.collect(0))
-        deadline = time.monotonic() + 60
         used = 0.0
         while used <= 0 and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -124,14 +128,3 @@ def test_job_named_by_sluid_in_real_control_groups(scope: Path) -> None:
         for child in children:
             child.kill()
             child.wait()
-
-
-def step(cluster: Cluster, job: int) -> tuple[int, float]:
-    options = ("-nP", "--noconvert", "-j", f"{job}.0", "-o", "MaxRSS,TotalCPU")
-    max_rss, _, total = cluster.run("sacct", *options).strip().partition("|")
-    minutes, _, seconds = total.rpartition(":")
-    is_kib = max_rss.endswith("K")
-    return (
-        int(max_rss.rstrip("K") or 0) * (1024 if is_kib else 1),
-        float(seconds or 0) + 60 * int(minutes.rpartition(":")[2] or 0),
-    )

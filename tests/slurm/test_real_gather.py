@@ -28,7 +28,7 @@ from tests.conftest import free_port
 from tests.e2e.formats.test_sh5util import are_equal
 from tests.paths import ROOT
 from tests.servers.nats.stored import stored
-from tests.slurm.cluster import CGROUP, LINUX, Cluster
+from tests.slurm.cluster import CGROUP, LINUX, Cluster, seconds
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -192,13 +192,6 @@ def run_job(daemon: Daemon, *options: str) -> int:
 
 def wait_for_files(cluster: Cluster, paths: list[Path]) -> None:
     cluster.wait(lambda: all(path.exists() for path in paths))
-
-
-def seconds(text: str) -> float:
-    total = 0.0
-    for part in text.split(":"):
-        total = total * 60 + float(part)
-    return total
 
 
 def size(text: str) -> float:

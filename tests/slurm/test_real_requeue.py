@@ -1,10 +1,8 @@
 """Jobs that Slurm runs again, on a real cluster whose epilog takes its time: ``make slurm``."""
 
 import contextlib
-import functools
 import signal
 import subprocess
-from typing import Any
 
 import pytest
 
@@ -29,21 +27,20 @@ def test_requeued_jobs_start_once_and_stop_at_their_real_end(cluster: Cluster) -
         "preempted": cluster.submit("-n4", "-w", "c3", "--requeue", wrap="sleep 12"),
     }
     cluster.start_bridges()
-    for job in jobs.values():
-        cluster.wait(functools.partial(has_started, cluster, job))
+    cluster.wait(lambda: {*jobs.values()} <= {start["jobId"] for start in cluster.starts()})
     for name in ("requeued", "cancelled"):
         cluster.run("scontrol", "requeue", str(jobs[name]))
     cluster.submit("-n4", "-p", "urgent", wrap="sleep 1")
     cluster.run("scontrol", "update", "nodename=c2", "state=down", "reason=test")
     for name, job in jobs.items():
-        cluster.wait(functools.partial(waits, cluster, job))
+        cluster.wait_for_state(job, "PENDING")  # its epilog is over then
         if name == "cancelled":
             cluster.run("scancel", str(job))
         else:  # Slurm itself would let it wait for two minutes
             cluster.run("scontrol", "update", f"jobid={job}", "starttime=now")
     with contextlib.suppress(subprocess.CalledProcessError):  # it has come back by itself
         cluster.run("scontrol", "update", "nodename=c2", "state=resume")
-    cluster.wait(lambda: len(stops(cluster)) >= len(jobs) + 1, 200)
+    cluster.wait(lambda: len(cluster.stops()) >= len(jobs) + 1, 200)
     cluster.end_bridges(signal.SIGTERM)
 
     for name, job in jobs.items():
@@ -56,18 +53,6 @@ def test_requeued_jobs_start_once_and_stop_at_their_real_end(cluster: Cluster) -
         last = runs[-2] if name == "cancelled" else runs[-1]  # it never ran again
         assert stop["stopTime"] == int(last["End"]), name
         assert stop["jobState"] == ("cancelled" if name == "cancelled" else "completed"), name
-
-
-def has_started(cluster: Cluster, job: int) -> bool:
-    return job in {event["jobId"] for event in cluster.events("job")}
-
-
-def waits(cluster: Cluster, job: int) -> bool:
-    return cluster.state(job) == "PENDING"
-
-
-def stops(cluster: Cluster) -> list[dict[str, Any]]:
-    return [event for event in cluster.events("job") if event["function"] == "stop_job"]
 
 
 def runs_of(cluster: Cluster, job: int) -> list[dict[str, str]]:

@@ -5,7 +5,6 @@ of the bridge, a restart of slurmctld and a time without slurmdbd.
 """
 
 import contextlib
-import functools
 import json
 import re
 import shutil
@@ -33,7 +32,7 @@ from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.formats.sonar import encode as encode_sonar
 from ccpipe.translate.slurm.to_sonar import spec_state
 from tests.cli.command import ccpipe
-from tests.slurm.cluster import Cluster
+from tests.slurm.cluster import Cluster, seconds
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
@@ -42,9 +41,9 @@ def test_every_kind_of_job(cluster: Cluster) -> None:
     cluster.start_bridges()
     cluster.wait(lambda: bool(cluster.events("nodestate")))
     jobs = first_jobs(cluster)
-    cluster.wait(lambda: jobs["gpu"] in {event["jobId"] for event in starts(cluster)})
+    cluster.wait(lambda: jobs["gpu"] in {event["jobId"] for event in cluster.starts()})
     (cluster.folder / "seen").touch()
-    cluster.wait(lambda: len(starts(cluster)) >= 5)
+    cluster.wait(lambda: len(cluster.starts()) >= 5)
     time.sleep(1)
     cluster.end_bridges(signal.SIGKILL)
     disturb(cluster, jobs)
@@ -62,7 +61,7 @@ def test_every_kind_of_job(cluster: Cluster) -> None:
     cluster.wait(lambda: not cluster.run("squeue", "-h", "-t", "R,PD,S,CG", "-o", "%i"), 150)
     cluster.wait(lambda: len(rows(cluster, "-X")) >= len(jobs) + 5)
     ended = [row for row in rows(cluster, "-X") if row["Start"] not in {"None", "Unknown"}]
-    cluster.wait(lambda: len(stops(cluster)) >= len({row["JobIDRaw"] for row in ended}))
+    cluster.wait(lambda: len(cluster.stops()) >= len({row["JobIDRaw"] for row in ended}))
     cluster.wait(lambda: {unaccounted} <= final_jobs(cluster))
     time.sleep(4)
     cluster.end_bridges(signal.SIGTERM)
@@ -91,9 +90,9 @@ def test_starts_have_script_and_description(cluster: Cluster) -> None:
     def own(events: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
         return {event["jobId"]: event for event in events if event["jobId"] >= single}
 
-    cluster.wait(lambda: len(own(stops(cluster))) == 7)
+    cluster.wait(lambda: len(own(cluster.stops())) == 7)
     cluster.end_bridges(signal.SIGTERM)
-    started = own(starts(cluster))
+    started = own(cluster.starts())
     assert {single, array, het, het + 1} < started.keys()
     for job, start in started.items():
         metadata = start["metaData"]
@@ -121,7 +120,7 @@ def check_sums(cluster: Cluster) -> None:
         own = [run for run in runs if run["State"].split()[0] == state]
         for column in ("ElapsedRaw", "CPUTimeRAW"):
             assert row[column] == sum(int(run[column]) for run in own)
-        used = sum(cpu_seconds(run["TotalCPU"]) for run in own)
+        used = sum(seconds(run["TotalCPU"]) for run in own)
         assert row["TotalCPU"] == pytest.approx(used, abs=0.01 * len(own))
     check_reports(cluster, path)
     if shutil.which("seff"):
@@ -186,8 +185,8 @@ def check_efficiency(cluster: Cluster, path: Path) -> None:
         )
         ours = found[job]
         share, _, total = said["CPU Efficiency"].partition("% of ")
-        assert cpu_seconds(total.split()[0]) == ours["CPUTimeRAW"]
-        assert cpu_seconds(said["CPU Utilized"]) == pytest.approx(ours["TotalCPU"], abs=0.51)
+        assert seconds(total.split()[0]) == ours["CPUTimeRAW"]
+        assert seconds(said["CPU Utilized"]) == pytest.approx(ours["TotalCPU"], abs=0.51)
         assert float(share) == pytest.approx(
             100 * (ours["Efficiency"] or 0), abs=51 / max(ours["CPUTimeRAW"], 1)
         )  # seff says 0 where a job took no second
@@ -221,7 +220,7 @@ def disturb(cluster: Cluster, jobs: dict[str, int]) -> None:
 
     def wait_until_running(*names: str) -> None:
         for name in names:
-            cluster.wait(functools.partial(is_running, cluster, jobs[name]))
+            cluster.wait_for_state(jobs[name], "RUNNING")
 
     jobs["bare"] = submit("-n1", wrap="true")
     jobs["suspended"] = submit("-n1", "-w", "c1", wrap="sleep 8")
@@ -244,10 +243,6 @@ def disturb(cluster: Cluster, jobs: dict[str, int]) -> None:
     cluster.wait(lambda: "down" not in cluster.run("sinfo", "-hn", "c3", "-o", "%T"))
 
 
-def is_running(cluster: Cluster, job: int) -> bool:
-    return cluster.state(job) == "RUNNING"
-
-
 COLUMNS = (
     "JobIDRaw", "JobID", "JobName", "State", "User", "Account", "Partition", "Reservation",
     "Submit", "Start", "End", "Suspended", "ElapsedRaw", "TimelimitRaw", "Priority", "Layout",
@@ -268,14 +263,6 @@ def rows(cluster: Cluster, *options: str) -> list[dict[str, str]]:
     cells = re.sub(r"\x1f(\d*)\n", "\x1f\\1\x1f", output).split("\x1f")[:-1]
     parts = (cells[at : at + len(COLUMNS)] for at in range(0, len(cells), len(COLUMNS)))
     return [dict(zip(COLUMNS, part, strict=True)) for part in parts]
-
-
-def starts(cluster: Cluster) -> list[dict[str, Any]]:
-    return [event for event in cluster.events("job") if event["function"] == "start_job"]
-
-
-def stops(cluster: Cluster) -> list[dict[str, Any]]:
-    return [event for event in cluster.events("job") if event["function"] == "stop_job"]
 
 
 def records(cluster: Cluster) -> list[SlurmJob]:
@@ -313,8 +300,8 @@ def check_events(cluster: Cluster, ended: list[dict[str, str]]) -> None:
         (int(job), int(first[job]["Start"]), int(row["End"]), state_of(row))
         for job, row in last.items()
     )
-    assert Counter(map(run_of, stops(cluster))) == expected
-    assert Counter((e["jobId"], e["startTime"]) for e in starts(cluster)) == Counter(
+    assert Counter(map(run_of, cluster.stops())) == expected
+    assert Counter((e["jobId"], e["startTime"]) for e in cluster.starts()) == Counter(
         run[:2] for run in expected
     )
     assert {state for *_, state in expected} >= {
@@ -337,7 +324,7 @@ def state_of(row: dict[str, str]) -> str:
 
 
 def check_resources(cluster: Cluster, jobs: dict[str, int]) -> None:
-    by_job = {event["jobId"]: event for event in starts(cluster)}
+    by_job = {event["jobId"]: event for event in cluster.starts()}
     gpu = by_job[jobs["gpu"]]
     assert gpu["resources"] == [
         {"hostname": "gpu-1", "hwthreads": [0, 1], "accelerators": ["0000:49:00.0"]}
@@ -358,9 +345,7 @@ def check_envelopes(cluster: Cluster) -> None:
         for job in records(cluster)
         if job.sacct is not None
     }
-    by_run = {
-        (key[0], key[1], seconds(key[2]), seconds(key[3])): job for key, job in latest.items()
-    }
+    by_run = {(key[0], key[1], epoch(key[2]), epoch(key[3])): job for key, job in latest.items()}
     for row in rows(cluster):
         number, _, step = row["JobIDRaw"].partition(".")
         start = "" if row["Start"] in {"None", "Unknown"} else row["Start"]
@@ -403,22 +388,22 @@ def expected_job(row: dict[str, str]) -> dict[str, Any]:
         "requested_memory_per_node": kib(memory // max(int(row["ReqNodes"] or 1), 1)),
         "requested_node_count": int(row["ReqNodes"] or 0),
         "start_time": time_of(row["Start"]),
-        "suspend_time": int(cpu_seconds(row["Suspended"])),
+        "suspend_time": int(seconds(row["Suspended"])),
         "end_time": time_of(row["End"]),
         "exit_code": 128 + signal_ if signal_ else code,
         "requested_resources": row["ReqTRES"],
         "allocated_resources": row["AllocTRES"],
         "sacct": SacctData(
-            MinCPU=int(cpu_seconds(row["MinCPU"])),
+            MinCPU=int(seconds(row["MinCPU"])),
             AllocTRES=row["AllocTRES"],
-            AveCPU=int(cpu_seconds(row["AveCPU"])),
+            AveCPU=int(seconds(row["AveCPU"])),
             AveDiskRead=kib(disk(row["TRESUsageInAve"], row["AveDiskRead"])),
             AveDiskWrite=kib(disk(row["TRESUsageOutAve"], row["AveDiskWrite"])),
             AveRSS=kib(amount(row["AveRSS"])),
             AveVMSize=kib(amount(row["AveVMSize"])),
             ElapsedRaw=int(row["ElapsedRaw"]),
-            SystemCPU=round(cpu_seconds(row["SystemCPU"])),
-            UserCPU=round(cpu_seconds(row["UserCPU"])),
+            SystemCPU=round(seconds(row["SystemCPU"])),
+            UserCPU=round(seconds(row["UserCPU"])),
             MaxRSS=kib(amount(row["MaxRSS"])),
             MaxVMSize=kib(amount(row["MaxVMSize"])),
         ),
@@ -445,15 +430,8 @@ def kib(number: int) -> int:
     return -(-number // 1024)
 
 
-def seconds(text: str) -> str:
+def epoch(text: str) -> str:
     return "" if not text else str(int(datetime.fromisoformat(text).timestamp()))
-
-
-def cpu_seconds(text: str) -> float:
-    total = 0.0
-    for part in re.split("[-:]", text or "0"):
-        total = total * 60 + float(part)
-    return total
 
 
 def check_nodes(cluster: Cluster) -> None:

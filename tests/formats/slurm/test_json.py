@@ -159,18 +159,6 @@ JSON = st.recursive(
 )
 
 
-@given(JSON)
-def test_any_member_is_a_value_or_a_named_error(value: Any) -> None:
-    member = of(value)
-    for read in (
-        member.text, member.word, member.amount, member.whole, member.number, member.minutes,
-        member.time, member.seconds, member.states, member.exit_code,
-        lambda name: list(member.objects(name)),
-    ):  # fmt: skip
-        with suppress(DataError):
-            read("x")
-
-
 @given(st.binary(max_size=60) | JSON.map(msgspec.json.encode))
 def test_any_bytes_are_a_document_or_a_named_error(payload: bytes) -> None:
     for document in (payload, b'{"jobs": [' + payload + b"]}"):

@@ -115,25 +115,6 @@ def test_all_at_once_in_chunks_and_from_a_stream_are_the_same(
         assert [bad for part in parts for bad in part.rejected] == whole_reading.rejected
 
 
-NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(
-    lambda name: name.strip("\n") == name and name.count("|") < 3
-)
-"""Not so many delimiters that a part of the row could be taken for a whole one."""
-
-
-@given(st.lists(st.tuples(st.integers(0, 999), NAMES, st.integers(0, 999))), st.integers(1, 60))
-def test_any_name_is_read(made: list[tuple[int, str, int]], size: int) -> None:
-    payload = b"number|name|other|one|more|rawsize\n"
-    payload += "".join(f"{a}|{name}|x|y|z|{b}\n" for a, name, b in made).encode()
-    table = reader()
-    found = []
-    for start in range(0, len(payload), size):
-        found += table.feed(payload[start : start + size]).records
-    last = table.flush()
-    assert last.rejected == []
-    assert [*found, *last.records] == [Thing(a, name or None, b) for a, name, b in made]
-
-
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_records_or_named_errors(payload: bytes, has_header: bool) -> None:
     table = b"number|name|size\n" + payload if has_header else payload

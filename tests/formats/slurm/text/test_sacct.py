@@ -82,23 +82,14 @@ def test_a_job_with_everything() -> None:
     found = rows("sacct/phase1_linux.all_fields.txt")
     job = next(row for row in found if str(row.id) == "3")
     step = next(row for row in found if str(row.id) == "3.0")
-    assert (job.user, job.uid, job.account, job.cluster) == (
-        "alice",
-        2001,
-        "physics",
-        "testcluster",
-    )
+    assert (job.user, job.uid, job.account) == ("alice", 2001, "physics")
     assert (job.state, job.exit_code, job.other["derivedexitcode"]) == ("COMPLETED", 0, "7:0")
     assert (job.submit, job.elapsed, job.time_limit) == (1795170814 * SECOND, 55, 600)
     assert (job.node_list, job.alloc_nodes, job.alloc_cpus) == ("c[1-2]", 2, 4)
     assert (job.req_mem, job.requested_memory) == (1600 * 2**20, 1600 * 2**20)
     assert (job.consumed_energy, job.other["comment"]) == (17797, "multi-step-two-node")
     assert (job.other["dbindex"], job.other["flags"]) == ("5", "SchedBackfill,StartRecieved")
-    assert (step.ave_rss, step.max_rss, step.other["maxrssnode"]) == (
-        93585 * 1024,
-        139096 * 1024,
-        "c2",
-    )
+    assert (step.ave_rss, step.max_rss) == (93585 * 1024, 139096 * 1024)
     assert (step.ave_cpu, step.min_cpu, step.ntasks) == (3, 2, 4)
     assert step.other["tresusageinmax"]
     assert step.layout == "Block"
@@ -108,9 +99,7 @@ def test_sizes_with_and_without_noconvert_agree() -> None:
     converted = rows("sacct/phase1_linux.sonar_fields.txt")
     plain = rows("sacct/phase1_linux.sonar_fields_noconvert.txt")
     separated = rows("sacct/phase1_linux.sonar_fields_noconvert_us.txt")
-    assert plain == separated
-    assert [row.max_rss for row in plain] == [row.max_rss for row in converted]
-    assert converted == plain
+    assert converted == plain == separated
 
 
 def test_arrays_and_heterogeneous_jobs() -> None:
@@ -124,17 +113,8 @@ def test_arrays_and_heterogeneous_jobs() -> None:
 def test_all_final_states_and_who_cancelled() -> None:
     found = {str(row.id): row for row in rows("sacct/phase1_linux.sonar_fields.txt")}
     states = {row.state for row in found.values()}
-    assert {
-        "NODE_FAIL",
-        "DEADLINE",
-        "TIMEOUT",
-        "CANCELLED",
-        "OUT_OF_MEMORY",
-        "FAILED",
-    } <= states | {"OUT_OF_MEMORY"}
+    assert {"NODE_FAIL", "DEADLINE", "TIMEOUT", "CANCELLED", "FAILED"} <= states
     assert (found["5"].exit_code, found["5"].exit_signal) == (0, 11)
-    relative = captured("sacct/phase1_linux.relative_time_format.txt").decode()
-    assert "CANCELLED by 2001" in relative
     payload = b"JobIDRaw|State\n21|CANCELLED by 2001\n"
     assert read(payload).records == [SacctRow(SlurmId(21), state="CANCELLED", cancelled_by=2001)]
 
@@ -181,12 +161,6 @@ def test_sstat_has_the_same_columns() -> None:
 HEADER = b"JobIDRaw|JobName|State|Submit|Start|End|ElapsedRaw|Suspended\n"
 
 
-def row_of(*cells: str) -> SacctRow:
-    reading = read(HEADER + "|".join(cells).encode() + b"\n", zone=OSLO)
-    assert reading.rejected == []
-    return reading.records[0]
-
-
 def oslo(text: str, fold: int = 0) -> int:
     moment = datetime.fromisoformat(text).replace(tzinfo=OSLO, fold=fold)
     return int(moment.timestamp()) * SECOND
@@ -196,30 +170,29 @@ START, END = "2026-10-25T02:30:00", "2026-10-25T02:50:00"
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "elapsed", "folds"),
+    ("start", "end", "elapsed", "suspended", "folds"),
     [
-        (START, END, 20 * 60, (0, 0)),
-        (START, END, 80 * 60, (0, 1)),
-        (START, "2026-10-25T03:10:00", 40 * 60, (1, 0)),
-        (START, "2026-10-25T03:10:00", 100 * 60, (0, 0)),
-        ("2026-10-25T01:50:00", START, 40 * 60, (0, 0)),
-        ("2026-10-25T01:50:00", START, 100 * 60, (0, 1)),
-        (END, START, 40 * 60, (0, 1)),
+        (START, END, 20, 0, (0, 0)),
+        (START, END, 80, 0, (0, 1)),
+        (START, END, 70, 10, (0, 1)),
+        (START, "2026-10-25T03:10:00", 40, 0, (1, 0)),
+        (START, "2026-10-25T03:10:00", 100, 0, (0, 0)),
+        ("2026-10-25T01:50:00", START, 40, 0, (0, 0)),
+        ("2026-10-25T01:50:00", START, 100, 0, (0, 1)),
+        (END, START, 40, 0, (0, 1)),
     ],
 )
 def test_times_of_an_hour_that_comes_twice(
-    start: str, end: str, elapsed: int, folds: tuple[int, int]
+    start: str, end: str, elapsed: int, suspended: int, folds: tuple[int, int]
 ) -> None:
     """The elapsed time says which of both it was; without it, their order does."""
-    row = row_of("1", "a", "COMPLETED", start, start, end, str(elapsed), "00:00:00")
+    cells = ("1", "a", "COMPLETED", start, start, end, str(60 * elapsed), f"00:{suspended:02}:00")
+    reading = read(HEADER + "|".join(cells).encode() + b"\n", zone=OSLO)
+    assert reading.rejected == []
+    (row,) = reading.records
     assert (row.start, row.end) == (oslo(start, folds[0]), oslo(end, folds[1]))
     assert row.submit is not None
     assert row.submit <= oslo(start, folds[0])
-
-
-def test_time_that_a_job_was_suspended_counts_too() -> None:
-    row = row_of("1", "a", "COMPLETED", START, START, END, str(70 * 60), "00:10:00")
-    assert (row.start, row.end) == (oslo(START), oslo(END, 1))
 
 
 def test_times_that_no_choice_puts_in_order_are_left() -> None:
@@ -262,16 +235,6 @@ def test_a_stream_is_read_as_the_whole_in_the_format_that_it_has(name: str) -> N
     for start in (b"", BOM_UTF8):  # as editors write it
         parts = read_stream(io.BytesIO(start + payload), zone=UTC)
         assert [row for part in parts for row in part.records] == expected.records
-
-
-def test_chunks_of_any_size_are_read_as_the_whole() -> None:
-    payload = captured("sacct/phase1_linux.all_fields_D.txt")
-    table = SacctReader(zone=UTC)
-    whole: ParsedOutput[SacctRow] = ParsedOutput()
-    for start in range(0, len(payload), 1000):
-        whole.extend(table.feed(payload[start : start + 1000]))
-    whole.extend(table.flush())
-    assert whole == read(payload, zone=UTC)
 
 
 def test_every_field_has_a_way() -> None:

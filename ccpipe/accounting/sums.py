@@ -9,17 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ccpipe.accounting import measures
 from ccpipe.accounting.gridengine import GRID_ENGINE
-from ccpipe.accounting.measures import (
-    MEASURES,
-    OUTCOME,
-    SchedulerColumns,
-    buckets,
-    each,
-    measure,
-    percentile,
-    period,
-)
 from ccpipe.accounting.selection import NONE
 from ccpipe.errors import MissingExtra
 
@@ -109,7 +100,7 @@ class Sums:
         self,
         by: Sequence[str] = (),
         *,
-        scheduler: SchedulerColumns = GRID_ENGINE,
+        scheduler: measures.SchedulerColumns = GRID_ENGINE,
         only_qacct: bool = False,
         percentages: Sequence[float] = (),
     ) -> None:
@@ -122,13 +113,13 @@ class Sums:
         self._hosts: dict[str, str] = {}
         keys = self.by or ("all",)
         self._sums = _Fold(keys, (*scheduler.sums, "records", *(() if self._is_short else _BEYOND)))
-        self._ends = _Fold((*dict.fromkeys((*keys, OUTCOME)), "ends_job"), ("records",))
-        self._buckets = {name: _Fold((*keys, "bucket"), ("records",)) for name in MEASURES}
+        self._ends = _Fold((*dict.fromkeys((*keys, measures.OUTCOME)), "ends_job"), ("records",))
+        self._buckets = {name: _Fold((*keys, "bucket"), ("records",)) for name in measures.MEASURES}
 
     @property
     def columns(self) -> tuple[str, ...]:
         known = self.scheduler
-        keys = (known.keys[name] for name in self.by if known.keys[name] != OUTCOME)
+        keys = (known.keys[name] for name in self.by if known.keys[name] != measures.OUTCOME)
         fields = () if self._is_short else known.fields
         return tuple(dict.fromkeys((*keys, *known.sums.values(), *fields)))
 
@@ -146,10 +137,10 @@ class Sums:
         columns["records"] = pa.repeat(_ONE, table.num_rows)
         columns["all"] = pa.repeat(_ALL, table.num_rows)
         if not self._is_short:
-            columns |= measure(self.scheduler.job_columns(table))
+            columns |= measures.measure(self.scheduler.job_columns(table))
         for name in self.by:
-            is_outcome = self.scheduler.keys[name] == OUTCOME
-            columns[name] = columns[OUTCOME] if is_outcome else self._key(table, name)
+            is_outcome = self.scheduler.keys[name] == measures.OUTCOME
+            columns[name] = columns[measures.OUTCOME] if is_outcome else self._key(table, name)
         self._sums.add(columns)
         if not self._is_short:
             self._add_runs(columns)
@@ -158,21 +149,21 @@ class Sums:
         """Return the column to group by, with the values that are shown."""
         column = table[self.scheduler.keys[name]]
         if name in _PERIODS:
-            column = period(column, _PERIODS[name])
+            column = measures.period(column, _PERIODS[name])
         if name == "host":  # the first spelling is shown, as in qacct
-            return each(
+            return measures.each(
                 [column], lambda host: self._hosts.setdefault(host.lower(), host), pa.string()
             )
         return pc.fill_null(column, _NONE) if pa.types.is_string(column.type) else column
 
     def _add_runs(self, columns: dict[str, Any]) -> None:
-        needed = {*self._ends.keys, *self._sums.keys, "records", *MEASURES}
+        needed = {*self._ends.keys, *self._sums.keys, "records", *measures.MEASURES}
         runs = pa.table({name: columns[name] for name in needed}).filter(columns["is_run"])
         self._ends.add({name: runs[name] for name in runs.column_names})
-        for name in MEASURES if self.percentages else ():
+        for name in measures.MEASURES if self.percentages else ():
             valid = runs.filter(pc.is_valid(runs[name]))
             found = {key: valid[key] for key in (*self._sums.keys, "records")}
-            self._buckets[name].add({**found, "bucket": buckets(valid[name])})
+            self._buckets[name].add({**found, "bucket": measures.buckets(valid[name])})
 
     def totals(self) -> list[GroupTotal]:
         """Return the groups, sorted by their keys."""
@@ -184,21 +175,21 @@ class Sums:
             named = dict(zip(self.by, key, strict=False))
             numbers: dict[str, Any] = {name: value or 0 for name, value in row.items()}
             found[key] = GroupTotal(key=named, sums=sums, cpu=sums[self.scheduler.cpu], **numbers)
-            for measured in MEASURES if self.percentages else ():
+            for measured in measures.MEASURES if self.percentages else ():
                 found[key].percentiles[measured] = dict.fromkeys(self.percentages)
         for row in self._ends.rows():
             total = found[tuple(row[name] for name in self._sums.keys)]
             total.runs += row["records"]
             total.jobs += row["records"] * row["ends_job"]
-            total.outcomes[row[OUTCOME]] += row["records"]
-            total.failed += row["records"] * (row[OUTCOME] not in self.scheduler.good)
+            total.outcomes[row[measures.OUTCOME]] += row["records"]
+            total.failed += row["records"] * (row[measures.OUTCOME] not in self.scheduler.good)
         for name, fold in self._buckets.items():
             counts: dict[tuple[Any, ...], Counter[int]] = {}
             for row in fold.rows():
                 key = tuple(row[k] for k in self._sums.keys)
                 counts.setdefault(key, Counter())[row["bucket"]] += row["records"]
             for key, counter in counts.items():
-                values = {share: percentile(counter, share) for share in self.percentages}
+                values = {share: measures.percentile(counter, share) for share in self.percentages}
                 found[key].percentiles[name].update(values)
         return [found[key] for key in sorted(found)]
 

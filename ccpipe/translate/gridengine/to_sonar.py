@@ -7,17 +7,7 @@ import math
 from collections.abc import Iterable
 
 from ccpipe import __version__
-from ccpipe.formats.sonar import (
-    UNSET,
-    ExtendedUint,
-    JobsAttributes,
-    JobsData,
-    JobsEnvelope,
-    MetadataObject,
-    SacctData,
-    SlurmJob,
-    timestamp,
-)
+from ccpipe.formats import sonar
 from ccpipe.jobs import Job, JobUsage
 from ccpipe.translate.gridengine.assembler import JobRuns
 from ccpipe.translate.gridengine.jobs import Mapping
@@ -34,13 +24,13 @@ STATES = {
 KIB = 1024
 
 
-def jobs_to_sonar(jobs: Iterable[JobRuns], mapping: Mapping, *, time: int) -> JobsEnvelope:
+def jobs_to_sonar(jobs: Iterable[JobRuns], mapping: Mapping, *, time: int) -> sonar.JobsEnvelope:
     """Return an envelope of jobs that ended, made at `time`, in nanoseconds since the epoch.
 
     A job is one record without a step, and one for each PE task with the task's id as the step.
     """
-    attributes = JobsAttributes(
-        time=timestamp.write(time),
+    attributes = sonar.JobsAttributes(
+        time=sonar.timestamp.write(time),
         cluster=mapping.cluster,
         slurm_jobs=tuple(
             slurm_job(mapping.apply(each, nodes))
@@ -48,11 +38,11 @@ def jobs_to_sonar(jobs: Iterable[JobRuns], mapping: Mapping, *, time: int) -> Jo
             for each, nodes in ((job.last, job.nodes), *((task, None) for task in job.tasks))
         ),
     )
-    meta = MetadataObject(producer="ccpipe", version=__version__)
-    return JobsEnvelope(meta=meta, data=JobsData(attributes=attributes))
+    meta = sonar.MetadataObject(producer="ccpipe", version=__version__)
+    return sonar.JobsEnvelope(meta=meta, data=sonar.JobsData(attributes=attributes))
 
 
-def slurm_job(job: Job) -> SlurmJob:
+def slurm_job(job: Job) -> sonar.SlurmJob:
     memory = job.memory // KIB
     amounts = {"cpu": job.hwthreads, "mem": memory, "gres/gpu": job.accelerators}
     resources = ",".join(
@@ -61,7 +51,7 @@ def slurm_job(job: Job) -> SlurmJob:
         if amount > 0
     )
     is_pending = job.runs_again and not job.start
-    return SlurmJob(
+    return sonar.SlurmJob(
         job_id=job.id,
         job_step=job.step,
         job_name=job.name,
@@ -71,7 +61,9 @@ def slurm_job(job: Job) -> SlurmJob:
         user_name=job.user,
         account=job.project or job.metadata.get("account", ""),
         submit_time=_time(job.submit),
-        time_limit=ExtendedUint(math.ceil(job.walltime / 60)) if job.walltime else UNSET,
+        time_limit=sonar.ExtendedUint(math.ceil(job.walltime / 60))
+        if job.walltime
+        else sonar.UNSET,
         partition=job.partition,
         reservation=job.metadata.get("arid", ""),
         nodes=tuple(node.hostname for node in job.nodes),
@@ -87,8 +79,8 @@ def slurm_job(job: Job) -> SlurmJob:
     )
 
 
-def _sacct(usage: JobUsage, resources: str) -> SacctData:
-    return SacctData(
+def _sacct(usage: JobUsage, resources: str) -> sonar.SacctData:
+    return sonar.SacctData(
         AllocTRES=resources,
         AveCPU=_whole(usage.cpu),
         MinCPU=_whole(usage.cpu),
@@ -107,4 +99,4 @@ def _whole(amount: float) -> int:
 
 
 def _time(time: int) -> str:
-    return timestamp.write(time) if time else ""
+    return sonar.timestamp.write(time) if time else ""

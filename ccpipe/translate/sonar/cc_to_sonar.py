@@ -7,27 +7,10 @@ from collections.abc import Callable, Sequence
 from ccpipe import __version__
 from ccpipe.config import Duration
 from ccpipe.errors import DataError
+from ccpipe.formats import sonar
 from ccpipe.formats.lineprotocol import Lines, RejectedLine, SeriesTable
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.formats.lineprotocol.writer import original
-from ccpipe.formats.sonar import (
-    ClusterData,
-    ClusterEnvelope,
-    Envelope,
-    ErrorObject,
-    JobsAttributes,
-    JobsData,
-    JobsEnvelope,
-    MetadataObject,
-    SampleData,
-    SampleEnvelope,
-    SlurmJob,
-    SysinfoData,
-    SysinfoEnvelope,
-    decode,
-    encode,
-    timestamp,
-)
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import HoldingTranslator, Scope
@@ -48,7 +31,7 @@ _KIND_OF_EVENT = {"job": "job", "nodestate": "cluster", "topology": "sysinfo"}
 _TEXTS = {Kind.EVENT: {"sonar", *_KIND_OF_EVENT}, Kind.LOG: {"sonar"}}
 """Names of events and log lines that are translated, one by one."""
 
-META = MetadataObject(producer="ccpipe", version=__version__)
+META = sonar.MetadataObject(producer="ccpipe", version=__version__)
 
 EnvelopeKey = tuple[str, str, str, int]
 """Kind of envelope, cluster, node, and time: the identity of an envelope."""
@@ -122,7 +105,9 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
         self._reported: OrderedDict[EnvelopeKey, None] = OrderedDict()
         self._table: SeriesTable | None = None
         self._plans: dict[tuple[int, int], Plan] = {}
-        self._jobs: dict[tuple[str, str], list[SlurmJob]] = {}  # of this feed, by cluster and time
+        self._jobs: dict[
+            tuple[str, str], list[sonar.SlurmJob]
+        ] = {}  # of this feed, by cluster and time
 
     def oldest_held(self) -> int | None:
         """Return the feed that opened the oldest window; see ``HoldingTranslator``."""
@@ -133,7 +118,7 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
             self._state.open()
             self._is_open = True
         self._feeds += 1
-        ready: list[Envelope] = []
+        ready: list[sonar.Envelope] = []
         lines, self._rejected = records, []
         if self._table is not lines.table or len(self._plans) > MAX_PLANS:
             self._table, self._plans = lines.table, {}
@@ -171,7 +156,7 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
         self._reject(message, "the timestamp is missing" if message.time is None else reason)
 
     def flush(self) -> Envelopes:
-        ready: list[Envelope] = []
+        ready: list[sonar.Envelope] = []
         for key in list(self._windows):
             self._close(key, ready)
         self._state.commit(is_durable=True)
@@ -205,7 +190,7 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
         window.time = max(window.time, at)
         return window
 
-    def _close_older(self, cluster: str, node: str, ready: list[Envelope]) -> None:
+    def _close_older(self, cluster: str, node: str, ready: list[sonar.Envelope]) -> None:
         """Close the windows of a node that has sent sufficiently newer metrics."""
         places = self._open.get((cluster, node), [])
         newest = max(places, default=0) * self.window
@@ -213,19 +198,19 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
             if (place + 1) * self.window + self.hold * SECOND <= newest:
                 self._close(("sample", cluster, node, place), ready)
 
-    def _close_held(self, now: float, ready: list[Envelope]) -> None:
+    def _close_held(self, now: float, ready: list[sonar.Envelope]) -> None:
         while self._windows:
             key, window = next(iter(self._windows.items()))
             if now - window.opened < self.hold and len(self._windows) <= MAX_WINDOWS:
                 return
             self._close(key, ready)
 
-    def _close(self, key: EnvelopeKey, ready: list[Envelope]) -> None:
+    def _close(self, key: EnvelopeKey, ready: list[sonar.Envelope]) -> None:
         window = self._remove(key)
         _, cluster, node, _ = key
         if window is not None:
             sample = window.sample(cluster, node, self._cpu_times)
-            ready.append(SampleEnvelope(META, SampleData(sample)))
+            ready.append(sonar.SampleEnvelope(META, sonar.SampleData(sample)))
 
     def _remove(self, key: EnvelopeKey) -> _Window | None:
         window = self._windows.pop(key, None)
@@ -236,7 +221,7 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
                 del self._open[key[1], key[2]]
         return window
 
-    def _take(self, message: Message, ready: list[Envelope]) -> None:
+    def _take(self, message: Message, ready: list[sonar.Envelope]) -> None:
         try:
             if message.name == "sonar" and message.kind is Kind.EVENT:
                 ready += self._whole(message)
@@ -249,9 +234,9 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
         except DataError as error:
             self._reject(message, str(error))
 
-    def _whole(self, message: Message) -> list[Envelope]:
+    def _whole(self, message: Message) -> list[sonar.Envelope]:
         """Return the envelope that an event holds; other messages of the same data are left out."""
-        envelopes = decode(str(message.value).encode(), profile="spec")
+        envelopes = sonar.decode(str(message.value).encode(), profile="spec")
         if envelopes.rejected or not envelopes:
             bad = envelopes.rejected
             raise DataError(str(bad[0]) if bad else "the event holds no envelope")
@@ -267,21 +252,25 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
         place = at // self.window if kind == "sample" else at
         return kind, message.tags.get("cluster", ""), message.hostname, place
 
-    def _take_event(self, message: Message, at: int, ready: list[Envelope]) -> None:
+    def _take_event(self, message: Message, at: int, ready: list[sonar.Envelope]) -> None:
         payload = str(message.value)
         kind = _KIND_OF_EVENT[message.name]
         if self._key(kind, message, at) in self._reported:
             return
         if kind == "job":
             cluster, job = self._job_events.record(message)
-            encode(_job_envelope(timestamp.write(at), cluster, [job]))  # raises, for it alone
-            self._jobs.setdefault((cluster, timestamp.write(at)), []).append(job)
+            sonar.encode(
+                _job_envelope(sonar.timestamp.write(at), cluster, [job])
+            )  # raises, for it alone
+            self._jobs.setdefault((cluster, sonar.timestamp.write(at)), []).append(job)
         elif kind == "cluster":
-            ready.append(ClusterEnvelope(META, ClusterData(events.cluster(payload, at))))
+            ready.append(
+                sonar.ClusterEnvelope(META, sonar.ClusterData(events.cluster(payload, at)))
+            )
         else:
-            ready.append(SysinfoEnvelope(META, SysinfoData(events.node(payload, at))))
+            ready.append(sonar.SysinfoEnvelope(META, sonar.SysinfoData(events.node(payload, at))))
 
-    def _take_log(self, message: Message, at: int, ready: list[Envelope]) -> None:
+    def _take_log(self, message: Message, at: int, ready: list[sonar.Envelope]) -> None:
         cluster, node, detail = (
             message.tags.get("cluster", ""),
             message.hostname,
@@ -289,15 +278,15 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
         )
         if message.tags.get("loglevel") == "error":
             if self._key("error", message, at) not in self._reported:
-                error = ErrorObject(timestamp.write(at), detail, cluster, node)
-                ready.append(Envelope(META, errors=(error,)))
+                error = sonar.ErrorObject(sonar.timestamp.write(at), detail, cluster, node)
+                ready.append(sonar.Envelope(META, errors=(error,)))
         elif (window := self._window(cluster, node, at, self.clock())) is not None:
             window.errors.append(detail)
 
-    def _job_envelopes(self) -> list[Envelope]:
+    def _job_envelopes(self) -> list[sonar.Envelope]:
         jobs, self._jobs = self._jobs, {}
         return [_job_envelope(at, cluster, members) for (cluster, at), members in jobs.items()]
 
 
-def _job_envelope(at: str, cluster: str, jobs: Sequence[SlurmJob]) -> JobsEnvelope:
-    return JobsEnvelope(META, JobsData(JobsAttributes(at, cluster, tuple(jobs))))
+def _job_envelope(at: str, cluster: str, jobs: Sequence[sonar.SlurmJob]) -> sonar.JobsEnvelope:
+    return sonar.JobsEnvelope(META, sonar.JobsData(sonar.JobsAttributes(at, cluster, tuple(jobs))))

@@ -9,18 +9,9 @@ import msgspec
 from msgspec.structs import replace
 
 from ccpipe.errors import DataError
+from ccpipe.formats import sonar
 from ccpipe.formats.clustercockpit import NodeStates, TopologyEvent
 from ccpipe.formats.nodelist import compress
-from ccpipe.formats.sonar import (
-    UNSET,
-    ClusterAttributes,
-    ClusterNodes,
-    ExtendedUint,
-    SacctData,
-    SlurmJob,
-    SysinfoAttributes,
-    timestamp,
-)
 from ccpipe.jobs import Job, function_of, read_event
 from ccpipe.message import Message
 from ccpipe.pipeline.state import StateStore
@@ -38,7 +29,7 @@ class JobEvents:
     def __init__(self, state: StateStore) -> None:
         self._starts = state.table("start_job", tuple[str, int], Job, maximum=MAX_JOBS)
 
-    def record(self, message: Message) -> tuple[str, SlurmJob]:
+    def record(self, message: Message) -> tuple[str, sonar.SlurmJob]:
         """Return the cluster and record of an event; the cluster may be in the payload only.
 
         Raises DataError if the event is neither a start nor an end, or cannot be decoded.
@@ -60,10 +51,10 @@ _LARGE = frozenset({"jobScript", "slurmInfo"})
 """Metadata that no record has, and that are not remembered."""
 
 
-def _stopped(stop: Job, start: Job | None) -> SlurmJob:
+def _stopped(stop: Job, start: Job | None) -> sonar.SlurmJob:
     """Return the record of an end, with the fields of its start if that is of the same run."""
     begin = stop.start or (start.start if start else 0)
-    record = SlurmJob(job_id=stop.id)
+    record = sonar.SlurmJob(job_id=stop.id)
     if start is not None and start.start == begin:
         record = _started(start)
     elapsed = (stop.end - begin) // SECOND
@@ -72,13 +63,13 @@ def _stopped(stop: Job, start: Job | None) -> SlurmJob:
         job_state=(stop.state or "completed").upper(),
         start_time=_time(begin),
         end_time=_time(stop.end),
-        sacct=SacctData(ElapsedRaw=elapsed) if 0 < begin < stop.end else None,
+        sacct=sonar.SacctData(ElapsedRaw=elapsed) if 0 < begin < stop.end else None,
     )
 
 
-def _started(start: Job) -> SlurmJob:
+def _started(start: Job) -> sonar.SlurmJob:
     texts = start.metadata
-    return SlurmJob(
+    return sonar.SlurmJob(
         job_id=start.id,
         job_name=start.name,
         job_state="RUNNING",
@@ -89,7 +80,9 @@ def _started(start: Job) -> SlurmJob:
         user_name=start.user,
         account=start.project,
         submit_time=_time(start.submit),
-        time_limit=ExtendedUint(math.ceil(start.walltime / 60)) if start.walltime > 0 else UNSET,
+        time_limit=sonar.ExtendedUint(math.ceil(start.walltime / 60))
+        if start.walltime > 0
+        else sonar.UNSET,
         partition=start.partition,
         reservation=texts.get("reservation", ""),
         nodes=tuple(compress(node.hostname for node in start.nodes)),
@@ -102,22 +95,22 @@ def _started(start: Job) -> SlurmJob:
     )
 
 
-def cluster(payload: str, time: int) -> ClusterAttributes:
+def cluster(payload: str, time: int) -> sonar.ClusterAttributes:
     """Convert the payload of an event ``nodestate``; raises DataError."""
     reported = _read(payload, NodeStates)
     names: dict[tuple[str, ...], list[str]] = {}
     for node in reported.nodes:
         states = tuple(state.upper() for state in node.states)
         names.setdefault(states, []).append(node.hostname)
-    nodes = [ClusterNodes(tuple(compress(group)), states) for states, group in names.items()]
-    return ClusterAttributes(
-        time=timestamp.write(time), cluster=reported.cluster, slurm=True, nodes=tuple(nodes)
+    nodes = [sonar.ClusterNodes(tuple(compress(group)), states) for states, group in names.items()]
+    return sonar.ClusterAttributes(
+        time=sonar.timestamp.write(time), cluster=reported.cluster, slurm=True, nodes=tuple(nodes)
     )
 
 
-def node(payload: str, time: int) -> SysinfoAttributes:
+def node(payload: str, time: int) -> sonar.SysinfoAttributes:
     """Convert the payload of an event ``topology``; raises DataError."""
-    return sysinfo(_read(payload, TopologyEvent), timestamp.write(time))
+    return sysinfo(_read(payload, TopologyEvent), sonar.timestamp.write(time))
 
 
 def _read(payload: str, kind: type[T]) -> T:
@@ -128,7 +121,7 @@ def _read(payload: str, kind: type[T]) -> T:
 
 
 def _time(time: int) -> str:
-    return timestamp.write(time) if time else ""
+    return sonar.timestamp.write(time) if time else ""
 
 
 def _number(meta: Mapping[str, str], key: str) -> int:

@@ -10,32 +10,14 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from ccpipe.errors import DataError
-from ccpipe.formats.sonar import (
-    ErrorObject,
-    ExtendedUint,
-    SampleAttributes,
-    SampleGpu,
-    SampleJob,
-    SampleProcess,
-    SampleProcessGpu,
-    SampleSystem,
-    timestamp,
-)
+from ccpipe.formats import sonar
 from ccpipe.formats.sonar.layout import fields
 from ccpipe.formats.sonar.rollup import synthetic_pid
 from ccpipe.formats.sonar.sums import rounded
 from ccpipe.formats.sonar.types.primitives import Record
 from ccpipe.message import Kind
+from ccpipe.translate.sonar import sonar_metrics as metrics
 from ccpipe.translate.sonar.cc_to_sonar_cpu_time import CpuTimes, NodeJob
-from ccpipe.translate.sonar.sonar_metrics import (
-    BOOT,
-    GPU,
-    JOB_FLOATS,
-    JOB_GPU,
-    JOB_INTS,
-    PERFORMANCE_STATE,
-    SYSTEM,
-)
 
 SECOND = 10**9
 _YEAR_9999 = 253_370_764_800
@@ -56,15 +38,25 @@ _SAME = {
 }
 """Other collectors' names of metrics in the table."""
 
-_ROWS = {row.name: row for row in (*SYSTEM, BOOT, *GPU, PERFORMANCE_STATE, *JOB_INTS, *JOB_GPU)}
-_CPU_USED_BY_JOB = JOB_FLOATS[0]
+_ROWS = {
+    row.name: row
+    for row in (
+        *metrics.SYSTEM,
+        metrics.BOOT,
+        *metrics.GPU,
+        metrics.PERFORMANCE_STATE,
+        *metrics.JOB_INTS,
+        *metrics.JOB_GPU,
+    )
+}
+_CPU_USED_BY_JOB = metrics.JOB_FLOATS[0]
 _ROWS[_CPU_USED_BY_JOB.name] = _CPU_USED_BY_JOB._replace(field="cpu_util")
 _CPU_USED_IN_PARTS = ("job_user_cpu", "job_sys_cpu")
 """What the collectors of Slurm's cgroups report; together they are a job's ``cpu_util``."""
 _ROWS |= dict.fromkeys(_CPU_USED_IN_PARTS, _ROWS[_CPU_USED_BY_JOB.name])
-_OF_JOBS = {*(row.name for row in JOB_INTS), _CPU_USED_BY_JOB.name, *_CPU_USED_IN_PARTS}
-_OF_JOBS_ON_GPUS = {row.name for row in JOB_GPU}
-_OF_GPUS = {row.name for row in (*GPU, PERFORMANCE_STATE)}
+_OF_JOBS = {*(row.name for row in metrics.JOB_INTS), _CPU_USED_BY_JOB.name, *_CPU_USED_IN_PARTS}
+_OF_JOBS_ON_GPUS = {row.name for row in metrics.JOB_GPU}
+_OF_GPUS = {row.name for row in (*metrics.GPU, metrics.PERFORMANCE_STATE)}
 
 
 _EXACT = 2**53
@@ -96,9 +88,9 @@ class SampleField(NamedTuple):
     @property
     def limits(self) -> tuple[float, float]:
         """The least value that fits, and the first that is too large; finite."""
-        cls: type[Record] = SampleSystem if self.job is None else SampleProcess
+        cls: type[Record] = sonar.SampleSystem if self.job is None else sonar.SampleProcess
         if self.gpu:
-            cls = SampleGpu if self.job is None else SampleProcessGpu
+            cls = sonar.SampleGpu if self.job is None else sonar.SampleProcessGpu
         field = fields(cls)[self.field]
         minimum: float
         maximum: float
@@ -160,36 +152,36 @@ class PartialSample:
         self.time = 0
         """The latest of its records, in nanoseconds."""
 
-    def sample(self, cluster: str, node: str, cpu_times: CpuTimes) -> SampleAttributes:
+    def sample(self, cluster: str, node: str, cpu_times: CpuTimes) -> sonar.SampleAttributes:
         """Return the sample; raises EncodeError if Sonar cannot write the time."""
         system: dict[str, Any] = {}
         gpus: dict[str, dict[str, Any]] = {}
         jobs: dict[JobKey, dict[str, Any]] = {}
         cards: dict[JobKey, dict[str, dict[str, Any]]] = {}
         for slot, value in _summed(self.values).items():
-            of_system: tuple[type[Record], dict[str, Any]] = (SampleSystem, system)
+            of_system: tuple[type[Record], dict[str, Any]] = (sonar.SampleSystem, system)
             if slot.job is None and slot.gpu:
-                of_system = SampleGpu, gpus.setdefault(slot.gpu, {})
+                of_system = sonar.SampleGpu, gpus.setdefault(slot.gpu, {})
             elif slot.job is not None and slot.gpu:
                 of_job = cards.setdefault(slot.job, {})
-                of_system = SampleProcessGpu, of_job.setdefault(slot.gpu, {})
+                of_system = sonar.SampleProcessGpu, of_job.setdefault(slot.gpu, {})
                 jobs.setdefault(slot.job, {})
             elif slot.job is not None:
-                of_system = SampleProcess, jobs.setdefault(slot.job, {})
+                of_system = sonar.SampleProcess, jobs.setdefault(slot.job, {})
             _set(*of_system, slot, value)
         if gpus:
             system["gpus"] = tuple(
-                SampleGpu(index=i, uuid=uuid, **known)
+                sonar.SampleGpu(index=i, uuid=uuid, **known)
                 for i, (uuid, known) in enumerate(gpus.items())
             )
-        text = timestamp.write(self.time)
-        return SampleAttributes(
+        text = sonar.timestamp.write(self.time)
+        return sonar.SampleAttributes(
             time=text,
             cluster=cluster,
             node=node,
-            system=SampleSystem(**system) if system else None,
+            system=sonar.SampleSystem(**system) if system else None,
             jobs=self._jobs((cluster, node), jobs, cards, cpu_times),
-            errors=tuple(ErrorObject(text, detail, cluster, node) for detail in self.errors),
+            errors=tuple(sonar.ErrorObject(text, detail, cluster, node) for detail in self.errors),
         )
 
     def _jobs(
@@ -198,8 +190,8 @@ class PartialSample:
         jobs: Mapping[JobKey, dict[str, Any]],
         cards: Mapping[JobKey, Mapping[str, Mapping[str, Any]]],
         cpu_times: CpuTimes,
-    ) -> tuple[SampleJob, ...]:
-        made: list[SampleJob] = []
+    ) -> tuple[sonar.SampleJob, ...]:
+        made: list[sonar.SampleJob] = []
         pids: set[int] = set()
         for key, known in jobs.items():
             if "cpu_util" in known:
@@ -234,27 +226,27 @@ def _set(cls: type[Record], known: dict[str, Any], slot: SampleField, value: flo
     """Set a field to a value within its limits, in its type."""
     value /= slot.scale
     if slot.field == "boot":
-        known["boot"] = timestamp.write(int(value) * SECOND)
+        known["boot"] = sonar.timestamp.write(int(value) * SECOND)
     elif (span := _span(fields(cls)[slot.field], slot.field)) is not None:
         number = min(round(value), span[1] - 1)
         is_extended = slot.field == "performance_state"
-        known[slot.field] = ExtendedUint(number) if is_extended else number
+        known[slot.field] = sonar.ExtendedUint(number) if is_extended else number
     else:
         known[slot.field] = value
 
 
 def _job(
     key: JobKey, known: dict[str, Any], cards: Mapping[str, Mapping[str, Any]], pids: set[int]
-) -> SampleJob:
+) -> sonar.SampleJob:
     """Make a job with one process that stands for all, as a rolled-up one does."""
     count = max(1, known.pop("rolledup", 1))
     threads = known.pop("num_threads", count)
-    gpus: Iterable[SampleProcessGpu] = (
-        SampleProcessGpu(index=i, uuid=uuid, **values)
+    gpus: Iterable[sonar.SampleProcessGpu] = (
+        sonar.SampleProcessGpu(index=i, uuid=uuid, **values)
         for i, (uuid, values) in enumerate(cards.items())
     )
-    job = SampleJob(job=key.job, user=key.user, epoch=key.epoch)
-    process = SampleProcess(
+    job = sonar.SampleJob(job=key.job, user=key.user, epoch=key.epoch)
+    process = sonar.SampleProcess(
         **known,
         pid=synthetic_pid(job, 0, "", taken=pids),
         rolledup=count - 1,

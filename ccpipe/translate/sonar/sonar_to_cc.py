@@ -10,23 +10,11 @@ from msgspec.structs import replace
 
 from ccpipe.config import Duration
 from ccpipe.errors import DataError
+from ccpipe.formats import sonar
 from ccpipe.formats.lineprotocol import Lines, RejectedLine, SeriesTable
 from ccpipe.formats.lineprotocol.builder import LinesBuilder
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME
 from ccpipe.formats.nodelist import expand
-from ccpipe.formats.sonar import (
-    ClusterAttributes,
-    ClusterData,
-    Envelope,
-    ErrorObject,
-    JobsAttributes,
-    JobsData,
-    SampleAttributes,
-    SampleData,
-    SlurmJob,
-    SysinfoData,
-    encode,
-)
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.formats.sonar.types.timestamp import parse as parse_time
 from ccpipe.jobs import Lifecycle, Outbox
@@ -162,7 +150,7 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
         lines.rejected, self._rejected = self._rejected, []
         return lines
 
-    def _reject(self, envelope: Envelope, reason: str) -> None:
+    def _reject(self, envelope: sonar.Envelope, reason: str) -> None:
         self._rejected.append(RejectedLine(0, 0, 0, reason, Envelopes([envelope]).original(0)))
 
     def flush(self) -> Lines:
@@ -181,29 +169,29 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
             message = job_message(event.function, event.job, time=event.time, hostname=hostname)
             yield message, event.not_before
 
-    def _add(self, envelope: Envelope, columns: LinesBuilder) -> None:
+    def _add(self, envelope: sonar.Envelope, columns: LinesBuilder) -> None:
         kind, cluster, node, time = about(envelope)
         hostname = node or self.hostname or cluster
         tags = {"cluster": cluster, "hostname": hostname, "type": "node"}
         columns.begin(time)
         if self.envelopes:
-            payload = encode(envelope).rstrip(b"\n").decode()
+            payload = sonar.encode(envelope).rstrip(b"\n").decode()
             _event(columns, "sonar", kind, payload, tags)
         if time == NO_TIME:
             raise DataError(_reason_of_no_time(envelope))
         self._add_data(envelope, time, columns, tags)
 
     def _add_data(
-        self, envelope: Envelope, time: int, columns: LinesBuilder, tags: dict[str, str]
+        self, envelope: sonar.Envelope, time: int, columns: LinesBuilder, tags: dict[str, str]
     ) -> None:
         match envelope.data:
-            case SampleData(attributes=sample):
+            case sonar.SampleData(attributes=sample):
                 self._add_sample(sample, time, columns, tags)
-            case SysinfoData(attributes=node):
+            case sonar.SysinfoData(attributes=node):
                 _event(columns, "topology", "sysinfo", topology_payload(node), tags)
-            case JobsData(attributes=jobs) if self.jobs:
+            case sonar.JobsData(attributes=jobs) if self.jobs:
                 self._add_jobs(envelope, jobs, time)
-            case ClusterData(attributes=cluster):
+            case sonar.ClusterData(attributes=cluster):
                 states, wrong = _node_states(cluster)
                 running = self._jobs.running(cluster.cluster)
                 for payload in node_state_payloads(cluster.cluster, states, running):
@@ -213,9 +201,9 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
             case None:
                 _log(columns, "error", envelope.errors, tags)
 
-    def _add_jobs(self, envelope: Envelope, jobs: JobsAttributes, time: int) -> None:
+    def _add_jobs(self, envelope: sonar.Envelope, jobs: sonar.JobsAttributes, time: int) -> None:
         """Add the records; those that cannot be used are rejected in an envelope of their own."""
-        wrong: dict[SlurmJob, str] = {}
+        wrong: dict[sonar.SlurmJob, str] = {}
         for record in jobs.slurm_jobs:
             try:
                 job = job_of(jobs.cluster, record, self.shared)
@@ -226,11 +214,11 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
             except DataError as error:
                 wrong[record] = f"job {record.job_id}: {error}"
         if wrong:
-            rest = JobsData(replace(jobs, slurm_jobs=tuple(wrong)))
+            rest = sonar.JobsData(replace(jobs, slurm_jobs=tuple(wrong)))
             self._reject(replace(envelope, data=rest), "; ".join(wrong.values()))
 
     def _add_sample(
-        self, sample: SampleAttributes, time: int, columns: LinesBuilder, tags: dict[str, str]
+        self, sample: sonar.SampleAttributes, time: int, columns: LinesBuilder, tags: dict[str, str]
     ) -> None:
         key = sample.cluster, sample.node
         node = self._nodes.pop(key, None)
@@ -263,7 +251,7 @@ class About(NamedTuple):
     """Nanoseconds since the epoch; ``NO_TIME`` where it has none that can be written."""
 
 
-def about(envelope: Envelope) -> About:
+def about(envelope: sonar.Envelope) -> About:
     if envelope.data is None:
         first = envelope.errors[0]
         return About("error", first.cluster, first.node, _time(first.time))
@@ -277,7 +265,7 @@ def _time(text: str) -> int:
     return time if time is not None and INT64_MIN < time <= INT64_MAX else NO_TIME
 
 
-def _reason_of_no_time(envelope: Envelope) -> str:
+def _reason_of_no_time(envelope: sonar.Envelope) -> str:
     text = (envelope.errors[0] if envelope.data is None else envelope.data.attributes).time
     if not text:
         return "the time is missing"
@@ -298,14 +286,14 @@ def _add_messages(columns: LinesBuilder, messages: Sequence[Message]) -> None:
 
 
 def _log(
-    columns: LinesBuilder, level: str, errors: Sequence[ErrorObject], tags: dict[str, str]
+    columns: LinesBuilder, level: str, errors: Sequence[sonar.ErrorObject], tags: dict[str, str]
 ) -> None:
     """Add errors as log lines with the envelope's time, by which they are recognised."""
     for error in errors:
         columns.text("sonar", "log", error.detail, {**tags, "loglevel": level})
 
 
-def _node_states(cluster: ClusterAttributes) -> tuple[dict[str, list[str]], list[str]]:
+def _node_states(cluster: sonar.ClusterAttributes) -> tuple[dict[str, list[str]], list[str]]:
     """Return the states by node, and what is wrong with names that are not lists of nodes."""
     states: dict[str, list[str]] = {}
     wrong = []

@@ -10,30 +10,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ccpipe.formats import sonar
 from ccpipe.formats.lineprotocol.builder import Codes, LinesBuilder, NumberRows
-from ccpipe.formats.sonar import (
-    SampleAttributes,
-    SampleDisk,
-    SampleGpu,
-    SampleJob,
-    SampleProcess,
-    SampleSystem,
-    sums,
-)
+from ccpipe.formats.sonar import sums
 from ccpipe.formats.sonar.types.timestamp import parse as parse_time
-from ccpipe.translate.sonar.sonar_metrics import (
-    BOOT,
-    CPU_USED,
-    DISK,
-    GPU,
-    IN_PROGRESS,
-    JOB_FLOATS,
-    JOB_GPU,
-    JOB_INTS,
-    PERFORMANCE_STATE,
-    SYSTEM,
-    SonarMetric,
-)
+from ccpipe.translate.sonar import sonar_metrics as metrics
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +24,14 @@ JITTER = 60 * SECOND
 
 _MOST_DEVICES = 1024
 
-_SYSTEM_FLOATS = [row for row in SYSTEM if row.kind is float]
-_SYSTEM_INTS = [row for row in SYSTEM if row.kind is int]
+_SYSTEM_FLOATS = [row for row in metrics.SYSTEM if row.kind is float]
+_SYSTEM_INTS = [row for row in metrics.SYSTEM if row.kind is int]
 _system_floats = attrgetter(*(row.field for row in _SYSTEM_FLOATS))
 _system_ints = attrgetter(*(row.field for row in _SYSTEM_INTS))
-_GPU_INTS = [row for row in GPU if row.kind is int]
+_GPU_INTS = [row for row in metrics.GPU if row.kind is int]
 _gpu_ints = attrgetter(*(row.field for row in _GPU_INTS))
-(_GPU_MEMORY,) = (row for row in GPU if row.kind is float)
-(_JOB_GPU_MEMORY,) = (row for row in JOB_GPU if row.field == "gpu_memory")
+(_GPU_MEMORY,) = (row for row in metrics.GPU if row.kind is float)
+(_JOB_GPU_MEMORY,) = (row for row in metrics.JOB_GPU if row.field == "gpu_memory")
 
 JobKey = tuple[int, int, str]
 """Job, epoch and user."""
@@ -69,8 +50,8 @@ class _JobCodes:
 
     def __init__(self, tags: Mapping[str, str], columns: LinesBuilder) -> None:
         self.tags = tags
-        self.floats = _codes(columns, JOB_FLOATS, tags)
-        self.ints = _codes(columns, JOB_INTS, tags)
+        self.floats = _codes(columns, metrics.JOB_FLOATS, tags)
+        self.ints = _codes(columns, metrics.JOB_INTS, tags)
         self.cards: dict[str, Codes] = {}
 
 
@@ -99,8 +80,8 @@ class NodeSamples:
         self._table = columns.table
         self._system_floats = _codes(columns, _SYSTEM_FLOATS, tags)
         self._system_ints = _codes(columns, _SYSTEM_INTS, tags)
-        self._boot_time = _codes(columns, (BOOT,), tags)
-        self._cpu_used = _codes(columns, (CPU_USED,), tags)
+        self._boot_time = _codes(columns, (metrics.BOOT,), tags)
+        self._cpu_used = _codes(columns, (metrics.CPU_USED,), tags)
         self._hwthreads = array("i")
         self._gpus: dict[str, _GpuCodes] = {}
         self._disks: dict[str, Codes] = {}
@@ -115,16 +96,16 @@ class NodeSamples:
     def series(self) -> int:
         """Approximate number of its series."""
         return (
-            len(SYSTEM)
+            len(metrics.SYSTEM)
             + len(self._hwthreads)
-            + len(GPU) * len(self._gpus)
-            + len(DISK) * len(self._disks)
-            + (len(JOB_FLOATS) + len(JOB_INTS)) * len(self._jobs)
+            + len(metrics.GPU) * len(self._gpus)
+            + len(metrics.DISK) * len(self._disks)
+            + (len(metrics.JOB_FLOATS) + len(metrics.JOB_INTS)) * len(self._jobs)
         )
 
     def add(
         self,
-        sample: SampleAttributes,
+        sample: sonar.SampleAttributes,
         time: int,
         columns: LinesBuilder,
         *,
@@ -186,7 +167,7 @@ class NodeSamples:
 
     def _add_system(
         self,
-        system: SampleSystem,
+        system: sonar.SampleSystem,
         booted: int | None,
         before: Sequence[int],
         seconds: float,
@@ -216,10 +197,10 @@ class NodeSamples:
     def _codes_of_cpus(self, count: int, columns: LinesBuilder) -> Codes:
         for cpu in range(len(self._hwthreads), count):
             tags = {**self._tags, "type": "hwthread", "type-id": str(cpu)}
-            self._hwthreads.append(columns.code(CPU_USED.name, tags))
+            self._hwthreads.append(columns.code(metrics.CPU_USED.name, tags))
         return _first(self._hwthreads, count)
 
-    def _add_gpu(self, gpu: SampleGpu, columns: LinesBuilder) -> None:
+    def _add_gpu(self, gpu: sonar.SampleGpu, columns: LinesBuilder) -> None:
         codes = self._gpus.get(gpu.uuid) or self._codes_of_gpu(gpu, columns)
         ints, floats = columns.ints, columns.floats
         is_failing = gpu.failing != 0  # so that nothing may be known of it
@@ -232,17 +213,17 @@ class NodeSamples:
             ints.codes += codes.state
             ints.values.append(state)
 
-    def _codes_of_gpu(self, gpu: SampleGpu, columns: LinesBuilder) -> _GpuCodes:
+    def _codes_of_gpu(self, gpu: sonar.SampleGpu, columns: LinesBuilder) -> _GpuCodes:
         if len(self._gpus) > _MOST_DEVICES:
             self._gpus.clear()
         tags = {**self._tags, "type": "accelerator", "type-id": gpu.uuid or str(gpu.index)}
-        kinds = (_GPU_INTS, (_GPU_MEMORY,), (PERFORMANCE_STATE,))
+        kinds = (_GPU_INTS, (_GPU_MEMORY,), (metrics.PERFORMANCE_STATE,))
         codes = self._gpus[gpu.uuid] = _GpuCodes(*(_codes(columns, rows, tags) for rows in kinds))
         return codes
 
     def _add_disks(
         self,
-        disks: Sequence[SampleDisk],
+        disks: Sequence[sonar.SampleDisk],
         before: Mapping[str, Sequence[int]],
         seconds: float,
         columns: LinesBuilder,
@@ -252,24 +233,24 @@ class NodeSamples:
             last = before.get(disk.name)
             if not seconds or last is None or len(last) != len(disk.stats):
                 continue
-            gains = list(map(_disk_gain, disk.stats, last))[: len(DISK)]
-            if len(gains) > IN_PROGRESS:
-                gains[IN_PROGRESS] = disk.stats[IN_PROGRESS]
+            gains = list(map(_disk_gain, disk.stats, last))[: len(metrics.DISK)]
+            if len(gains) > metrics.IN_PROGRESS:
+                gains[metrics.IN_PROGRESS] = disk.stats[metrics.IN_PROGRESS]
             if gains and min(gains) >= 0:
                 codes = self._disks.get(disk.name) or self._codes_of_disk(disk, columns)
                 columns.ints.codes += _first(codes, len(gains))
                 columns.ints.values += gains
 
-    def _codes_of_disk(self, disk: SampleDisk, columns: LinesBuilder) -> Codes:
+    def _codes_of_disk(self, disk: sonar.SampleDisk, columns: LinesBuilder) -> Codes:
         if len(self._disks) > _MOST_DEVICES:
             self._disks.clear()
         tags = {**self._tags, "stype": "device", "stype-id": disk.name}
-        codes = self._disks[disk.name] = _codes(columns, DISK, tags)
+        codes = self._disks[disk.name] = _codes(columns, metrics.DISK, tags)
         return codes
 
     def _add_jobs(
         self,
-        jobs: Sequence[SampleJob],
+        jobs: Sequence[sonar.SampleJob],
         before: Mapping[JobKey, sums.Seen],
         seconds: float,
         columns: LinesBuilder,
@@ -359,22 +340,22 @@ def _disk_gain(now: int, before: int) -> int:
 _WRAP = 2**32
 
 
-def _merged(jobs: Sequence[SampleJob]) -> Sequence[SampleJob]:
+def _merged(jobs: Sequence[sonar.SampleJob]) -> Sequence[sonar.SampleJob]:
     """Join objects of one job: Sonar writes one with job 0 for each thread of the kernel."""
-    processes: dict[JobKey, list[SampleProcess]] = {}
+    processes: dict[JobKey, list[sonar.SampleProcess]] = {}
     for job in jobs:
         processes.setdefault((job.job, job.epoch, job.user), []).extend(job.processes)
     if len(processes) == len(jobs):
         return jobs
     return [
-        SampleJob(number, user, epoch, tuple(members))
+        sonar.SampleJob(number, user, epoch, tuple(members))
         for (number, epoch, user), members in processes.items()
     ]
 
 
 def _codes_of_card(job: _JobCodes, uuid: str, columns: LinesBuilder) -> Codes:
     tags = {**job.tags, "type": "accelerator", "type-id": uuid}
-    codes = job.cards[uuid] = _codes(columns, JOB_GPU, tags)
+    codes = job.cards[uuid] = _codes(columns, metrics.JOB_GPU, tags)
     return codes
 
 
@@ -382,7 +363,7 @@ def _add_known(
     column: NumberRows,
     codes: Codes,
     values: Sequence[int],
-    rows: Sequence[SonarMetric],
+    rows: Sequence[metrics.SonarMetric],
     *,
     no_zeroes: bool = False,
 ) -> None:
@@ -394,7 +375,9 @@ def _add_known(
     column.values += compress(values, known)
 
 
-def _codes(columns: LinesBuilder, rows: Sequence[SonarMetric], tags: Mapping[str, str]) -> Codes:
+def _codes(
+    columns: LinesBuilder, rows: Sequence[metrics.SonarMetric], tags: Mapping[str, str]
+) -> Codes:
     return columns.codes((row.name for row in rows), tags)
 
 

@@ -6,27 +6,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from ccpipe.formats import sonar
 from ccpipe.formats.nodelist import compress
-from ccpipe.formats.sonar import (
-    INFINITE,
-    UNSET,
-    ClusterEnvelope,
-    Envelope,
-    ErrorObject,
-    ExtendedUint,
-    JobsEnvelope,
-    MetadataObject,
-    SampleEnvelope,
-    SysinfoEnvelope,
-    timestamp,
-)
 from ccpipe.formats.sonar.layout import FieldLayout, fields
 from ccpipe.formats.sonar.rules import JOB_STATES
 from ccpipe.formats.sonar.types.envelope import ENVELOPES
 from ccpipe.formats.sonar.types.primitives import Record
 
 offsets = st.integers(-23 * 60 - 59, 23 * 60 + 59).map(lambda m: timezone(timedelta(minutes=m)))
-timestamps = st.builds(timestamp.write, st.integers(0, 4 * 10**18), offsets)
+timestamps = st.builds(sonar.timestamp.write, st.integers(0, 4 * 10**18), offsets)
 hostnames = st.from_regex(
     r"[A-Za-z0-9]([-A-Za-z0-9]{0,5}[A-Za-z0-9])?(\.[a-z]{1,5})?", fullmatch=True
 )
@@ -35,7 +23,9 @@ node_ranges = st.sets(node_names, min_size=1, max_size=4).map(
     lambda names: ",".join(compress(names))
 )
 extended = st.one_of(
-    st.just(UNSET), st.just(INFINITE), st.builds(ExtendedUint, st.integers(0, 2**64 - 3))
+    st.just(sonar.UNSET),
+    st.just(sonar.INFINITE),
+    st.builds(sonar.ExtendedUint, st.integers(0, 2**64 - 3)),
 )
 base64s = st.binary(max_size=20).map(lambda raw: base64.b64encode(raw).decode())
 
@@ -51,7 +41,7 @@ _VALUES: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=8),
     float: st.floats(allow_nan=False, allow_infinity=False),
     bool: st.booleans(),
-    ExtendedUint: extended,
+    sonar.ExtendedUint: extended,
 }
 _PROSE: dict[tuple[str, str], st.SearchStrategy[Any]] = {
     ("MetadataObject", "attrs"): st.just(()),
@@ -96,16 +86,16 @@ def _any(cls: type[Record], field: FieldLayout) -> st.SearchStrategy[Any]:
     return st.lists(value, max_size=3).map(tuple) if field.depth else value
 
 
-def _of_data(cls: type[Envelope]) -> st.SearchStrategy[Envelope]:
+def _of_data(cls: type[sonar.Envelope]) -> st.SearchStrategy[sonar.Envelope]:
     data = next(data for data, envelope in ENVELOPES.items() if envelope is cls)
-    return st.builds(cls, meta=records(MetadataObject), data=records(data))
+    return st.builds(cls, meta=records(sonar.MetadataObject), data=records(data))
 
 
-_errors = st.lists(records(ErrorObject), min_size=1, max_size=2).map(tuple)
-envelopes: st.SearchStrategy[Envelope] = st.one_of(
-    _of_data(SampleEnvelope),
-    _of_data(JobsEnvelope),
-    _of_data(SysinfoEnvelope),
-    _of_data(ClusterEnvelope),
-    st.builds(Envelope, meta=records(MetadataObject), errors=_errors),
+_errors = st.lists(records(sonar.ErrorObject), min_size=1, max_size=2).map(tuple)
+envelopes: st.SearchStrategy[sonar.Envelope] = st.one_of(
+    _of_data(sonar.SampleEnvelope),
+    _of_data(sonar.JobsEnvelope),
+    _of_data(sonar.SysinfoEnvelope),
+    _of_data(sonar.ClusterEnvelope),
+    st.builds(sonar.Envelope, meta=records(sonar.MetadataObject), errors=_errors),
 )

@@ -11,39 +11,26 @@ from msgspec.structs import replace
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats import sonar
-from ccpipe.formats.sonar import (
-    INFINITE,
-    ClusterEnvelope,
-    Envelope,
-    ExtendedUint,
-    MetadataObject,
-    SampleAttributes,
-    SampleData,
-    SampleEnvelope,
-    SampleGpu,
-    SampleJob,
-    SampleProcess,
-    SampleSystem,
-    WriteProfile,
-    decode,
-    encode,
-)
 from tests.formats.sonar import examples
 from tests.formats.sonar.examples import changed, one
 from tests.formats.sonar.strategies import envelopes
 
-PROFILES: list[WriteProfile] = ["spec", "sonar", "jobanalyzer", "slurm-monitor"]
-PROGRAMS: list[WriteProfile] = ["sonar", "jobanalyzer", "slurm-monitor"]
+PROFILES: list[sonar.WriteProfile] = ["spec", "sonar", "jobanalyzer", "slurm-monitor"]
+PROGRAMS: list[sonar.WriteProfile] = ["sonar", "jobanalyzer", "slurm-monitor"]
 
 
-def tree(envelope: Envelope, profile: WriteProfile = "spec") -> Any:
-    return json.loads(encode(envelope, profile=profile))
+def tree(envelope: sonar.Envelope, profile: sonar.WriteProfile = "spec") -> Any:
+    return json.loads(sonar.encode(envelope, profile=profile))
 
 
-def sample(**process: Any) -> Envelope:
-    jobs = (SampleJob(job=1, user="u", processes=(SampleProcess(**process),)),)
-    attributes = SampleAttributes("2025-04-07T14:17:11Z", "fox", "c1", SampleSystem(), jobs)
-    return SampleEnvelope(MetadataObject("ccpipe", "1.2.3"), SampleData(attributes))
+def sample(**process: Any) -> sonar.Envelope:
+    jobs = (sonar.SampleJob(job=1, user="u", processes=(sonar.SampleProcess(**process),)),)
+    attributes = sonar.SampleAttributes(
+        "2025-04-07T14:17:11Z", "fox", "c1", sonar.SampleSystem(), jobs
+    )
+    return sonar.SampleEnvelope(
+        sonar.MetadataObject("ccpipe", "1.2.3"), sonar.SampleData(attributes)
+    )
 
 
 @pytest.mark.parametrize("text", examples.ALL)
@@ -55,14 +42,14 @@ def test_what_sonar_wrote_is_written_again(text: str) -> None:
 
 def test_an_envelope_is_one_line_in_the_specifications_order() -> None:
     """Whatever order its fields were read in; and equal envelopes give equal bytes."""
-    first = encode(one(examples.SAMPLE))
+    first = sonar.encode(one(examples.SAMPLE))
     assert first.count(b"\n") == 1
     assert first.endswith(b"}\n")
     assert list(json.loads(first)["data"]["attributes"]) == [
         "time", "cluster", "node", "system", "jobs",
     ]  # fmt: skip
     backwards = json.dumps(_reversed(json.loads(examples.SAMPLE)))
-    assert encode(one(backwards)) == first
+    assert sonar.encode(one(backwards)) == first
 
 
 def _reversed(value: Any) -> Any:
@@ -93,29 +80,29 @@ def test_a_job_record_always_has_its_first_four_fields() -> None:
 
 
 @pytest.mark.parametrize("profile", PROGRAMS)
-def test_programs_read_a_limit_in_seconds(profile: WriteProfile) -> None:
+def test_programs_read_a_limit_in_seconds(profile: sonar.WriteProfile) -> None:
     """And UNLIMITED stays 1."""
     jobs = tree(one(examples.JOBS, profile="sonar"), profile)["data"]["attributes"]["slurm_jobs"]
     assert [job["time_limit"] for job in jobs] == [1209602, 1]
 
 
 @pytest.mark.parametrize("profile", PROGRAMS)
-def test_programs_know_no_z(profile: WriteProfile) -> None:
+def test_programs_know_no_z(profile: sonar.WriteProfile) -> None:
     """Sonar writes +00:00; the specification's profile leaves times as they are."""
     assert tree(sample(), profile)["data"]["attributes"]["time"] == "2025-04-07T14:17:11+00:00"
     assert tree(sample())["data"]["attributes"]["time"] == "2025-04-07T14:17:11Z"
 
 
 @pytest.mark.parametrize("profile", PROGRAMS)
-def test_programs_get_floats_without_point_or_exponent(profile: WriteProfile) -> None:
+def test_programs_get_floats_without_point_or_exponent(profile: sonar.WriteProfile) -> None:
     """As Sonar writes them, and nothing of the value is lost."""
-    written = encode(sample(cpu_avg=1.0, cpu_util=1e-7), profile=profile)
+    written = sonar.encode(sample(cpu_avg=1.0, cpu_util=1e-7), profile=profile)
     assert b'"cpu_avg":1,"cpu_util":0.0000001' in written
-    assert encode(sample(cpu_avg=1e22), profile=profile).count(b"0" * 22) == 1
+    assert sonar.encode(sample(cpu_avg=1e22), profile=profile).count(b"0" * 22) == 1
 
 
 @pytest.mark.parametrize("profile", PROGRAMS)
-def test_meta_holds_what_programs_know(profile: WriteProfile) -> None:
+def test_meta_holds_what_programs_know(profile: sonar.WriteProfile) -> None:
     """slurm-monitor refuses anything else there."""
     text = changed(examples.CLUSTER, "meta.token", "t")
     text = changed(text, "meta.attrs", [{"key": "k"}])
@@ -151,7 +138,7 @@ def test_consumers_get_the_zeroes_that_they_miss() -> None:
         attributes = tree(one(examples.SAMPLE), profile)["data"]["attributes"]  # type: ignore[arg-type]
         assert ("epoch" in attributes["jobs"][0]) == there
         assert ("index" in attributes["system"]["gpus"][0]) == there
-    empty = ClusterEnvelope(data=sonar.ClusterData(sonar.ClusterAttributes()))
+    empty = sonar.ClusterEnvelope(data=sonar.ClusterData(sonar.ClusterAttributes()))
     assert tree(empty, "slurm-monitor")["data"]["attributes"] == {
         "slurm": False, "partitions": [], "nodes": [],
     }  # fmt: skip
@@ -188,7 +175,7 @@ def objects(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @given(envelopes)
-def test_jobanalyzer_gets_what_its_http_interface_requires(envelope: Envelope) -> None:
+def test_jobanalyzer_gets_what_its_http_interface_requires(envelope: sonar.Envelope) -> None:
     """No key is missing, and none is there that Sonar removed; otherwise it answers 422."""
     try:
         whole = tree(envelope, "jobanalyzer")
@@ -214,7 +201,7 @@ def test_slurm_monitor_gets_a_partition_in_one_range() -> None:
 def test_slurm_monitor_gets_no_envelope_of_errors() -> None:
     """It fails on one: that is an error here, not a lost message there."""
     with pytest.raises(EncodeError, match="slurm-monitor"):
-        encode(one(examples.ERROR), profile="slurm-monitor")
+        sonar.encode(one(examples.ERROR), profile="slurm-monitor")
 
 
 def test_consumers_get_no_unknown_fields() -> None:
@@ -239,44 +226,46 @@ def test_consumers_get_no_unknown_fields() -> None:
 )
 @pytest.mark.parametrize("profile", PROFILES)
 def test_what_json_cannot_carry_is_an_error_that_names_it(
-    process: dict[str, Any], reported: str, profile: WriteProfile
+    process: dict[str, Any], reported: str, profile: sonar.WriteProfile
 ) -> None:
     """Nothing is written that could not be read again."""
     with pytest.raises(EncodeError, match=reported.replace("[", r"\[").replace("]", r"\]")):
-        encode(sample(**process), profile=profile)
+        sonar.encode(sample(**process), profile=profile)
 
 
 def test_an_envelope_has_data_or_errors() -> None:
     """Never both, never neither."""
     error = one(examples.ERROR)
-    for envelope in (Envelope(), replace(one(examples.SAMPLE), errors=error.errors)):
+    for envelope in (sonar.Envelope(), replace(one(examples.SAMPLE), errors=error.errors)):
         with pytest.raises(EncodeError, match="either data or errors"):
-            encode(envelope)
+            sonar.encode(envelope)
 
 
 @pytest.mark.parametrize("path", [("data", "nowhere", "x"), ("meta", "producer", 3)])
 def test_an_unknown_field_needs_its_place(path: tuple[str, ...]) -> None:
     """It is not dropped where there is none."""
     with pytest.raises(EncodeError, match="no object or array there"):
-        encode(replace(one(examples.CLUSTER), unknown={path: 1}))
+        sonar.encode(replace(one(examples.CLUSTER), unknown={path: 1}))
 
 
 def test_an_unknown_field_must_be_json() -> None:
     """As everything else."""
     with pytest.raises(EncodeError, match="unknown field"):
-        encode(replace(one(examples.CLUSTER), unknown={("x",): object()}))
+        sonar.encode(replace(one(examples.CLUSTER), unknown={("x",): object()}))
 
 
 def test_what_sonars_numbers_cannot_say_is_an_error() -> None:
     """An infinite state, and a limit whose seconds are beyond 64 bits."""
-    gpus = (SampleGpu(uuid="g", performance_state=INFINITE),)
-    attributes = SampleAttributes("2025-04-07T14:17:11Z", "fox", "c1", SampleSystem(gpus=gpus))
+    gpus = (sonar.SampleGpu(uuid="g", performance_state=sonar.INFINITE),)
+    attributes = sonar.SampleAttributes(
+        "2025-04-07T14:17:11Z", "fox", "c1", sonar.SampleSystem(gpus=gpus)
+    )
     with pytest.raises(EncodeError, match="performance_state"):
-        encode(SampleEnvelope(data=SampleData(attributes)), profile="sonar")
-    jobs = (sonar.SlurmJob(job_id=1, time_limit=ExtendedUint(2**60)),)
+        sonar.encode(sonar.SampleEnvelope(data=sonar.SampleData(attributes)), profile="sonar")
+    jobs = (sonar.SlurmJob(job_id=1, time_limit=sonar.ExtendedUint(2**60)),)
     envelope = sonar.JobsEnvelope(data=sonar.JobsData(sonar.JobsAttributes(slurm_jobs=jobs)))
     with pytest.raises(EncodeError, match="time_limit"):
-        encode(envelope, profile="jobanalyzer")
+        sonar.encode(envelope, profile="jobanalyzer")
 
 
 @settings(max_examples=60)
@@ -286,26 +275,26 @@ def test_what_sonars_numbers_cannot_say_is_an_error() -> None:
     st.sampled_from(["0.19.0", "1.0.0+sonar", "1.0.0+x-spec", "1.0.0+a+spec", "+spec"]),
 )
 def test_auto_reads_back_what_spec_and_sonar_write(
-    envelope: Envelope, producer: str, version: str
+    envelope: sonar.Envelope, producer: str, version: str
 ) -> None:
     """Whoever the producer is: where it implies other numbers, the version says so."""
-    meta = MetadataObject(producer, version)
+    meta = sonar.MetadataObject(producer, version)
     envelope = replace(envelope, meta=meta)
     for profile in ("spec", "sonar"):
         try:
-            written = encode(envelope, profile=profile)
+            written = sonar.encode(envelope, profile=profile)
         except EncodeError:
             assert profile == "sonar"
             continue
-        (read,) = decode(written)
-        again = encode(read).replace(b'Z"', b'+00:00"')
-        assert again == encode(envelope).replace(b'Z"', b'+00:00"')
+        (read,) = sonar.decode(written)
+        again = sonar.encode(read).replace(b'Z"', b'+00:00"')
+        assert again == sonar.encode(envelope).replace(b'Z"', b'+00:00"')
 
 
 def test_only_what_would_be_misread_is_marked() -> None:
     """A version stays as it is where the producer implies how numbers and times are written."""
     jobs = one(examples.JOBS)
-    ours = replace(jobs, meta=MetadataObject("ccpipe", "0.1.0"))
+    ours = replace(jobs, meta=sonar.MetadataObject("ccpipe", "0.1.0"))
     versions = [
         tree(envelope, profile)["meta"]["version"]
         for envelope in (jobs, ours, sample())
@@ -319,13 +308,13 @@ def test_only_what_would_be_misread_is_marked() -> None:
 @settings(max_examples=60)
 @given(envelopes, st.sampled_from(["ccpipe", "sonar"]))
 def test_every_profile_writes_what_a_strict_decoder_accepts(
-    envelope: Envelope, producer: str
+    envelope: sonar.Envelope, producer: str
 ) -> None:
     """If the envelope breaks no rule itself, and without being told the profile."""
     envelope = replace(envelope, meta=replace(envelope.meta, producer=producer))
     for profile in PROFILES:
         try:
-            encoded = encode(envelope, profile=profile)
+            encoded = sonar.encode(envelope, profile=profile)
         except EncodeError:
             continue
-        assert decode(encoded, strict=True).rejected == []
+        assert sonar.decode(encoded, strict=True).rejected == []

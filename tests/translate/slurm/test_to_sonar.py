@@ -5,19 +5,11 @@ from msgspec.structs import replace
 
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError
+from ccpipe.formats import sonar
 from ccpipe.formats.slurm.cluster import Cluster, Node, Partition, read_sinfo
 from ccpipe.formats.slurm.records import LiveJob, SacctRow, SlurmId
 from ccpipe.formats.slurm.text import scontrol
 from ccpipe.formats.slurm.text.sacct import SacctReader
-from ccpipe.formats.sonar import (
-    INFINITE,
-    ClusterData,
-    ErrorObject,
-    JobsData,
-    SlurmJob,
-    decode,
-    encode,
-)
 from ccpipe.jobs import Job, Jobs
 from ccpipe.translate.slurm.jobs import job_of_row as as_job
 from ccpipe.translate.slurm.to_sonar import (
@@ -39,8 +31,8 @@ def test_every_captured_row_is_a_record(name: str) -> None:
     reading = SacctReader(zone=UTC).read(payload)
     assert not reading.rejected
     jobs = [spec_state(job_of_row(row)) for row in reading.records]
-    line = encode(jobs_envelope(jobs, cluster="fox", time=TIME))
-    decoded = decode(line, strict=True)
+    line = sonar.encode(jobs_envelope(jobs, cluster="fox", time=TIME))
+    decoded = sonar.decode(line, strict=True)
     assert not decoded.rejected
     for column in ("UserCPU", "SystemCPU"):
         texts = raw_cells(payload, column)
@@ -70,7 +62,7 @@ def test_units_are_the_specifications() -> None:
     assert job.sacct.ElapsedRaw == 40
     assert job.sacct.MaxRSS == 2
     assert job.sacct.AveDiskRead == 144
-    assert job_of_row(replace(row, time_limit=float("inf"))).time_limit == INFINITE
+    assert job_of_row(replace(row, time_limit=float("inf"))).time_limit == sonar.INFINITE
 
 
 def test_expected_times_are_left_out() -> None:
@@ -108,7 +100,7 @@ def test_pending_tasks_are_one_record() -> None:
     ],
 )  # fmt: skip
 def test_states_of_the_specification(state: str, end: str, expected: str) -> None:
-    job = SlurmJob(job_id=1, job_state=state, end_time=end)
+    job = sonar.SlurmJob(job_id=1, job_state=state, end_time=end)
     assert spec_state(job).job_state == expected
 
 
@@ -118,7 +110,7 @@ def test_cluster_groups_nodes_by_state() -> None:
         [Partition("normal", "c[1-3]"), Partition("empty", None)],
     )  # fmt: skip
     envelope = cluster_envelope(cluster, name="fox", time=TIME)
-    assert not decode(encode(envelope), strict=True).rejected
+    assert not sonar.decode(sonar.encode(envelope), strict=True).rejected
     assert envelope.data is not None
     attributes = envelope.data.attributes
     assert [(p.name, p.nodes) for p in attributes.partitions] == [
@@ -132,7 +124,7 @@ def test_cluster_groups_nodes_by_state() -> None:
 def test_captured_cluster_conforms() -> None:
     cluster = read_sinfo(captured("sinfo/phase1_linux.all_fields.txt"))
     envelope = cluster_envelope(cluster, name="fox", time=TIME)
-    assert not decode(encode(envelope), strict=True).rejected
+    assert not sonar.decode(sonar.encode(envelope), strict=True).rejected
 
 
 def test_batch_has_envelopes_of_jobs_of_the_cluster_and_of_errors() -> None:
@@ -145,11 +137,13 @@ def test_batch_has_envelopes_of_jobs_of_the_cluster_and_of_errors() -> None:
     )
     translator = SlurmToSonar(site=Site(cluster="fox", hostname="m"), states="spec", batch_size=2)
     first, second, cluster, error = translator.feed(jobs)
-    found = [job for e in (first, second) if isinstance(e.data, JobsData)
+    found = [job for e in (first, second) if isinstance(e.data, sonar.JobsData)
              for job in e.data.attributes.slurm_jobs]  # fmt: skip
     assert [(job.job_id, job.job_state) for job in found] == [(n, "FAILED") for n in (1, 2, 3)]
-    assert isinstance(cluster.data, ClusterData)
-    assert error.errors == (ErrorObject("2026-11-20T10:33:54Z", "sacct: timed out", "fox", "m"),)
+    assert isinstance(cluster.data, sonar.ClusterData)
+    assert error.errors == (
+        sonar.ErrorObject("2026-11-20T10:33:54Z", "sacct: timed out", "fox", "m"),
+    )
     assert translator.feed(Jobs(time=TIME)) == []
 
 

@@ -2,25 +2,16 @@
 
 from typing import Any
 
-from ccpipe.formats.sonar import (
-    MetadataObject,
-    SampleAttributes,
-    SampleData,
-    SampleEnvelope,
-    SampleJob,
-    SampleProcess,
-    SampleSystem,
-    timestamp,
-)
+from ccpipe.formats import sonar
 from ccpipe.message import Message
 
 START = 1_740_000_000
 """Seconds since the epoch."""
-META = MetadataObject(producer="sonar", version="0.19.0")
+META = sonar.MetadataObject(producer="sonar", version="0.19.0")
 
 
 def at(second: int) -> str:
-    return timestamp.write((START + second) * 10**9)
+    return sonar.timestamp.write((START + second) * 10**9)
 
 
 def sample(
@@ -28,23 +19,23 @@ def sample(
     *,
     cluster: str = "fox",
     node: str = "c1",
-    jobs: tuple[SampleJob, ...] = (),
+    jobs: tuple[sonar.SampleJob, ...] = (),
     errors: tuple[Any, ...] = (),
     **system: Any,
-) -> SampleEnvelope:
-    attributes = SampleAttributes(
+) -> sonar.SampleEnvelope:
+    attributes = sonar.SampleAttributes(
         time=at(second),
         cluster=cluster,
         node=node,
-        system=SampleSystem(**({"load1": 1.5} | system)),
+        system=sonar.SampleSystem(**({"load1": 1.5} | system)),
         jobs=jobs,
         errors=errors,
     )
-    return SampleEnvelope(META, SampleData(attributes))
+    return sonar.SampleEnvelope(META, sonar.SampleData(attributes))
 
 
-def job(*processes: SampleProcess, number: int = 7, epoch: int = 0) -> SampleJob:
-    return SampleJob(job=number, user="ann", epoch=epoch, processes=processes)
+def job(*processes: sonar.SampleProcess, number: int = 7, epoch: int = 0) -> sonar.SampleJob:
+    return sonar.SampleJob(job=number, user="ann", epoch=epoch, processes=processes)
 
 
 def values(messages: Any, **tags: str) -> dict[str, Any]:

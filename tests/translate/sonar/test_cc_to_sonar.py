@@ -6,30 +6,8 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from ccpipe.config import Duration
+from ccpipe.formats import sonar
 from ccpipe.formats.lineprotocol import decode, encode, to_lines
-from ccpipe.formats.sonar import (
-    ClusterAttributes,
-    ClusterData,
-    ClusterEnvelope,
-    ClusterNodes,
-    Envelope,
-    ErrorObject,
-    ExtendedUint,
-    JobsData,
-    SacctData,
-    SampleAttributes,
-    SampleData,
-    SampleGpu,
-    SampleJob,
-    SampleProcess,
-    SampleProcessGpu,
-    SampleSystem,
-    SysinfoAttributes,
-    SysinfoData,
-    SysinfoEnvelope,
-    SysinfoGpuCard,
-    problems,
-)
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.formats.sonar.rollup import synthetic_pid
 from ccpipe.message import Message, log, metric
@@ -50,8 +28,8 @@ def translator(hold: float = 5) -> CcToSonar:
     return made
 
 
-def samples(envelopes: list[Envelope]) -> list[SampleAttributes]:
-    return [e.data.attributes for e in envelopes if isinstance(e.data, SampleData)]
+def samples(envelopes: list[sonar.Envelope]) -> list[sonar.SampleAttributes]:
+    return [e.data.attributes for e in envelopes if isinstance(e.data, sonar.SampleData)]
 
 
 def test_metrics_of_one_moment_become_one_sample() -> None:
@@ -61,8 +39,8 @@ def test_metrics_of_one_moment_become_one_sample() -> None:
     assert there.feed(to_lines([load(0, 1000, name="mem_used"), load(5, 9)])) == []
     (first,) = samples(there.feed(to_lines([load(10, 2.5)])))
     assert there.oldest_held() == 2
-    system = SampleSystem(load1=1.5, used_memory=1000)
-    assert first == SampleAttributes(time=at(0), cluster="fox", node="c1", system=system)
+    system = sonar.SampleSystem(load1=1.5, used_memory=1000)
+    assert first == sonar.SampleAttributes(time=at(0), cluster="fox", node="c1", system=system)
     assert [s.time for s in samples(there.flush())] == [at(5), at(10)]
     assert there.oldest_held() is None
 
@@ -85,7 +63,7 @@ def test_late_metrics_are_not_lost() -> None:
     there.feed(to_lines([load(0, 1.5)]))
     assert len(there.feed(to_lines([load(60)]))) == 1
     (late,) = samples(there.feed(to_lines([load(0, 7, name="mem_used")])))
-    assert (late.time, late.system) == (at(0), SampleSystem(used_memory=7))
+    assert (late.time, late.system) == (at(0), sonar.SampleSystem(used_memory=7))
 
 
 def test_nodes_do_not_push_each_other() -> None:
@@ -110,7 +88,7 @@ def test_a_metric_without_time_is_refused() -> None:
     assert [bad.reason for bad in found.rejected] == ["the timestamp is missing"]
 
 
-def plain(*envelopes: Envelope) -> list[Envelope]:
+def plain(*envelopes: sonar.Envelope) -> list[sonar.Envelope]:
     there = SonarToCc(envelopes=False, all_jobs=True)
     back = translator()
     made = there.feed(Envelopes(envelopes))
@@ -118,22 +96,22 @@ def plain(*envelopes: Envelope) -> list[Envelope]:
     returned = found + back.flush()
     assert not made.rejected
     assert not found.rejected
-    assert not [problem for e in returned for problem in problems(e, strict=True)]
+    assert not [problem for e in returned for problem in sonar.problems(e, strict=True)]
     return returned
 
 
 def test_what_survives_in_metrics_alone() -> None:
     """Exactly the fields that docs/sonar/metrics.md lists; each has another value here."""
-    gpu = SampleGpu(0, "GPU-1", 1, 2, "", ExtendedUint(3), 4, 5, 6, -7, 8, 9, 10, 11)
-    on = SampleProcessGpu(0, "GPU-1", 30.5, 512, 5.25)
-    process = SampleProcess(
+    gpu = sonar.SampleGpu(0, "GPU-1", 1, 2, "", sonar.ExtendedUint(3), 4, 5, 6, -7, 8, 9, 10, 11)
+    on = sonar.SampleProcessGpu(0, "GPU-1", 30.5, 512, 5.25)
+    process = sonar.SampleProcess(
         resident_memory=10, virtual_memory=20, num_threads=3, rolledup=4, cpu_util=12.5, gpus=(on,)
     )
-    error = ErrorObject(at(0), "nvml", "fox", "c1")
+    error = sonar.ErrorObject(at(0), "nvml", "fox", "c1")
     kept = sample(
         jobs=(
-            SampleJob(job=7, user="ann", processes=(process,)),
-            SampleJob(job=8, user="bob", epoch=9, processes=(process,)),
+            sonar.SampleJob(job=7, user="ann", processes=(process,)),
+            sonar.SampleJob(job=8, user="bob", epoch=9, processes=(process,)),
         ),
         errors=(error,),
         gpus=(gpu,),
@@ -146,12 +124,12 @@ def test_what_survives_in_metrics_alone() -> None:
         boot=at(-1000),
     )
     assert kept.data is not None
-    sent = replace(kept, data=SampleData(_with_average(kept.data.attributes)))
+    sent = replace(kept, data=sonar.SampleData(_with_average(kept.data.attributes)))
     (returned,) = plain(sent)
-    assert returned == replace(kept, meta=META, data=SampleData(_as_stand_ins(kept)))
+    assert returned == replace(kept, meta=META, data=sonar.SampleData(_as_stand_ins(kept)))
 
 
-def _as_stand_ins(envelope: Envelope) -> SampleAttributes:
+def _as_stand_ins(envelope: sonar.Envelope) -> sonar.SampleAttributes:
     """Give each job's process what no metric carries: a synthetic ID, and the average so far."""
     (attributes,) = samples([envelope])
     jobs = tuple(
@@ -166,7 +144,7 @@ def _as_stand_ins(envelope: Envelope) -> SampleAttributes:
     return replace(attributes, jobs=jobs)
 
 
-def _with_average(attributes: SampleAttributes) -> SampleAttributes:
+def _with_average(attributes: sonar.SampleAttributes) -> sonar.SampleAttributes:
     """Turn ``cpu_util``, which comes back, into ``cpu_avg``, of which it is made at first."""
     jobs = tuple(
         replace(
@@ -182,14 +160,18 @@ def test_what_survives_of_jobs() -> None:
     started, stopped = plain(
         envelope(-40, PENDING), envelope(10, RUNNING), envelope(600, COMPLETED)
     )
-    assert isinstance(started.data, JobsData)
+    assert isinstance(started.data, sonar.JobsData)
     (record,) = started.data.attributes.slurm_jobs
     lost = {"priority": record.priority, "gres_detail": ()}
     whole = asdict(PENDING) | {k: v for k, v in asdict(RUNNING).items() if v} | lost
     assert asdict(record) == whole
-    assert isinstance(stopped.data, JobsData)
+    assert isinstance(stopped.data, sonar.JobsData)
     (end,) = stopped.data.attributes.slurm_jobs
-    ended = {"job_state": "COMPLETED", "end_time": at(500), "sacct": SacctData(ElapsedRaw=500)}
+    ended = {
+        "job_state": "COMPLETED",
+        "end_time": at(500),
+        "sacct": sonar.SacctData(ElapsedRaw=500),
+    }
     assert asdict(end) == whole | ended
     assert stopped.data.attributes.time == at(600)
 
@@ -201,7 +183,7 @@ def test_with_state_starts_and_processor_time_outlive_the_process(tmp_path: Path
 
     path = str(tmp_path / "state")
 
-    def run_one(*rows: Message) -> list[Envelope]:
+    def run_one(*rows: Message) -> list[sonar.Envelope]:
         there = CcToSonar(state=path)
         there.clock = lambda: 0.0
         made = there.feed(to_lines(list(rows))) + there.flush()
@@ -212,23 +194,26 @@ def test_with_state_starts_and_processor_time_outlive_the_process(tmp_path: Path
     stop = job_event("stop_job", 90, startTime=START, stopTime=START + 90)
     made = run_one(cpu_used(120, 50.0), stop)
     assert [p.cpu_time for p in processes_of(made)] == [60]
-    (ended,) = [e.data.attributes.slurm_jobs[0] for e in made if isinstance(e.data, JobsData)]
+    (ended,) = [e.data.attributes.slurm_jobs[0] for e in made if isinstance(e.data, sonar.JobsData)]
     assert ended.submit_time == at(-60)
 
 
 def test_what_survives_of_clusters_and_nodes() -> None:
     """States of nodes; of a node all but pictures and distances."""
-    nodes = (ClusterNodes(("c[1-3]",), ("IDLE",)), ClusterNodes(("c4",), ("DOWN", "DRAIN")))
-    cluster = ClusterEnvelope(
-        META, ClusterData(ClusterAttributes(at(0), "fox", slurm=True, nodes=nodes))
+    nodes = (
+        sonar.ClusterNodes(("c[1-3]",), ("IDLE",)),
+        sonar.ClusterNodes(("c4",), ("DOWN", "DRAIN")),
     )
-    card = SysinfoGpuCard(1, "u", "a", "NVIDIA", "m", "Volta", "d", "f", 1, 2, 3, 4, 5, 6)
-    node = SysinfoAttributes(
+    cluster = sonar.ClusterEnvelope(
+        META, sonar.ClusterData(sonar.ClusterAttributes(at(0), "fox", slurm=True, nodes=nodes))
+    )
+    card = sonar.SysinfoGpuCard(1, "u", "a", "NVIDIA", "m", "Volta", "d", "f", 1, 2, 3, 4, 5, 6)
+    node = sonar.SysinfoAttributes(
         at(0), "fox", "c1", "Linux", "6.1", "x86_64", 2, 64, 2, "EPYC", 1000, "", "", (card,), (), 8
     )
-    sysinfo = SysinfoEnvelope(META, SysinfoData(node))
+    sysinfo = sonar.SysinfoEnvelope(META, sonar.SysinfoData(node))
     assert plain(cluster, sysinfo) == [cluster, sysinfo]
-    error = Envelope(META, errors=(ErrorObject(at(0), "no sacct", "fox", "c1"),))
+    error = sonar.Envelope(META, errors=(sonar.ErrorObject(at(0), "no sacct", "fox", "c1"),))
     assert plain(error) == [error]
 
 
@@ -238,7 +223,7 @@ def test_what_line_protocol_cannot_hold_is_refused_alone() -> None:
     lines = to_lines([load(0, float("nan"), name="mem_used"), load(0, 2.0)])
     there.feed(lines)
     (only,) = samples(there.flush())
-    assert only.system == SampleSystem(load1=2.0)
+    assert only.system == sonar.SampleSystem(load1=2.0)
     assert len(lines.rejected) == 1
 
 

@@ -9,15 +9,7 @@ from msgspec.structs import replace
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.sonar import Envelope, SampleGpu, SampleProcess, SampleSystem, encode
 from ccpipe.message import Message, metric
-from ccpipe.translate.sonar.sonar_metrics import (
-    BOOT,
-    GPU,
-    JOB_FLOATS,
-    JOB_GPU,
-    JOB_INTS,
-    PERFORMANCE_STATE,
-    SYSTEM,
-)
+from ccpipe.translate.sonar import sonar_metrics as metrics
 from tests.translate.sonar.sonar_samples import START
 from tests.translate.sonar.test_cc_to_sonar import load, samples, translator
 
@@ -89,10 +81,18 @@ def test_a_collectors_names_are_known() -> None:
 
 VALUES = st.one_of(st.integers(-(2**63), 2**64), st.floats(), st.text(max_size=3), st.booleans())
 WHERE: dict[str, dict[str, str]] = {
-    **{row.name: {"type": "node"} for row in (*SYSTEM, BOOT)},
-    **{row.name: {"type": "accelerator", "type-id": "G"} for row in (*GPU, PERFORMANCE_STATE)},
-    **{row.name: {"type": "node", "stype": "job"} for row in (*JOB_INTS, JOB_FLOATS[0])},
-    **{row.name: {"type": "accelerator", "type-id": "G", "stype": "job"} for row in JOB_GPU},
+    **{row.name: {"type": "node"} for row in (*metrics.SYSTEM, metrics.BOOT)},
+    **{
+        row.name: {"type": "accelerator", "type-id": "G"}
+        for row in (*metrics.GPU, metrics.PERFORMANCE_STATE)
+    },
+    **{
+        row.name: {"type": "node", "stype": "job"}
+        for row in (*metrics.JOB_INTS, metrics.JOB_FLOATS[0])
+    },
+    **{
+        row.name: {"type": "accelerator", "type-id": "G", "stype": "job"} for row in metrics.JOB_GPU
+    },
 }
 """Metrics that Sonar has fields for, with the tags that they have."""
 ROWS = st.tuples(

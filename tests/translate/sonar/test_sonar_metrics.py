@@ -6,23 +6,11 @@ from msgspec.structs import fields
 from ccpipe.formats.sonar import SampleGpu, SampleProcess, SampleProcessGpu, SampleSystem
 from ccpipe.formats.sonar.types.primitives import Record
 from ccpipe.node.sampling.metrics import units
-from ccpipe.translate.sonar.sonar_metrics import (
-    BOOT,
-    CPU_USED,
-    DISK,
-    GPU,
-    IN_PROGRESS,
-    JOB_FLOATS,
-    JOB_GPU,
-    JOB_INTS,
-    PERFORMANCE_STATE,
-    SYSTEM,
-    How,
-    SonarMetric,
-)
+from ccpipe.translate.sonar import sonar_metrics as metrics
 
 ROWS = (
-    CPU_USED, BOOT, PERFORMANCE_STATE, *SYSTEM, *GPU, *DISK, *JOB_FLOATS, *JOB_INTS, *JOB_GPU,
+    metrics.CPU_USED, metrics.BOOT, metrics.PERFORMANCE_STATE, *metrics.SYSTEM, *metrics.GPU,
+    *metrics.DISK, *metrics.JOB_FLOATS, *metrics.JOB_INTS, *metrics.JOB_GPU,
 )  # fmt: skip
 
 
@@ -35,14 +23,14 @@ def test_names_are_unique() -> None:
 @pytest.mark.parametrize(
     ("rows", "record"),
     [
-        ((CPU_USED, BOOT, *SYSTEM), SampleSystem),
-        ((PERFORMANCE_STATE, *GPU), SampleGpu),
-        ((*JOB_FLOATS, *JOB_INTS), SampleProcess),
-        (JOB_GPU, SampleProcessGpu),
+        ((metrics.CPU_USED, metrics.BOOT, *metrics.SYSTEM), SampleSystem),
+        ((metrics.PERFORMANCE_STATE, *metrics.GPU), SampleGpu),
+        ((*metrics.JOB_FLOATS, *metrics.JOB_INTS), SampleProcess),
+        (metrics.JOB_GPU, SampleProcessGpu),
     ],
 )
 def test_each_field_is_one_of_its_sonar_type(
-    rows: tuple[SonarMetric, ...], record: type[Record]
+    rows: tuple[metrics.SonarMetric, ...], record: type[Record]
 ) -> None:
     """A field that Sonar does not write would never become a metric."""
     known = {field.name for field in fields(record)}
@@ -59,15 +47,17 @@ def test_units_are_those_of_the_collectors() -> None:
 
 def test_only_levels_survive_the_way_back() -> None:
     """A counter cannot be restored from its growth."""
-    assert all(row.how is How.LEVEL for row in ROWS if row.survives)
+    assert all(row.how is metrics.How.LEVEL for row in ROWS if row.survives)
 
 
 def test_requests_in_progress_are_the_only_level_of_a_disk() -> None:
     """All other numbers of /proc/diskstats only grow."""
-    assert [at for at, row in enumerate(DISK) if row.how is How.LEVEL] == [IN_PROGRESS]
+    assert [at for at, row in enumerate(metrics.DISK) if row.how is metrics.How.LEVEL] == [
+        metrics.IN_PROGRESS
+    ]
 
 
 def test_disks_have_the_fields_of_diskstats() -> None:
     """17 numbers per disk, all of the field ``stats``."""
-    assert {row.field for row in DISK} == {"stats"}
-    assert len(DISK) == 17
+    assert {row.field for row in metrics.DISK} == {"stats"}
+    assert len(metrics.DISK) == 17

@@ -12,22 +12,6 @@ from msgspec.structs import replace
 from ccpipe.config import Duration
 from ccpipe.formats import clustercockpit, sonar
 from ccpipe.formats.nodelist import expand
-from ccpipe.formats.sonar import (
-    ClusterAttributes,
-    ClusterData,
-    ClusterEnvelope,
-    ClusterNodes,
-    Envelope,
-    ErrorObject,
-    JobsData,
-    SampleData,
-    SampleProcess,
-    SlurmJob,
-    SysinfoAttributes,
-    SysinfoData,
-    SysinfoEnvelope,
-    SysinfoGpuCard,
-)
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.formats.sonar import strategies
@@ -47,9 +31,12 @@ def test_states_of_nodes_become_events(
 ) -> None:
     """In lower case, each node once with all its states, so many to an event."""
     monkeypatch.setattr(clustercockpit, "MAX_STATES", 2)
-    nodes = (ClusterNodes(("c[1-3]",), ("IDLE",)), ClusterNodes(("c3",), ("IDLE", "DRAIN")))
-    attributes = ClusterAttributes(at(0), "fox", slurm=True, nodes=nodes)
-    lines = translator.feed(Envelopes([ClusterEnvelope(META, ClusterData(attributes))]))
+    nodes = (
+        sonar.ClusterNodes(("c[1-3]",), ("IDLE",)),
+        sonar.ClusterNodes(("c3",), ("IDLE", "DRAIN")),
+    )
+    attributes = sonar.ClusterAttributes(at(0), "fox", slurm=True, nodes=nodes)
+    lines = translator.feed(Envelopes([sonar.ClusterEnvelope(META, sonar.ClusterData(attributes))]))
     assert [message.tags["function"] for message in lines] == ["nodestate"] * 2
     states = [json.loads(str(message.value)) for message in lines]
     assert states == [
@@ -77,9 +64,9 @@ def test_states_of_nodes_have_what_running_jobs_have_of_them(translator: SonarTo
         replace(PENDING, job_id=5, nodes=("c5",)),
     ]  # fmt: skip
     states = {"c[1,3]": "MIXED", "c2": "ALLOCATED", "c5": "IDLE", "c[6-7]": "MIXED", "c8": "DOWN"}
-    nodes = tuple(ClusterNodes((names,), (state,)) for names, state in states.items())
-    attributes = ClusterAttributes(at(9), "fox", slurm=True, nodes=nodes)
-    cluster = ClusterEnvelope(META, ClusterData(attributes))
+    nodes = tuple(sonar.ClusterNodes((names,), (state,)) for names, state in states.items())
+    attributes = sonar.ClusterAttributes(at(9), "fox", slurm=True, nodes=nodes)
+    cluster = sonar.ClusterEnvelope(META, sonar.ClusterData(attributes))
     lines = translator.feed(Envelopes([envelope(9, *jobs), cluster]))
     (message,) = [one for one in lines if one.name == "nodestate"]
     numbers = {row.pop("hostname"): row for row in json.loads(str(message.value))["nodes"]}
@@ -98,8 +85,10 @@ def test_states_of_nodes_have_what_running_jobs_have_of_them(translator: SonarTo
 
 def test_names_that_are_no_list_of_nodes_cost_only_themselves(translator: SonarToCc) -> None:
     """The others are sent; the envelope becomes a dead letter with the reason."""
-    nodes = (ClusterNodes(("None assigned", "c1"), ("IDLE",)),)
-    bad = ClusterEnvelope(META, ClusterData(ClusterAttributes(at(0), "fox", nodes=nodes)))
+    nodes = (sonar.ClusterNodes(("None assigned", "c1"), ("IDLE",)),)
+    bad = sonar.ClusterEnvelope(
+        META, sonar.ClusterData(sonar.ClusterAttributes(at(0), "fox", nodes=nodes))
+    )
     lines = translator.feed(Envelopes([bad]))
     (line,) = lines
     assert json.loads(str(line.value))["nodes"][0]["hostname"] == "c1"
@@ -110,12 +99,14 @@ def test_names_that_are_no_list_of_nodes_cost_only_themselves(translator: SonarT
 
 def test_a_node_has_an_event_topology(translator: SonarToCc) -> None:
     """With its sockets, cores and accelerators."""
-    card = SysinfoGpuCard(index=1, uuid="GPU-1", manufacturer="NVIDIA", model="H200", memory=7)
-    node = SysinfoAttributes(
+    card = sonar.SysinfoGpuCard(
+        index=1, uuid="GPU-1", manufacturer="NVIDIA", model="H200", memory=7
+    )
+    node = sonar.SysinfoAttributes(
         time=at(0), cluster="fox", node="c1", sockets=2, cores_per_socket=64, threads_per_core=2,
         cpu_model="EPYC", memory=1000, cards=(card,), numa_nodes=8,
     )  # fmt: skip
-    (line,) = translator.feed(Envelopes([SysinfoEnvelope(META, SysinfoData(node))]))
+    (line,) = translator.feed(Envelopes([sonar.SysinfoEnvelope(META, sonar.SysinfoData(node))]))
     assert (line.name, line.tags["function"], line.hostname) == ("topology", "sysinfo", "c1")
     payload = json.loads(str(line.value))
     assert payload["socketsPerNode"] * payload["coresPerSocket"] == 128
@@ -126,8 +117,11 @@ def test_a_node_has_an_event_topology(translator: SonarToCc) -> None:
 
 def test_hard_errors_become_log_lines(translator: SonarToCc) -> None:
     """Of their node, or of the cluster."""
-    errors = (ErrorObject(at(0), "no sacct", "fox"), ErrorObject(at(0), "no sinfo", "fox"))
-    lines = list(translator.feed(Envelopes([Envelope(META, errors=errors)])))
+    errors = (
+        sonar.ErrorObject(at(0), "no sacct", "fox"),
+        sonar.ErrorObject(at(0), "no sinfo", "fox"),
+    )
+    lines = list(translator.feed(Envelopes([sonar.Envelope(META, errors=errors)])))
     assert [(m.value, m.tags["loglevel"], m.hostname) for m in lines] == [
         ("no sacct", "error", "fox"),
         ("no sinfo", "error", "fox"),
@@ -155,8 +149,10 @@ def test_envelopes_without_a_usable_time_are_rejected(
     translator: SonarToCc, time: str, reason: str
 ) -> None:
     """Also an envelope of errors; the reason says why."""
-    good = SysinfoEnvelope(META, SysinfoData(SysinfoAttributes(time=time, cluster="f", node="c")))
-    bad = Envelope(META, errors=(ErrorObject(time, "no sacct", "fox"),))
+    good = sonar.SysinfoEnvelope(
+        META, sonar.SysinfoData(sonar.SysinfoAttributes(time=time, cluster="f", node="c"))
+    )
+    bad = sonar.Envelope(META, errors=(sonar.ErrorObject(time, "no sacct", "fox"),))
     lines = translator.feed(Envelopes([good, bad]))
     assert len(lines) == 0
     assert [refused.original for refused in lines.rejected] == [
@@ -189,7 +185,7 @@ def test_jobs_that_cannot_be_used_are_rejected_alone(translator: SonarToCc) -> N
 UNREADABLE = (("c[", "d1"), ("a b",))
 JOBS = st.lists(
     st.builds(
-        SlurmJob,
+        sonar.SlurmJob,
         job_id=st.integers(0, 5),
         job_step=st.sampled_from(("", "", "batch")),
         job_state=st.sampled_from(("PENDING", "RUNNING", "COMPLETED", "CANCELLED by 1")),
@@ -203,7 +199,7 @@ JOBS = st.lists(
 
 
 @given(JOBS, st.sampled_from(("fox", "")))
-def test_jobs_in_are_jobs_out_and_rejected(jobs: list[SlurmJob], cluster: str) -> None:
+def test_jobs_in_are_jobs_out_and_rejected(jobs: list[sonar.SlurmJob], cluster: str) -> None:
     """Each that has run is a start, each that cannot be used is rejected.
 
     Neither are steps, those that never ran, and those of which more is to come.
@@ -219,7 +215,7 @@ def test_jobs_in_are_jobs_out_and_rejected(jobs: list[SlurmJob], cluster: str) -
         job.job_id
         for refused in lines.rejected
         for bad in sonar.decode(refused.original)
-        if isinstance(bad.data, JobsData)
+        if isinstance(bad.data, sonar.JobsData)
         for job in bad.data.attributes.slurm_jobs
     }
     whole = [job for job in jobs if not job.job_step]
@@ -241,14 +237,14 @@ def test_jobs_in_are_jobs_out_and_rejected(jobs: list[SlurmJob], cluster: str) -
     assert rejected == bad | of_nobody
 
 
-def records_in(envelope: Envelope) -> list[Any]:
+def records_in(envelope: sonar.Envelope) -> list[Any]:
     match envelope.data:
-        case SampleData(attributes=sample):
+        case sonar.SampleData(attributes=sample):
             jobs = {(job.job, job.epoch, job.user) for job in sample.jobs}
             return [*jobs, *(error.detail for error in sample.errors)]
-        case SysinfoData(attributes=node):
+        case sonar.SysinfoData(attributes=node):
             return [node.node]
-        case ClusterData(attributes=cluster):
+        case sonar.ClusterData(attributes=cluster):
             return sorted({n for nodes in cluster.nodes for t in nodes.names for n in expand(t)})
         case None:
             return [error.detail for error in envelope.errors]
@@ -256,7 +252,7 @@ def records_in(envelope: Envelope) -> list[Any]:
 
 
 @given(strategies.envelopes, st.sampled_from((None, "", "1500-01-01T00:00:00Z")))
-def test_envelopes_in_are_lines_out_and_rejected(whole: Envelope, time: str | None) -> None:
+def test_envelopes_in_are_lines_out_and_rejected(whole: sonar.Envelope, time: str | None) -> None:
     """Nothing is dropped without a reason, whatever the envelope holds."""
     if time is not None:
         whole = with_time(whole, time)
@@ -264,7 +260,7 @@ def test_envelopes_in_are_lines_out_and_rejected(whole: Envelope, time: str | No
     found = translator.feed(Envelopes([whole]))
     lines = list(found)
     rejected = [bad.original for bad in found.rejected]
-    if isinstance(whole.data, JobsData) and time is None:
+    if isinstance(whole.data, sonar.JobsData) and time is None:
         return  # see above
     out: list[Any] = [line.value for line in lines if line.field == "log"]
     out += [line.tags for line in lines if line.name == "job_processes"]
@@ -276,7 +272,7 @@ def test_envelopes_in_are_lines_out_and_rejected(whole: Envelope, time: str | No
     assert len(out) == (len(records_in(whole)) if time is None else 0)
 
 
-def with_time(envelope: Envelope, time: str) -> Envelope:
+def with_time(envelope: sonar.Envelope, time: str) -> sonar.Envelope:
     if envelope.data is None:
         errors = tuple(replace(error, time=time) for error in envelope.errors)
         return replace(envelope, errors=errors)
@@ -312,7 +308,7 @@ def test_counters_grow_on_after_a_restart(tmp_path: Path) -> None:
     """With a state; a sample whose output was not committed has its gains again."""
     state = str(tmp_path / "state")
     samples = [
-        sample(60 * n, cpus=(30 * n,), jobs=(job(SampleProcess(pid=1, cpu_time=30 * n)),))
+        sample(60 * n, cpus=(30 * n,), jobs=(job(sonar.SampleProcess(pid=1, cpu_time=30 * n)),))
         for n in range(4)
     ]
     first = SonarToCc(envelopes=False, state=state)

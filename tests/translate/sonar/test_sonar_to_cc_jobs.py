@@ -7,22 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from ccpipe.config import Duration
-from ccpipe.formats.sonar import (
-    INFINITE,
-    Envelope,
-    ExtendedUint,
-    JobsAttributes,
-    JobsData,
-    JobsEnvelope,
-    SacctData,
-    SlurmJob,
-)
+from ccpipe.formats import sonar
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.pipeline import Scope
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.translate.sonar.sonar_samples import META, START, at
 
-PENDING = SlurmJob(
+PENDING = sonar.SlurmJob(
     job_id=1467074,
     job_name="ångström",
     job_state="PENDING",
@@ -31,13 +22,13 @@ PENDING = SlurmJob(
     user_name="ann",
     account="nn1",
     submit_time=at(-50),
-    time_limit=ExtendedUint(90),
+    time_limit=sonar.ExtendedUint(90),
     partition="gpu",
     requested_cpus=8,
     requested_memory_per_node=4096,
     requested_node_count=2,
 )
-RUNNING = SlurmJob(
+RUNNING = sonar.SlurmJob(
     job_id=1467074,
     job_state="RUNNING",
     start_time=at(0),
@@ -47,11 +38,11 @@ RUNNING = SlurmJob(
 COMPLETED = replace(RUNNING, job_state="COMPLETED", end_time=at(500))
 
 
-def envelope(second: int, *jobs: SlurmJob, cluster: str = "fox") -> JobsEnvelope:
-    return JobsEnvelope(META, JobsData(JobsAttributes(at(second), cluster, jobs)))
+def envelope(second: int, *jobs: sonar.SlurmJob, cluster: str = "fox") -> sonar.JobsEnvelope:
+    return sonar.JobsEnvelope(META, sonar.JobsData(sonar.JobsAttributes(at(second), cluster, jobs)))
 
 
-def reported(translator: SonarToCc, *envelopes: Envelope) -> list[tuple[str, dict[str, Any]]]:
+def reported(translator: SonarToCc, *envelopes: sonar.Envelope) -> list[tuple[str, dict[str, Any]]]:
     messages = [m for e in envelopes for m in translator.feed(Envelopes([e]))]
     assert all(not m.problems() for m in messages)
     return [(m.tags["function"], json.loads(str(m.value))) for m in messages if m.name == "job"]
@@ -189,7 +180,7 @@ def test_task_zero_counts_in_an_array_only(
 
 def test_an_unlimited_job_has_no_walltime(translator: SonarToCc) -> None:
     """Neither 0 nor 2⁶⁴ seconds."""
-    job = replace(RUNNING, user_name="ann", time_limit=INFINITE, priority=INFINITE)
+    job = replace(RUNNING, user_name="ann", time_limit=sonar.INFINITE, priority=sonar.INFINITE)
     assert "walltime" not in reported(translator, envelope(10, job))[0][1]
 
 
@@ -199,7 +190,7 @@ def test_resources_may_come_from_sacct(translator: SonarToCc) -> None:
         RUNNING,
         user_name="ann",
         allocated_resources="",
-        sacct=SacctData(AllocTRES="cpu=4,gres/gpu=2,mem=1G"),
+        sacct=sonar.SacctData(AllocTRES="cpu=4,gres/gpu=2,mem=1G"),
     )
     payload = reported(translator, envelope(10, job))[0][1]
     assert (payload["numHwthreads"], payload["numAcc"]) == (4, 2)

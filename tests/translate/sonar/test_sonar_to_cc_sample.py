@@ -7,24 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from ccpipe.formats import sonar
 from ccpipe.formats.lineprotocol import Lines, decode, encode
-from ccpipe.formats.sonar import (
-    INFINITE,
-    ErrorObject,
-    ExtendedUint,
-    SampleDisk,
-    SampleEnvelope,
-    SampleGpu,
-    SampleProcess,
-    SampleProcessGpu,
-)
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.translate.sonar import sonar_to_cc
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.translate.sonar.sonar_samples import START, at, job, sample, values
 
 
-def fed(*envelopes: SampleEnvelope, **options: bool) -> Lines:
+def fed(*envelopes: sonar.SampleEnvelope, **options: bool) -> Lines:
     translator = SonarToCc(envelopes=False, **options)  # type: ignore[arg-type]
     for envelope in envelopes[:-1]:
         translator.feed(Envelopes([envelope]))
@@ -142,9 +133,11 @@ def test_disks_tell_what_they_did_since_the_last_sample() -> None:
     """As the collector ``disk`` does; requests in progress are a level."""
     stats = tuple(range(100, 117))
     later = tuple(2 * x for x in stats)
-    first = sample(0, disks=(SampleDisk("sda", 8, 0, stats), SampleDisk("sdb", 8, 16, stats[:11])))
+    first = sample(
+        0, disks=(sonar.SampleDisk("sda", 8, 0, stats), sonar.SampleDisk("sdb", 8, 16, stats[:11]))
+    )
     second = sample(
-        60, disks=(SampleDisk("sda", 8, 0, later), SampleDisk("sdb", 8, 16, stats[:11]))
+        60, disks=(sonar.SampleDisk("sda", 8, 0, later), sonar.SampleDisk("sdb", 8, 16, stats[:11]))
     )
     lines = fed(first, second)
     reported = values(lines, stype="device", stype_id="sda")
@@ -158,7 +151,7 @@ def test_disks_tell_what_they_did_since_the_last_sample() -> None:
     assert not values(fed(second, replace_time(first, 120)), stype="device", stype_id="sda")
 
 
-def replace_time(envelope: SampleEnvelope, second: int) -> SampleEnvelope:
+def replace_time(envelope: sonar.SampleEnvelope, second: int) -> sonar.SampleEnvelope:
     assert envelope.data is not None
     attributes = replace(envelope.data.attributes, time=at(second))
     return replace(envelope, data=replace(envelope.data, attributes=attributes))
@@ -169,7 +162,7 @@ def test_disk_counters_of_32_bits_wrap_around() -> None:
     before = (*range(100, 110), 2**32 - 10)
     after = (*range(101, 111), 5)
     first, second = (
-        sample(t, disks=(SampleDisk("sda", 8, 0, s),)) for t, s in ((0, before), (60, after))
+        sample(t, disks=(sonar.SampleDisk("sda", 8, 0, s),)) for t, s in ((0, before), (60, after))
     )
     reported = values(fed(first, second), stype="device", stype_id="sda")
     assert (reported["io_reads"], reported["io_ioops_weighted_ms"]) == (1, 15)
@@ -177,9 +170,9 @@ def test_disk_counters_of_32_bits_wrap_around() -> None:
 
 def test_cards_go_by_their_uuid() -> None:
     """Memory is in MByte of 2²⁰ bytes, as collectors of cards have it."""
-    gpu = SampleGpu(
+    gpu = sonar.SampleGpu(
         index=1, uuid="GPU-1", memory=3 * 1024, ce_util=80, temperature=-3, power=300,
-        performance_state=ExtendedUint(8),
+        performance_state=sonar.ExtendedUint(8),
     )  # fmt: skip
     reported = values(fed(sample(gpus=(gpu,))), type="accelerator", type_id="GPU-1")
     assert reported["acc_mem_used"] == 3.0
@@ -189,15 +182,17 @@ def test_cards_go_by_their_uuid() -> None:
         300,
     )
     assert reported["acc_perf_state"] == 8
-    for state in (INFINITE, ExtendedUint.UNSET):
+    for state in (sonar.INFINITE, sonar.ExtendedUint.UNSET):
         lines = fed(sample(gpus=(replace(gpu, performance_state=state),)))
         assert "acc_perf_state" not in values(lines, type="accelerator", type_id="GPU-1")
 
 
 def test_a_job_is_the_sum_of_its_processes() -> None:
     """Rolled-up processes count as many as they are; memory is in bytes."""
-    alone = SampleProcess(cmd="a", pid=1, resident_memory=10, virtual_memory=20, num_threads=3)
-    rolled = SampleProcess(cmd="b", ppid=1, resident_memory=5, rolledup=7)
+    alone = sonar.SampleProcess(
+        cmd="a", pid=1, resident_memory=10, virtual_memory=20, num_threads=3
+    )
+    rolled = sonar.SampleProcess(cmd="b", ppid=1, resident_memory=5, rolledup=7)
     reported = values(
         fed(sample(jobs=(job(alone, rolled),))), stype="job", stype_id="7", user="ann"
     )
@@ -229,8 +224,10 @@ def test_cpu_time_of_children_is_counted_once() -> None:
     translator, total = SonarToCc(envelopes=False), 0.0
     for second in range(0, 4801, 60):
         ended, running = divmod(second, 600)
-        child = SampleProcess(cmd="work", pid=100 + ended, ppid=1, cpu_time=running, cpu_avg=100)
-        shell = SampleProcess(cmd="sh", pid=1, cpu_time=600 * ended)
+        child = sonar.SampleProcess(
+            cmd="work", pid=100 + ended, ppid=1, cpu_time=running, cpu_avg=100
+        )
+        shell = sonar.SampleProcess(cmd="sh", pid=1, cpu_time=600 * ended)
         lines = translator.feed(
             Envelopes([sample(second, cpus=(second, 0), jobs=(job(shell, child),))])
         )
@@ -251,8 +248,8 @@ def test_a_job_uses_no_more_than_the_whole_node() -> None:
     )
 
 
-def process(pid: int, seconds: int, **more: Any) -> SampleProcess:
-    return SampleProcess(cmd="x", pid=pid, cpu_time=seconds, cpu_avg=10, **more)
+def process(pid: int, seconds: int, **more: Any) -> sonar.SampleProcess:
+    return sonar.SampleProcess(cmd="x", pid=pid, cpu_time=seconds, cpu_avg=10, **more)
 
 
 def cpu_used(lines: Lines) -> Any:
@@ -278,9 +275,13 @@ def test_a_job_reads_and_writes_bytes_a_second() -> None:
 
 def test_a_job_has_each_card_once() -> None:
     """Its processes' shares are added up."""
-    on = SampleProcessGpu(uuid="GPU-1", gpu_util=30, gpu_memory=512, gpu_memory_util=5)
+    on = sonar.SampleProcessGpu(uuid="GPU-1", gpu_util=30, gpu_memory=512, gpu_memory_util=5)
     lines = fed(
-        sample(jobs=(job(SampleProcess(pid=1, gpus=(on,)), SampleProcess(pid=2, gpus=(on,))),))
+        sample(
+            jobs=(
+                job(sonar.SampleProcess(pid=1, gpus=(on,)), sonar.SampleProcess(pid=2, gpus=(on,))),
+            )
+        )
     )
     reported = values(lines, type="accelerator", type_id="GPU-1", stype="job", stype_id="7")
     assert reported == {"job_acc_utilization": 60, "job_acc_mem_used": 1.0, "job_acc_mem_util": 10}
@@ -288,18 +289,18 @@ def test_a_job_has_each_card_once() -> None:
 
 def test_jobs_that_are_no_batch_jobs_are_left_out_unless_asked_for() -> None:
     """Every process group is one; two boots' are told apart by their epochs."""
-    envelope = sample(jobs=(job(SampleProcess(pid=1), epoch=99),))
+    envelope = sample(jobs=(job(sonar.SampleProcess(pid=1), epoch=99),))
     assert not values(fed(envelope), stype="job", stype_id="7.99")
     assert values(fed(envelope, all_jobs=True), stype="job", stype_id="7.99")
 
 
 def test_zero_never_stands_for_unknown() -> None:
     """Sonar writes 0, or nothing, for what it could not read."""
-    idle = SampleGpu(uuid="GPU-1")
-    failing = SampleGpu(uuid="GPU-2", failing=1)
-    busy = SampleGpu(uuid="GPU-3", ce_util=40)
-    cards = tuple(SampleProcessGpu(uuid=gpu.uuid) for gpu in (idle, failing, busy))
-    own = job(SampleProcess(pid=1, gpus=cards))
+    idle = sonar.SampleGpu(uuid="GPU-1")
+    failing = sonar.SampleGpu(uuid="GPU-2", failing=1)
+    busy = sonar.SampleGpu(uuid="GPU-3", ce_util=40)
+    cards = tuple(sonar.SampleProcessGpu(uuid=gpu.uuid) for gpu in (idle, failing, busy))
+    own = job(sonar.SampleProcess(pid=1, gpus=cards))
     bare: dict[str, Any] = {"load1": 0.0, "gpus": (idle, failing, busy)}
     lines = fed(sample(0, jobs=(own,), **bare), sample(60, jobs=(own,), **bare))
     assert values(lines) == {}
@@ -325,7 +326,7 @@ def test_zero_is_a_load_where_there_are_processes() -> None:
 
 def test_soft_errors_become_log_lines() -> None:
     """At the sample's time, as warnings."""
-    error = ErrorObject(time=at(-5), detail="nvml: ö", cluster="fox", node="c1")
+    error = sonar.ErrorObject(time=at(-5), detail="nvml: ö", cluster="fox", node="c1")
     (line,) = [m for m in fed(sample(errors=(error,))) if m.field == "log"]
     assert (line.name, line.value, line.tags["loglevel"]) == ("sonar", "nvml: ö", "warn")
     assert not line.problems()
@@ -333,7 +334,7 @@ def test_soft_errors_become_log_lines() -> None:
 
 def test_names_that_no_tag_can_carry_are_percent_encoded() -> None:
     """Nobody loses a metric for a line end in a user's or a device's name."""
-    envelope = sample(jobs=(replace(job(SampleProcess(pid=1)), user="a\nb\\"),))
+    envelope = sample(jobs=(replace(job(sonar.SampleProcess(pid=1)), user="a\nb\\"),))
     lines = decode(encode(fed(envelope)))
     assert lines.rejected == []
     assert values(lines, stype="job", stype_id="7", user="a%0Ab%5C")
@@ -341,7 +342,7 @@ def test_names_that_no_tag_can_carry_are_percent_encoded() -> None:
 
 def test_what_64_bits_cannot_hold_is_a_float() -> None:
     """Kilobytes times 1024 may be beyond 63 bits; the value stays about right."""
-    huge = SampleProcess(pid=1, resident_memory=2**64 - 1)
+    huge = sonar.SampleProcess(pid=1, resident_memory=2**64 - 1)
     reported = values(fed(sample(jobs=(job(huge, huge),))), stype="job", stype_id="7")
     assert reported["job_mem_used"] == 2.0**75
     assert reported["job_processes"] == 2
@@ -363,7 +364,7 @@ def test_jobs_that_are_over_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sonar_to_cc, "SPARE_SERIES", 20)
     translator = SonarToCc(envelopes=False)
     for minute in range(50):
-        only = job(SampleProcess(pid=1, cpu_time=minute), number=minute + 1)
+        only = job(sonar.SampleProcess(pid=1, cpu_time=minute), number=minute + 1)
         lines = decode(
             encode(translator.feed(Envelopes([sample(60 * minute, cpus=(minute,), jobs=(only,))])))
         )
@@ -376,7 +377,7 @@ def test_jobs_that_are_over_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch
 def test_objects_of_one_job_are_added_up() -> None:
     """Sonar writes one object with job 0 for each thread of the kernel."""
     threads = tuple(
-        replace(job(SampleProcess(pid=pid, cpu_avg=1.5), number=0, epoch=9), user="root")
+        replace(job(sonar.SampleProcess(pid=pid, cpu_avg=1.5), number=0, epoch=9), user="root")
         for pid in (2, 3, 4)
     )
     translator = SonarToCc(envelopes=False, all_jobs=True)

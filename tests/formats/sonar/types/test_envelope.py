@@ -4,16 +4,7 @@ import json
 
 import pytest
 
-from ccpipe.formats.sonar import (
-    INFINITE,
-    ClusterEnvelope,
-    Envelope,
-    ExtendedUint,
-    JobsEnvelope,
-    KVPair,
-    SampleEnvelope,
-    SysinfoEnvelope,
-)
+from ccpipe.formats import sonar
 from ccpipe.formats.sonar.layout import fields
 from ccpipe.formats.sonar.types.envelope import ENVELOPES
 from ccpipe.formats.sonar.types.primitives import Record
@@ -45,7 +36,7 @@ def test_all_defaults_are_empty(data: type[Record]) -> None:
 def test_an_envelope_of_errors() -> None:
     """It does not say which of the four it is."""
     envelope = one(examples.ERROR, strict=True)
-    assert type(envelope) is Envelope
+    assert type(envelope) is sonar.Envelope
     assert envelope.data is None
     assert envelope.errors[0].detail == "No can do"
 
@@ -53,7 +44,7 @@ def test_an_envelope_of_errors() -> None:
 def test_a_sample() -> None:
     """A node's state with the fields of newer programs, other than ASCII names included."""
     envelope = one(examples.SAMPLE)
-    assert isinstance(envelope, SampleEnvelope)
+    assert isinstance(envelope, sonar.SampleEnvelope)
     assert envelope.data is not None
     sample = envelope.data.attributes
     assert sample.system is not None
@@ -72,7 +63,7 @@ def test_a_sample() -> None:
 def test_a_node() -> None:
     """Hardware, topology, cards."""
     envelope = one(examples.SYSINFO)
-    assert isinstance(envelope, SysinfoEnvelope)
+    assert isinstance(envelope, sonar.SysinfoEnvelope)
     assert envelope.data is not None
     assert envelope.data.attributes.distances == ((10, 21), (21, 10))
     assert envelope.data.attributes.cards[0].max_ce_clock == 2100
@@ -81,13 +72,13 @@ def test_a_node() -> None:
 def test_jobs() -> None:
     """An array's task and a part of a heterogeneous job; UNLIMITED; an infinite priority."""
     envelope = one(examples.JOBS)
-    assert isinstance(envelope, JobsEnvelope)
+    assert isinstance(envelope, sonar.JobsEnvelope)
     assert envelope.data is not None
     task, part = envelope.data.attributes.slurm_jobs
     assert (task.array_job_id, task.array_task_id, task.job_step) == (1467073, 1, "extern")
     assert (part.het_job_id, part.het_job_offset, part.job_step) == (1467921, 1, "")
-    assert (part.time_limit, part.priority) == (INFINITE, INFINITE)
-    assert task.priority == ExtendedUint(1001)
+    assert (part.time_limit, part.priority) == (sonar.INFINITE, sonar.INFINITE)
+    assert task.priority == sonar.ExtendedUint(1001)
     assert task.sacct is not None
     assert task.sacct.AveRSS == 64400000
     assert part.sacct is None
@@ -96,7 +87,7 @@ def test_jobs() -> None:
 def test_a_cluster() -> None:
     """Partitions, and the states of nodes."""
     envelope = one(examples.CLUSTER)
-    assert isinstance(envelope, ClusterEnvelope)
+    assert isinstance(envelope, sonar.ClusterEnvelope)
     assert envelope.data is not None
     assert envelope.data.attributes.slurm
     assert envelope.data.attributes.partitions[1].nodes == ("bigmem-[1-2]", "c1-29")
@@ -115,4 +106,4 @@ def test_attributes_of_the_producer_keep_their_order() -> None:
     """They are an array of pairs of key and value, whose value may be empty."""
     attrs = [{"key": "python", "value": "3.11"}, {"key": "batchless"}]
     meta = one(changed(examples.SAMPLE, "meta.attrs", attrs), strict=False).meta
-    assert meta.attrs == (KVPair("python", "3.11"), KVPair("batchless", ""))
+    assert meta.attrs == (sonar.KVPair("python", "3.11"), sonar.KVPair("batchless", ""))

@@ -74,11 +74,6 @@ def test_start_metadata_is_forgotten_once_the_start_was_emitted() -> None:
     assert [known.start_metadata for known in life.running("fox")] == [{}]
 
 
-def test_a_job_that_is_first_seen_at_its_end_has_both() -> None:
-    """Start and stop together."""
-    assert fed(lifecycle(), ended(), job()) == [START, STOP]
-
-
 def test_a_job_that_never_started_makes_nothing() -> None:
     """Cancelled while it was pending."""
     assert fed(lifecycle(), job(PENDING), job("cancelled", start=0, end=at(5), nodes=())) == []

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.lineprotocol import decode, to_lines
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.lineprotocol.arrow import SCHEMA, TAG_COLUMNS
 from ccpipe.message import Message, Uint
 
@@ -47,16 +47,3 @@ def test_the_table_says_what_the_messages_say(
     times = table["time"].cast(pa.int64()).to_pylist()
     table = table.set_column(0, "time", pa.array(times, pa.int64()))
     assert table.to_pylist() == [_expected(m) for m in records[rows]]
-
-
-def test_numbers_share_memory_with_the_lines() -> None:
-    """Taking a column copies nothing."""
-    lines = decode(b"m v=1 1\nm v=2 2\n")
-    address, _ = lines.numbers.buffer_info()
-    numbers = pa.Array.from_buffers(pa.float64(), 2, [None, pa.py_buffer(lines.numbers)])
-    assert numbers.buffers()[1].address == address
-
-
-def test_nothing_is_a_table_too() -> None:
-    """No rows, all columns."""
-    assert decode(b"").to_arrow().schema == SCHEMA

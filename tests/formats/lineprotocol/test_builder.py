@@ -66,9 +66,3 @@ def test_tags_that_line_protocol_cannot_carry_are_escaped() -> None:
     assert builder.table.series[code] == ("m", {"b": "x%0Ay", "c": "%5C"}, b"m,b=x%0Ay,c=%5C")
     builder.text("m", "log", "x", {"b": "1"})
     assert list(builder.lines()) == [Message("m", {"b": "1"}, "x", None, "log")]
-
-
-def test_nothing_makes_no_rows() -> None:
-    """All columns are empty."""
-    lines = LinesBuilder(SeriesTable()).lines()
-    assert (len(lines), {len(column) for column in lines.columns}) == (0, {0})

@@ -219,12 +219,6 @@ def test_a_live_start_gets_its_stop_only() -> None:
     assert list(translator.feed(found)) == []  # as they come back on the bus
 
 
-def test_records_can_be_kept_beside_events() -> None:
-    """With ``records`` the accounting event is passed on, before the events that it makes."""
-    found = translated([record()], emit=["records", "events"])
-    assert [m.name for m in found] == ["accounting", "job", "job"]
-
-
 def test_metrics_of_a_finished_job() -> None:
     """One of each, with the time of its end and tags to group by."""
     runs = JobRuns(job(slots=2, project="astro", qname="all.q"), (job(pe_taskid="1.n2"),))

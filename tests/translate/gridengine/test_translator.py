@@ -1,7 +1,6 @@
 """Starts and stops that outlive the process, and starts from the reporting file."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.jobs import Jobs
 from ccpipe.message import Message
 from ccpipe.telemetry import Telemetry
-from ccpipe.translate.gridengine.assembler import DAY, SETTLE
+from ccpipe.translate.gridengine.assembler import SETTLE
 from ccpipe.translate.gridengine.jobs import job_of
 from ccpipe.translate.gridengine.translator import AccountingJobs
 from tests.translate.gridengine.test_assembler import DATA, NOW, SECOND, record
@@ -136,24 +135,6 @@ def test_a_deleted_job_does_not_wait_for_days(task: int, comes: str) -> None:
     )
     found = translator.feed(to_lines(accounting(record(3, begin=30 + SETTLE // SECOND))))
     assert {each[1] for each in reported(found)} == {3, name}
-
-
-def test_a_job_number_that_is_used_again_starts_anew(caplog: pytest.LogCaptureFixture) -> None:
-    """A job whose end was never seen does not give its start to another one, years later."""
-    translator = translator_of()
-    later = 400 * DAY
-    old = translator.feed(to_lines([line("sent")]))
-    seconds = later // SECOND
-    new = translator.feed(to_lines([line("sent", at=seconds, submission_time=NOW + later)]))
-    assert reported([*old, *new]) == [
-        ("start_job", 1, BEGIN + 10),
-        ("start_job", 1, BEGIN + seconds),
-    ]
-    assert "job 1 of fox: its id is used again, its end is unknown" in caplog.text
-    end = record(submission_time=NOW + later, begin=seconds)
-    assert reported(translator.feed(to_lines(accounting(end)))) == [
-        ("stop_job", 1, BEGIN + seconds)
-    ]
 
 
 def test_only_what_is_asked_for_is_sent() -> None:
@@ -293,37 +274,6 @@ def _at(message: Message, file: str, offset: int) -> str:
     return json.dumps({**payload, "origin": {"file": file, "offset": offset}})
 
 
-def test_two_days_of_waiting_are_kept(tmp_path: Path) -> None:
-    """PE tasks and earlier runs from before a restart belong to the job that ends after it."""
-    state = str(tmp_path / "state")
-    lives = [
-        [record(begin=10, failed=25, exit_status=99, origin=Origin("f", 0))],
-        [record(begin=30, pe_taskid="1.n2", hostname="n2", origin=Origin("f", 1))],
-        [record(begin=30, granted_pe="mpi", slots=2, origin=Origin("f", 2))],
-    ]
-    found: list[Message] = []
-    for records in lives:
-        found = list(translator_of(state=state).feed(to_lines(accounting(*records))))
-    first = json.loads(str(found[0].value))
-    assert [node["hostname"] for node in first["resources"]] == ["n1", "n2"]
-    assert first["startTime"] == BEGIN + 10
-    assert first["metaData"]["restarts"] == "1"
-
-
-def test_a_stop_waits_until_its_start_is_long_sent() -> None:
-    """cc-backend handles messages in no order: a stop that overtakes its start is lost."""
-    translator = AccountingJobs(site=SITE, live=True, stop_delay=Duration(1))
-    assert reported(translator.feed(to_lines([line("sent")]))) == [("start_job", 1, BEGIN + 10)]
-    assert not translator.oldest_held()
-    assert list(translator.feed(to_lines(accounting(record(begin=10))))) == []
-    assert list(translator.feed(to_lines([]))) == []
-    held: int | None = translator.oldest_held()
-    assert held == 2
-    time.sleep(1.01)
-    assert reported(translator.feed(to_lines([]))) == [("stop_job", 1, BEGIN + 10)]
-    assert translator.oldest_held() is None
-
-
 def test_a_stop_that_is_held_back_is_sent_at_the_end_and_after_a_crash(tmp_path: Path) -> None:
     """It is in the state, and its feed is not committed before it was written."""
     options: dict[str, Any] = {
@@ -336,6 +286,7 @@ def test_a_stop_that_is_held_back_is_sent_at_the_end_and_after_a_crash(tmp_path:
     translator.feed(to_lines([line("sent")]))
     translator.commit(1)
     assert list(translator.feed(to_lines(accounting(record(begin=10))))) == []
+    assert translator.oldest_held() == 2
     del translator  # killed
     translator = AccountingJobs(**options)
     assert list(translator.feed(to_lines([]))) == []
@@ -347,16 +298,6 @@ def test_a_stop_that_is_held_back_is_sent_at_the_end_and_after_a_crash(tmp_path:
     translator.commit(3)
     del translator
     assert list(AccountingJobs(**options).feed(to_lines([]))) == []
-
-
-def test_a_start_and_a_stop_of_one_feed_are_neighbours() -> None:
-    """So that they travel in one message, whatever stands between their records."""
-    started = [line("sent", number) for number in (1, 2, 3)]
-    ended = accounting(*(record(number) for number in (3, 1)))
-    found = reported(AccountingJobs(site=SITE, live=True).feed(to_lines([*started, *ended])))
-    assert [(function, job) for function, job, _ in found] == [
-        ("start_job", 1), ("stop_job", 1), ("start_job", 2), ("start_job", 3), ("stop_job", 3),
-    ]  # fmt: skip
 
 
 def test_a_stop_names_the_partition() -> None:

@@ -40,6 +40,12 @@ class RejectedRecord(NamedTuple):
     offset: int = 0
 
 
+def excerpt(original: bytes, position: int) -> str:
+    start = max(0, position - 30)
+    piece = original[start : start + 60].decode(errors="backslashreplace")
+    return ("…" if start else "") + "".join(c if c.isprintable() else repr(c)[1:-1] for c in piece)
+
+
 class Records(Protocol):
     """Some records of one type, as columns or as a sequence; without arguments, none."""
 

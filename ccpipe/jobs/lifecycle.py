@@ -100,20 +100,7 @@ class Lifecycle:
         maximum: int = MAX_JOBS,
         clock: Callable[[], int] = clocks.time_ns,
     ) -> None:
-        """Create the tables, before the store is opened.
-
-        Parameters
-        ----------
-        state
-            What outlives the process.
-        delay
-            Nanoseconds between a start and a stop that travel in different messages.
-        maximum
-            Jobs of each kind that are remembered.
-        clock
-            The time in nanoseconds.
-
-        """
+        """Create the tables, before the store is opened; `delay` and `clock` are in nanoseconds."""
         self.delay = delay
         self.clock = clock
         self._pending = _table(state, "pending", _Open, maximum)

@@ -15,7 +15,7 @@ from ccpipe.formats.gridengine.reader import (
     read,
     read_stream,
 )
-from ccpipe.formats.gridengine.record import Accounting, Origin, Outcome, Variant, meaning
+from ccpipe.formats.gridengine.record import Accounting, Origin, Outcome, meaning
 from ccpipe.formats.gridengine.writer import HEADER, encode_classic, encode_jsonl
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "Outcome",
     "ParsedChunk",
     "RejectedAccountingLine",
-    "Variant",
     "blocks",
     "encode_classic",
     "encode_jsonl",

@@ -16,6 +16,7 @@ from ccpipe.formats.lineprotocol.values import ValueType, cells
 from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.message import Message, Uint, Value
 from ccpipe.provenance import Provenance
+from ccpipe.records import excerpt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,11 +54,7 @@ class RejectedLine(NamedTuple):
     @property
     def excerpt(self) -> str:
         """Up to 60 characters around the offending byte, made printable."""
-        start = max(0, self.column - 31)
-        piece = self.original[start : start + 60].decode(errors="backslashreplace")
-        return ("…" if start else "") + "".join(
-            c if c.isprintable() else repr(c)[1:-1] for c in piece
-        )
+        return excerpt(self.original, self.column - 1)
 
     def __str__(self) -> str:
         return f"line {self.line}, column {self.column}: {self.reason}: {self.excerpt}"

@@ -7,7 +7,7 @@ from ccpipe.errors import EncodeError
 from ccpipe.formats.sonar.encoder import encode
 from ccpipe.formats.sonar.rules import Problem
 from ccpipe.formats.sonar.types.envelope import Envelope
-from ccpipe.records import RecordList
+from ccpipe.records import RecordList, excerpt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,11 +45,7 @@ class RejectedEnvelope(NamedTuple):
     @property
     def excerpt(self) -> str:
         """Up to 60 bytes around the error, made printable."""
-        start = max(0, self.offset - self.start - 30)
-        piece = self.original[start : start + 60].decode(errors="backslashreplace")
-        return ("…" if start else "") + "".join(
-            c if c.isprintable() else repr(c)[1:-1] for c in piece
-        )
+        return excerpt(self.original, self.offset - self.start)
 
     def __str__(self) -> str:
         return f"line {self.line}, byte {self.offset}: {self.problems[0]}"

@@ -270,13 +270,12 @@ def _changed(envelope: Envelope, *, state: Change, limit: Change) -> Envelope:
         )
         sample = replace(data.attributes, system=replace(system, gpus=gpus))
         return replace(envelope, data=replace(data, attributes=sample))
-    if isinstance(data, JobsData):
-        jobs = tuple(
-            replace(job, time_limit=limit(job.time_limit)) for job in data.attributes.slurm_jobs
-        )
-        attributes = replace(data.attributes, slurm_jobs=jobs)
-        return replace(envelope, data=replace(data, attributes=attributes))
-    return envelope
+    assert isinstance(data, JobsData)
+    jobs = tuple(
+        replace(job, time_limit=limit(job.time_limit)) for job in data.attributes.slurm_jobs
+    )
+    attributes = replace(data.attributes, slurm_jobs=jobs)
+    return replace(envelope, data=replace(data, attributes=attributes))
 
 
 def _state_from_sonar(state: ExtendedUint) -> ExtendedUint:

@@ -125,7 +125,10 @@ class _Held(msgspec.Struct, frozen=True):
 
 
 class Assembler:
-    """Puts records together; holds those of jobs that have not ended, of at most `maximum` jobs."""
+    """Puts records together; holds those of jobs that have not ended, of at most `maximum` jobs.
+
+    Beyond, the job that waited longest is returned as it is.
+    """
 
     def __init__(
         self,
@@ -135,17 +138,10 @@ class Assembler:
         state: StateStore | None = None,
         count: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Take the options; `count` is called for each record that is left out, with the reason.
+        """Create the tables; call ``recall()`` after the store was opened.
 
-        Parameters
-        ----------
-        quiet
-            Nanoseconds without a further run after which a job has ended with its last run.
-        maximum
-            Jobs that are held; beyond, the one that waited longest is returned as it is.
-        state
-            What outlives the process; call ``recall()`` after it was opened.
-
+        After `quiet` nanoseconds without a further run a job has ended with its last one. `count`
+        is called for each record that is left out, with the reason.
         """
         self.quiet = quiet
         self.maximum = maximum

@@ -112,20 +112,9 @@ class NodeSamples:
         newest: int,
         batch_only: bool,
     ) -> None:
-        """Write a sample's metrics.
+        """Write a sample's metrics, but for jobs that are no batch jobs where `batch_only`.
 
-        Parameters
-        ----------
-        sample, time
-            The sample, and its time in nanoseconds.
-        columns
-            What is written to.
-        newest
-            A sample after this time has no gains: one wrong clock would leave all later samples
-            without.
-        batch_only
-            Whether all jobs but batch jobs are left out.
-
+        A sample after `newest` has no gains: one wrong clock would leave all later ones without.
         """
         self._check_clock(time, newest)
         booted = parse_time(sample.system.boot) if sample.system is not None else None

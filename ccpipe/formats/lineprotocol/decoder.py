@@ -83,10 +83,7 @@ def _finish(
     max_rejected: int | None,
 ) -> Lines:
     """Continue from the line that the kernel has left to Python."""
-    decoder = _Decoder(lines, precision, lenient, max_rejected)
-    decoder.scanner = scanner
-    decoder.units = scanner.units
-    return decoder.run(scanner.position)
+    return _Decoder(lines, precision, lenient, max_rejected, scanner).run(scanner.position)
 
 
 def decode_in_python(
@@ -204,6 +201,7 @@ class _Decoder:
         precision: Precision | Literal["auto"],
         lenient: bool,
         max_rejected: int | None,
+        scanner: "Scanner | None" = None,
     ) -> None:
         self.lines = lines
         self.payload = payload = lines.payload
@@ -212,8 +210,8 @@ class _Decoder:
         self.precision = precision
         self.lenient = lenient
         self.max_rejected = len(payload) if max_rejected is None else max_rejected
-        self.scanner: Scanner | None = None
-        self.units = 0
+        self.scanner = scanner
+        self.units = scanner.units if scanner else 0
         self.repairing = False
         self.counted, self.line_ends = 0, 0
         self.reread = _REREAD * len(payload)

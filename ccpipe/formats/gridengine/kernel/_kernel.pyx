@@ -12,19 +12,7 @@ from libcpp.vector cimport vector
 
 cdef extern from "scan.hpp" namespace "ccpipe::gridengine" nogil:
     enum Kind:
-        TEXT
-        CATEGORY
-        NAMED
-        FILLED
-        GIVEN
-        TASK
-        ACCT
-        WHOLE
-        SIGNED
-        SECONDS
-        MICROSECONDS
-        AMOUNT
-        OBJECT
+        pass
     enum Type:
         INTEGERS
         DOUBLES

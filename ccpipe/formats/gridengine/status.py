@@ -13,21 +13,15 @@ from ccpipe.errors import DataError
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, or with ``-g t`` its share of one host."""
+    """A job that runs, or with ``-g t`` its share of one host."""
 
     job_number: int
     task_number: int = 0
-    """0 if it is no array, or where several tasks wait: see `tasks`."""
-    tasks: str = ""
-    """Tasks as they are listed: ``3`` or ``3-5:1``."""
+    """0 if it is no array."""
     name: str = ""
     owner: str = ""
-    state: str = ""
-    """``r``, ``qw``, ``Eqw``, ``dr``, …"""
-    is_running: bool = False
     start_time: int | None = None
     """Nanoseconds since the epoch."""
-    submission_time: int | None = None
     queue: str = ""
     hostname: str = ""
     role: str = ""
@@ -36,7 +30,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_shares(payload: bytes, *, zone: tzinfo | None = None) -> list[Share]:
-    """Read ``qstat -xml``, with or without ``-g t``, or the jobs of ``qhost -j -xml``.
+    """Read what runs by ``qstat -xml``, with or without ``-g t``, or ``qhost -j -xml``.
 
     The times of qstat have no zone: they are of `zone`, else of this machine's. qhost lists a
     share for each slot; slots are not said, so each counts one.
@@ -54,19 +48,17 @@ def read_shares(payload: bytes, *, zone: tzinfo | None = None) -> list[Share]:
 def _of_qstat(tree: ET.Element, zone: tzinfo | None) -> list[Share]:
     shares = []
     for job in tree.iter("job_list"):
+        if job.get("state") != "running":
+            continue
         queue, _, host = job.findtext("queue_name", "").partition("@")
         tasks = job.findtext("tasks") or ""
         shares.append(
             Share(
                 job_number=_number(job, "JB_job_number"),
                 task_number=int(tasks) if tasks.isdecimal() else 0,
-                tasks=tasks,
                 name=job.findtext("JB_name") or "",
                 owner=job.findtext("JB_owner") or "",
-                state=job.findtext("state") or "",
-                is_running=job.get("state") == "running",
                 start_time=_moment(job.findtext("JAT_start_time"), zone),
-                submission_time=_moment(job.findtext("JB_submission_time"), zone),
                 queue=queue,
                 hostname=host,
                 role=job.findtext("master") or "",
@@ -88,11 +80,8 @@ def _of_qhost(tree: ET.Element) -> list[Share]:
                 Share(
                     job_number=_digits(job.get("name", ""), "job"),
                     task_number=int(task) if task.isdecimal() else 0,
-                    tasks=task,
                     name=known.get("job_name", ""),
                     owner=known.get("job_owner", ""),
-                    state=known.get("job_state", ""),
-                    is_running=True,
                     start_time=_digits(start, "start_time") * 10**9 if start else None,
                     queue=queue,
                     hostname=at or host.get("name", ""),

@@ -111,7 +111,7 @@ def running_jobs(shares: Iterable[Share], cluster: str) -> list[Job]:
     """
     groups: dict[tuple[int, int], list[Share]] = {}
     for share in shares:
-        if share.is_running and share.start_time is not None and share.hostname:
+        if share.start_time is not None and share.hostname:
             groups.setdefault((share.job_number, share.task_number), []).append(share)
     return [_running(group, cluster) for group in groups.values()]
 
@@ -132,7 +132,6 @@ def _running(shares: list[Share], cluster: str) -> Job:
         start=min(share.start_time or 0 for share in shares),
         nodes=tuple(map(JobNode, dict.fromkeys(share.hostname for share in shares))),
         hwthreads=sum(share.slots for share in slaves or shares),
-        raw=shares,
     )
 
 

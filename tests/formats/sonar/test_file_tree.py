@@ -8,14 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
-from ccpipe.formats.sonar import Envelope, SampleAttributes, SampleData, SampleEnvelope, decode
+from ccpipe.formats.sonar import Envelope, SampleAttributes, SampleData, SampleEnvelope
 from ccpipe.formats.sonar.file_tree import list_days, list_files, path_of
-from tests.formats.sonar.examples import CLUSTER, ERROR, JOBS, SAMPLE, SYSINFO
-
-
-def one(text: str) -> Envelope:
-    (envelope,) = decode(text.encode())
-    return envelope
+from tests.formats.sonar.examples import CLUSTER, ERROR, JOBS, SAMPLE, SYSINFO, one
 
 
 def sample(

@@ -16,7 +16,6 @@ from ccpipe.accounting.index.indexed_file import (
     find_file,
     identify,
     known_index,
-    note_of,
     read_note,
     replaced,
 )
@@ -72,21 +71,21 @@ def update(path: Path, folder: Path, files: Files) -> str:
     is_packed = path.suffix in COMPRESSED
     if known and known.is_packed != is_packed:
         known = None  # the lines must be included, or no longer
-    new = _Writer(path.absolute(), identity, is_packed=is_packed)
+    new = _Writer(path.absolute(), is_packed=is_packed)
     with replaced(target, SCHEMA, **_ENCODING) as parquet:
         if known:
             new.copy(known, parquet)
         new.read(files, parquet)
-        parquet.add_key_value_metadata(new.note())
+        found = Indexed(target, new.path, identity, new.size, new.lines, is_packed)
+        parquet.add_key_value_metadata(found.note())
     return f"{path}: {plural(new.rows, 'record')} in {target.name}"
 
 
 class _Writer:
     """Writes the index of one file in row groups, in bounded memory."""
 
-    def __init__(self, path: Path, identity: str, *, is_packed: bool) -> None:
+    def __init__(self, path: Path, *, is_packed: bool) -> None:
         self.path = path
-        self.identity = identity
         self.is_packed = is_packed
         self.size = self.rows = self.lines = 0
         self._pending: list[pa.Table] = []
@@ -134,11 +133,6 @@ class _Writer:
             table = pa.concat_tables(self._pending).cast(SCHEMA)
             parquet.write_table(table, row_group_size=_ROWS[self.is_packed])
         self._pending = []
-
-    def note(self) -> dict[str, str]:
-        return note_of(
-            self.path, self.identity, size=self.size, lines=self.lines, is_packed=self.is_packed
-        )
 
 
 def look_up(

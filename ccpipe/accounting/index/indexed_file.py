@@ -31,15 +31,14 @@ class Indexed(NamedTuple):
     lines: int
     is_packed: bool
 
-
-def note_of(path: Path, identity: str, *, size: int, lines: int, is_packed: bool) -> dict[str, str]:
-    return {
-        "path": str(path),
-        "identity": identity,
-        "size": str(size),
-        "lines": str(lines),
-        "packed": "yes" if is_packed else "no",
-    }
+    def note(self) -> dict[str, str]:
+        return {
+            "path": str(self.path),
+            "identity": self.identity,
+            "size": str(self.size),
+            "lines": str(self.lines),
+            "packed": "yes" if self.is_packed else "no",
+        }
 
 
 def read_note(index: Path) -> Indexed:

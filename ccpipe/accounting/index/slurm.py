@@ -17,7 +17,6 @@ from ccpipe.accounting.index.indexed_file import (
     find_file,
     identify,
     known_index,
-    note_of,
     read_note,
     replaced,
 )
@@ -80,7 +79,10 @@ def update(path: Path, folder: Path) -> str:
         writer = _Writer(parquet, is_packed=path.suffix in COMPRESSED)
         with open_stream(path) as stream:
             writer.read(stream)
-        parquet.add_key_value_metadata(writer.note(path.absolute(), identity))
+        found = Indexed(
+            target, path.absolute(), identity, writer.size, writer.lines, writer.is_packed
+        )
+        parquet.add_key_value_metadata(found.note() | {"header": writer.header})
     return f"{path}: {plural(writer.runs, 'run')} in {target.name}"
 
 
@@ -144,10 +146,6 @@ class _Writer:
         self.parquet.write_table(pa.table(self._columns, schema=SCHEMA))
         for column in self._columns.values():
             column.clear()
-
-    def note(self, path: Path, identity: str) -> dict[str, str]:
-        said = note_of(path, identity, size=self.size, lines=self.lines, is_packed=self.is_packed)
-        return said | {"header": self.header}
 
 
 class _Rows:

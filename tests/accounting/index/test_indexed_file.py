@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ccpipe.accounting.index.indexed_file import Indexed, identify, note_of, read_note, replaced
+from ccpipe.accounting.index.indexed_file import Indexed, identify, read_note, replaced
 from ccpipe.errors import DataError, UnavailableError
 
 SCHEMA = pa.schema([("offset", pa.int64())])
@@ -18,8 +18,8 @@ def indexed(path: Path, folder: Path) -> Path:
     assert identity is not None
     target = folder / f"{identity}.parquet"
     with replaced(target, SCHEMA) as parquet:
-        note = note_of(path, identity, size=path.stat().st_size, lines=2, is_packed=False)
-        parquet.add_key_value_metadata(note)
+        found = Indexed(target, path, identity, path.stat().st_size, 2, is_packed=False)
+        parquet.add_key_value_metadata(found.note())
     return target
 
 

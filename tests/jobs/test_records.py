@@ -2,21 +2,8 @@
 
 import json
 
-from ccpipe.formats.gridengine import RejectedAccountingLine
 from ccpipe.formats.slurm.cluster import Cluster
 from ccpipe.jobs import Job, Jobs, JobUsage
-
-BAD = RejectedAccountingLine(3, 40, "not a record", b"x")
-
-
-def test_jobs_are_taken_and_concatenated_with_what_was_rejected() -> None:
-    """The size is that of the jobs."""
-    one = Jobs([Job(cluster="fox", id=7), Job(cluster="fox", id=8)], rejected=[BAD])
-    other = Jobs(iter([Job(cluster="fox", id=9)]))
-    both = Jobs.concat([one, other])
-    assert [job.id for job in both] == [7, 8, 9]
-    assert (both.rejected, both.size) == ([BAD], 3 * other.size)
-    assert isinstance(both[1:], Jobs)
 
 
 def test_jobs_keep_the_rest_of_a_poll_when_some_are_taken() -> None:

@@ -31,21 +31,6 @@ def test_all_broken_rules_are_one_reason() -> None:
     assert len(bad.problems) == 2
 
 
-def test_size_is_estimated_where_no_payload_is_known() -> None:
-    """Half a kilobyte for each envelope."""
-    assert Envelopes(batch()).size == 1024
-    assert Envelopes().size == 0
-
-
-def test_concat_joins_everything() -> None:
-    """Envelopes in order, sizes, and what was rejected."""
-    joined = Envelopes.concat([batch(), Envelopes([one(examples.JOBS)]), batch()])
-    assert joined == [*batch(), one(examples.JOBS), *batch()]
-    assert joined.size == 2 * len(PAYLOAD) + 512
-    assert [bad.line for bad in joined.rejected] == [2, 2]
-    assert Envelopes.concat([]) == []
-
-
 def test_an_original_is_json_or_the_record_as_python_shows_it() -> None:
     """A dead letter holds what can be decoded again, else at least all that was there."""
     made = batch()

@@ -238,43 +238,6 @@ def test_every_operation_has_one_result(
 
 
 @needs_kernel
-def test_nothing_beyond_the_payload_is_read() -> None:
-    """Nothing beyond the end of a payload is read, whatever is there in memory."""
-    payload = (
-        b'load,host=n1 value=1.5,x=12345678i,y=t,z="\\n" 1740027951\r\n'
-        b"# x\nm v=123456789.12345678 5"
-    )
-    for size in range(len(payload) + 1):
-        prefix = bytes(memoryview(payload)[:size])
-        ours, theirs = SeriesTable(), SeriesTable()
-        assert reported(decode_compiled(prefix, ours, "auto", False)) == reported(
-            decode_in_python(prefix, theirs, "auto", False)
-        )
-
-
-@needs_kernel
-def test_a_timestamp_that_is_read_once_is_compared_whole() -> None:
-    """The timestamp read last is not read again; another one, longer or of another unit, is."""
-    ours, theirs = SeriesTable(), SeriesTable()
-    stamps = [
-        b"1740027951",
-        b"1740027951",
-        b"17400279511",
-        b"174002795",
-        b"-174002795",
-        b"5",
-        b"50",
-    ]
-    payload = b"".join(b"m v=1 %b\n" % stamp for stamp in [*stamps, *reversed(stamps)])
-    units: tuple[Precision | Literal["auto"], ...] = ("auto", "s", "ms", "auto", "ns")
-    for precision in units:
-        for part in (payload, payload[:-1], b"m v=1 " + stamps[0]):
-            assert reported(decode_compiled(part, ours, precision, False)) == reported(
-                decode_in_python(part, theirs, precision, False)
-            )
-
-
-@needs_kernel
 def test_messages_are_made_of_rows_that_there_are() -> None:
     """The kernel makes messages of any part of the rows, and of no others."""
     assert KERNEL is not None

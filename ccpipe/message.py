@@ -167,8 +167,3 @@ def event(cls: str, function: str, payload: str, *, time: int, tags: Mapping[str
 def log(component: str, level: str, text: str, *, time: int, tags: Mapping[str, str]) -> Message:
     """Build a log message of a component; `level` is one of ``LOG_LEVELS`` (*Logs*)."""
     return Message(component, {**tags, "loglevel": level}, text, time, "log")
-
-
-def control(cls: str, method: str, request: str, *, time: int, tags: Mapping[str, str]) -> Message:
-    """Build a control request of a class such as ``rapl``; `method` is GET or PUT (*Controls*)."""
-    return Message(cls, {**tags, "method": method}, request, time, "control")

@@ -16,7 +16,6 @@ class Certificates(NamedTuple):
 
 
 def certificates(folder: Path) -> Certificates:
-    """Make an authority and a certificate that it signed, valid for a day."""
     made = Certificates(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
     names = "subjectAltName=IP:127.0.0.1,DNS:localhost"
     ec = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1")

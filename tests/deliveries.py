@@ -11,12 +11,10 @@ from ccpipe.provenance import Provenance
 def provenance_of(
     consumers: list[str], numbers: "array[int]", times: "array[int]", ends: "array[int]"
 ) -> Provenance:
-    """Return the messages of some records, whose origin does not matter."""
     return Provenance([""] * len(consumers), consumers, numbers, times, ends)
 
 
 def delivered(records: Iterable[Message], provenance: Provenance | None) -> Lines:
-    """Return records that came from some messages."""
     lines = to_lines(list(records))
     lines.provenance = provenance
     return lines

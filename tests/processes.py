@@ -21,7 +21,6 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until_ended(*pids: int) -> None:
-    """Wait until processes have ended."""
     deadline = time.monotonic() + 90
     while any(map(is_alive, pids)):
         assert time.monotonic() < deadline
@@ -43,5 +42,4 @@ async def frozen(pid: int | None) -> AsyncIterator[None]:
 
 
 def is_stopped(thread: Path) -> bool:
-    """Return whether the kernel has stopped a thread."""
     return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"

@@ -21,7 +21,6 @@ def test_file_has_old_content_or_new_one_when_write_fails(tmp_path: Path) -> Non
 
 
 def test_file_is_not_replaced_when_block_raises(tmp_path: Path) -> None:
-    """Nothing is left of the new file."""
     path = tmp_path / "figure.png"
     with pytest.raises(FileNotFoundError), replacing(path) as draft:
         draft.with_name("missing").read_bytes()

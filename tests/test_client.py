@@ -21,13 +21,11 @@ ENVELOPE = sonar.decode(
 
 @pytest.fixture
 async def bus(nats_server: NatsServer) -> AsyncIterator[ccpipe.BusClient]:
-    """Connect to a cluster."""
     async with ccpipe.connect(nats_server.url, cluster="fritz") as connected:
         yield connected
 
 
 async def stored(server: NatsServer) -> int:
-    """Return how many messages the cluster's stream stores."""
     client = await nats.connect(server.url)
     info = await client.jetstream().stream_info("ccpipe-fritz")
     await client.close()
@@ -37,7 +35,6 @@ async def stored(server: NatsServer) -> int:
 async def test_publish_returns_when_the_message_is_stored(
     bus: ccpipe.BusClient, nats_server: NatsServer
 ) -> None:
-    """With the tags of the site, and those that are given."""
     await bus.publish("cpu_load", 1.5, hostname="f0101")
     assert await stored(nats_server) == 1
     await bus.publish("cpu_power", 20, time=TIME, type="socket", **{"type-id": 3})
@@ -51,7 +48,6 @@ async def test_publish_returns_when_the_message_is_stored(
 
 
 async def first(records: AsyncIterator[ccpipe.Lines], count: int) -> AsyncIterator[ccpipe.Lines]:
-    """Yield what arrives until that many messages have."""
     async for lines in records:
         yield lines
         count -= len(lines)
@@ -60,7 +56,6 @@ async def first(records: AsyncIterator[ccpipe.Lines], count: int) -> AsyncIterat
 
 
 async def test_publish_rejects_what_breaks_the_specification(bus: ccpipe.BusClient) -> None:
-    """Before anything is sent, with the rule."""
     with pytest.raises(ccpipe.EncodeError, match="load: a metric's value must be a number"):
         await bus.publish("load", "high")  # type: ignore[arg-type]
     with pytest.raises(ccpipe.EncodeError, match="tag type-id is missing"):
@@ -70,7 +65,6 @@ async def test_publish_rejects_what_breaks_the_specification(bus: ccpipe.BusClie
 
 
 async def test_each_kind_has_its_subject(bus: ccpipe.BusClient, nats_server: NatsServer) -> None:
-    """Events, log lines, messages and envelopes."""
     client = await nats.connect(nats_server.url)
     subscription = await client.subscribe("fritz.>")
     await client.flush()
@@ -93,7 +87,6 @@ async def test_each_kind_has_its_subject(bus: ccpipe.BusClient, nats_server: Nat
 
 
 async def test_sonar_is_received_as_envelopes(bus: ccpipe.BusClient) -> None:
-    """And all else as lines."""
     await bus.publish_records(ENVELOPE)
     async for envelopes in bus.subscribe("sonar", durable="test"):
         assert list(envelopes) == [ENVELOPE]
@@ -103,7 +96,6 @@ async def test_sonar_is_received_as_envelopes(bus: ccpipe.BusClient) -> None:
 async def test_bytes_that_cannot_be_decoded_are_in_rejected(
     bus: ccpipe.BusClient, nats_server: NatsServer
 ) -> None:
-    """The good lines beside them are received."""
     await bus.publish("load", 1)
     client = await nats.connect(nats_server.url)
     await client.jetstream().publish("fritz.metrics", b"broken\nload,hostname=a value=2 0\n")
@@ -160,7 +152,6 @@ async def _count(records: AsyncIterator[ccpipe.Lines]) -> int:
 async def test_the_configuration_of_the_site_is_used(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    """Cluster, server and credentials; arguments override them."""
     config = tmp_path / "ccpipe.toml"
     (tmp_path / "password").write_text((nats_server.folder / "password").read_text())
     config.write_text(
@@ -176,7 +167,6 @@ async def test_the_configuration_of_the_site_is_used(
 
 
 async def test_connecting_without_a_server_fails() -> None:
-    """After some seconds, with the address."""
     address = f"nats://127.0.0.1:{free_port()}"
     with pytest.raises(ccpipe.UnavailableError, match=address):
         async with ccpipe.connect(address):
@@ -184,7 +174,6 @@ async def test_connecting_without_a_server_fails() -> None:
 
 
 async def test_connecting_with_wrong_credentials_fails(nats_server: NatsServer) -> None:
-    """At once."""
     with pytest.raises(ccpipe.DeniedError, match="uthorization"):
         async with ccpipe.connect(f"nats://ccpipe:wrong@127.0.0.1:{nats_server.port}"):
             raise AssertionError("unreachable")

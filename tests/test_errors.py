@@ -15,7 +15,6 @@ CLASSES = [
 
 
 def drawn() -> dict[str, tuple[str, int | None]]:
-    """Read the tree that the module's docstring draws: each class, its parent and exit code."""
     assert errors.__doc__
     parents: dict[int, str] = {}
     found: dict[str, tuple[str, int | None]] = {}
@@ -28,7 +27,6 @@ def drawn() -> dict[str, tuple[str, int | None]]:
 
 
 def test_the_docstring_draws_the_tree_as_it_is() -> None:
-    """Every class stands in the drawing, below its parent."""
     real = {cls.__name__: cls.__bases__[0].__name__ for cls in CLASSES}
     assert {name: parent for name, (parent, _) in drawn().items()} == real
 
@@ -74,5 +72,4 @@ def test_a_rejection_keeps_the_stores_words_and_names_records_or_none() -> None:
     ],
 )
 def test_the_system_s_reason_stands_alone(error: OSError, says: str) -> None:
-    """Without numbers and addresses in Python's notation."""
     assert errors.system_reason(error) == says

@@ -17,7 +17,6 @@ ABOVE_ALL = {"ccpipe", "ccpipe.__main__", "ccpipe.bus", "ccpipe.node"}
 
 
 def modules() -> Iterator[str]:
-    """Yield the name of every module."""
     for path in (ROOT / "ccpipe").rglob("*.py"):
         yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 

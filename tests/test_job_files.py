@@ -18,7 +18,6 @@ SACCT = TEST_DATA / "slurm/sacct"
 
 
 def test_grid_engines_accounting_is_recognized() -> None:
-    """Each record is a job, with the record itself."""
     jobs = list(ccpipe.read_jobs(ACCOUNTING, cluster="fritz"))
     assert len(jobs) == 128
     first = jobs[0]
@@ -39,7 +38,6 @@ def test_grid_engines_json_is_recognized(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["phase1_linux.all_fields.txt.gz", "phase1_linux.json.gz"])
 def test_saccts_output_is_recognized(name: str) -> None:
-    """As a table, and as JSON; steps are left out."""
     jobs = ccpipe.read_jobs(SACCT / name, cluster="fox")
     by_id = {job.id: job for job in jobs}
     first = by_id[1]
@@ -68,7 +66,6 @@ def test_a_bad_line_is_left_out_and_reported(
 
 
 def test_a_row_that_is_no_job_is_left_out_and_reported(tmp_path: Path) -> None:
-    """Its nodes cannot be read; the other row is a job."""
     path = tmp_path / "sacct.txt"
     path.write_text("JobID|State|NodeList\n1|COMPLETED|c[1-9999999]\n2|COMPLETED|c[1-2]\n")
     jobs = ccpipe.read_jobs(path)
@@ -78,7 +75,6 @@ def test_a_row_that_is_no_job_is_left_out_and_reported(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    """Missing, or damaged: with its name, after what could be read."""
     with pytest.raises(ccpipe.MissingInputError, match="nowhere"):
         list(ccpipe.read_jobs(tmp_path / "nowhere"))
     path = tmp_path / "accounting.gz"
@@ -92,7 +88,6 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 def test_all_jobs_of_a_file_are_one_table() -> None:
-    """Its ``to_arrow`` is that of ``Jobs``."""
     table = ccpipe.read_jobs(ACCOUNTING).to_arrow()
     jobs = ccpipe.Jobs(ccpipe.read_jobs(ACCOUNTING))
     assert table.equals(jobs.to_arrow())

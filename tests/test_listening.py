@@ -51,11 +51,9 @@ class Door(NamedTuple):
     tls: ssl.SSLContext | None = None
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a connection."""
         return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls)
 
     async def ask(self) -> bytes:
-        """Return the first line of the answer to a request."""
         reader, writer = await self.connect()
         writer.write(f"GET {self.path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         try:
@@ -66,7 +64,6 @@ class Door(NamedTuple):
 
 @asynccontextmanager
 async def http_source(tmp_path: Path, **options: str) -> AsyncIterator[Door]:
-    """The source ``http``."""
     (tmp_path / "users").write_text("fox:secret\n")
     more: dict[str, Any] = {"users_file": str(tmp_path / "users"), **options}
     listen = f"127.0.0.1:{free_port()}"
@@ -76,7 +73,6 @@ async def http_source(tmp_path: Path, **options: str) -> AsyncIterator[Door]:
 
 @asynccontextmanager
 async def https_source(tmp_path: Path) -> AsyncIterator[Door]:
-    """The source ``http`` with a certificate."""
     made = certificates(tmp_path)
     async with http_source(tmp_path, cert_file=str(made.cert), key_file=str(made.key)) as door:
         yield door._replace(tls=ssl.create_default_context(cafile=made.ca))
@@ -84,7 +80,6 @@ async def https_source(tmp_path: Path) -> AsyncIterator[Door]:
 
 @asynccontextmanager
 async def dashboard(_: Path) -> AsyncIterator[Door]:
-    """The dashboard."""
     site = Site(cluster="fox")
     feed = LiveFeed(site, Telemetry(), name="dashboard")  # not connected: the page needs no broker
     async with DashboardServer(feed, listen="127.0.0.1:0", token="x" * 20) as server:
@@ -93,14 +88,12 @@ async def dashboard(_: Path) -> AsyncIterator[Door]:
 
 @asynccontextmanager
 async def scrape_sink(_: Path) -> AsyncIterator[Door]:
-    """The sink ``prometheus_scrape``."""
     async with PrometheusScrapeSink(listen=f"127.0.0.1:{free_port()}") as sink:
         yield Door(sink.port, sink.connections, "/metrics")
 
 
 @asynccontextmanager
 async def telemetry(_: Path) -> AsyncIterator[Door]:
-    """``/health`` and ``/metrics`` of each program."""
     server = Telemetry().serve("127.0.0.1:0")
     try:
         yield Door(server.port, server.limits, "/health")
@@ -110,7 +103,6 @@ async def telemetry(_: Path) -> AsyncIterator[Door]:
 
 @asynccontextmanager
 async def sonar_source(tmp_path: Path) -> AsyncIterator[Door]:
-    """The source ``http`` for Sonar."""
     async with http_source(tmp_path, format="sonar") as door:
         yield door
 
@@ -120,13 +112,11 @@ DOORS = [http_source, sonar_source, https_source, dashboard, scrape_sink, teleme
 
 @pytest.fixture(params=DOORS, ids=lambda each: each.__name__)
 async def door(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Door]:
-    """Each server that ccpipe can be."""
     async with request.param(tmp_path) as opened:
         yield opened
 
 
 def called(path: Path) -> Iterator[str]:
-    """Yield the names of what a module calls."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call):
             name = node.func
@@ -176,7 +166,6 @@ async def test_server_closes_connection_when_request_takes_too_long(door: Door) 
 
 
 async def test_server_refuses_request_when_headers_are_too_large(door: Door) -> None:
-    """Endless headers are not collected."""
     reader, writer = await door.connect()
     ended = asyncio.create_task(reader.read())
     sent = 0
@@ -203,7 +192,6 @@ MALFORMED = [
 async def test_server_reports_malformed_requests_once_a_minute(
     door: Door, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """One line, without a traceback, however many there are."""
     caplog.set_level(logging.INFO)
     for body in MALFORMED * 3:
         reader, writer = await door.connect()
@@ -284,7 +272,6 @@ use = "null"
 
 
 def flood(port: int, number: int) -> list[socket.socket]:
-    """Open connections that begin a request and do not end it."""
     held = []
     for _ in range(number):
         one = socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -332,7 +319,6 @@ def test_bridge_answers_when_more_connections_are_open_than_descriptors(
 
 
 def until_answered(url: str, bridge: "subprocess.Popen[bytes]", body: bytes | None = None) -> None:
-    """Repeat a request, as clients do, until it is answered."""
     deadline = time.monotonic() + 60
     while True:
         try:

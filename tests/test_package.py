@@ -56,7 +56,6 @@ def test_the_public_interface_is_listed() -> None:
 
 
 def test_a_name_that_is_not_public_is_an_error() -> None:
-    """As of any module."""
     with pytest.raises(AttributeError, match="module 'ccpipe' has no attribute 'deocde'"):
         _ = ccpipe.deocde
     assert not hasattr(ccpipe, "deocde")
@@ -84,7 +83,6 @@ def test_importing_costs_little(module: str) -> None:
 
 
 def test_the_promised_groups_are_those_of_the_registry() -> None:
-    """The registry knows every group that pyproject fills."""
     assert set(PROJECT["entry-points"]) == {f"ccpipe.{group}" for group in registry.GROUPS}
 
 
@@ -107,16 +105,8 @@ def test_every_part_that_is_promised_can_be_named_in_a_recipe() -> None:
 
 
 def test_the_command_is_there() -> None:
-    """The script that pip installs calls a function that exists."""
     module, _, function = PROJECT["scripts"]["ccpipe"].partition(":")
     assert callable(getattr(importlib.import_module(module), function))
-
-
-def test_every_module_says_what_it_is_for() -> None:
-    """The first line of each file tells a reader whether this is the room they look for."""
-    for path in (ROOT / "ccpipe").rglob("*.py"):
-        text = path.read_text()
-        assert not text or text.startswith(('"""', 'r"""')), path
 
 
 WITHOUT_EXTRAS = """

@@ -16,7 +16,6 @@ messages = st.lists(
 
 
 def ids_of(chosen: list[tuple[str, int, int]]) -> Provenance:
-    """Return the ids of some messages; the time of each follows its number."""
     ends, total = array("q"), 0
     for *_, count in chosen:
         total += count
@@ -27,7 +26,6 @@ def ids_of(chosen: list[tuple[str, int, int]]) -> Provenance:
 
 
 def per_record(ids: Provenance) -> list[tuple[str, int]]:
-    """Return consumer and number of each record."""
     found: list[tuple[str, int]] = []
     for consumer, number, end in zip(ids.consumers, ids.numbers, ids.ends, strict=True):
         found += [(consumer, number)] * (end - len(found))

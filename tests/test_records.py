@@ -18,14 +18,12 @@ class Words(RecordList[str]):
 
 
 def words_of(counts: list[int]) -> Words:
-    """Return words that came in messages with so many each; a word names its message."""
     made = [str(message) for message, count in enumerate(counts) for _ in range(count)]
     origins = [str(message) for message in range(len(counts))]
     return Words(made, provenance=Provenance.of_messages(origins, array("q", accumulate(counts))))
 
 
 def origins_of(words: Words) -> list[str]:
-    """Return the message of each word, by its provenance."""
     assert words.provenance is not None
     found: list[str] = []
     for origin, end in zip(words.provenance.origins, words.provenance.ends, strict=True):

@@ -36,12 +36,10 @@ class Store:
 
 
 def stored(options: dict[str, Any], **context: Any) -> Any:
-    """Make a store from a recipe's table."""
     return construct(Store, options, context=context, **PLACE)
 
 
 def wrong(options: dict[str, Any], cls: type[Any] = Store) -> str:
-    """Return what is said of wrong options."""
     with pytest.raises(ConfigError) as caught:
         construct(cls, options, context={"site": None, "telemetry": None}, **PLACE)
     return str(caught.value)
@@ -96,7 +94,6 @@ def test_what_ccpipe_knows_is_given_by_name() -> None:
     ],
 )
 def test_a_wrong_option_is_named_by_its_key_path(options: dict[str, Any], said: str) -> None:
-    """File, path in the recipe, reason and suggestion."""
     assert wrong(options).startswith(f"r.toml: {said}")
 
 
@@ -116,8 +113,6 @@ def test_what_a_class_refuses_itself_is_named_too() -> None:
 
 
 def test_a_bug_in_a_class_is_no_configuration_error() -> None:
-    """It comes out as what it is."""
-
     class Broken:
         def __init__(self) -> None:
             raise ZeroDivisionError
@@ -169,7 +164,6 @@ def test_rest_takes_the_options_of_the_class_that_is_inherited_from() -> None:
 
 
 def test_the_options_of_a_class_can_be_listed() -> None:
-    """Names, types and defaults, without what ccpipe gives itself."""
     fields = msgspec.structs.fields(options_of(Store, {"site": None, "telemetry": None}))
     assert {field.name for field in fields} == {"age", "dir", "format", "hosts", "lines", "size"}
     assert [field.name for field in fields if field.required] == ["dir"]
@@ -177,7 +171,6 @@ def test_the_options_of_a_class_can_be_listed() -> None:
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Install a distribution of somebody else's, as pip would lay it down."""
     info = tmp_path / "ccpipe_cool-1.2.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ccpipe-cool\nVersion: 1.2\n")
@@ -243,18 +236,15 @@ def test_a_part_that_is_not_there_is_explained(use: object, said: str) -> None:
 
 @pytest.mark.usefixtures("plugin")
 def test_a_missing_library_says_what_to_type() -> None:
-    """The error of the part comes through as it is."""
     with pytest.raises(MissingExtra, match=r"libcool .* pip install 'ccpipe\[cool\]'"):
         find("sinks", "poor", "r.toml")
 
 
 def test_an_unlike_name_gets_the_list() -> None:
-    """Where nothing is near, all are named."""
     with pytest.raises(ConfigError, match="x: unknown source 'qqq'; known are .*nats"):
         find("sources", "qqq", "x")
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_names_are_sorted(group: str) -> None:
-    """Lists of parts read well, and every group has some."""
     assert list(entry_points(group)) == sorted(entry_points(group)) != []

@@ -20,20 +20,17 @@ from tests.paths import ROOT
 
 @pytest.fixture
 def telemetry() -> Telemetry:
-    """Start counting."""
     return Telemetry()
 
 
 @pytest.fixture
 def server(telemetry: Telemetry) -> Iterator[TelemetryServer]:
-    """Answer on a free port."""
     server = telemetry.serve("127.0.0.1:0")
     yield server
     server.close()
 
 
 def get(port: int, path: str) -> tuple[int, str]:
-    """Ask for a page; return status and text."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
             return answer.status, answer.read().decode()
@@ -43,7 +40,6 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:
-    """Read a page of metrics: value by name and the label ``part``."""
     return {
         (sample.name, sample.labels.get("part", "")): sample.value
         for family in text_string_to_metric_families(text)
@@ -65,13 +61,6 @@ def test_counters_go_by_part(telemetry: Telemetry) -> None:
     read = "ccpipe_read_records_total"
     assert telemetry.registry.get_sample_value(read, {"part": "Nats"}) == 4
     assert telemetry.registry.get_sample_value(read, {"part": "other"}) == 10
-
-
-def test_two_pipes_count_for_themselves(telemetry: Telemetry) -> None:
-    """Counters are no globals."""
-    telemetry.count(telemetry.read, "a", 5)
-    assert Telemetry().total(telemetry.read) == 5
-    assert Telemetry().total(Telemetry().read) == 0
 
 
 def test_every_name_follows_the_rule(telemetry: Telemetry, server: TelemetryServer) -> None:
@@ -102,7 +91,6 @@ def test_every_name_follows_the_rule(telemetry: Telemetry, server: TelemetryServ
 
 
 def test_the_page_shows_what_was_counted(telemetry: Telemetry, server: TelemetryServer) -> None:
-    """Counts and levels as they are at the moment of asking."""
     telemetry.wrote(Nats(), 500)
     telemetry.queued_bytes.set(1234)
     page = samples(get(server.port, "/metrics")[1])
@@ -150,12 +138,10 @@ def test_ready_is_to_make_progress(telemetry: Telemetry, server: TelemetryServer
 
 @pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/%ff", "/../etc/passwd"])
 def test_other_pages_are_not_there(server: TelemetryServer, path: str) -> None:
-    """The answer says which are."""
     assert get(server.port, path) == (404, "/health /ready /metrics\n")
 
 
 def test_a_query_does_not_matter(server: TelemetryServer) -> None:
-    """Some scrapers send one."""
     assert get(server.port, "/health?verbose=1") == (200, "ok\n")
 
 
@@ -242,7 +228,6 @@ def test_counters_are_there_from_zero(telemetry: Telemetry, server: TelemetrySer
 
 
 def test_the_version_is_a_label(server: TelemetryServer) -> None:
-    """As usual for programs, beside a value of 1."""
     assert (
         f'ccpipe_build_info{{python="{platform.python_version()}",version="{__version__}"}} 1.0'
         in (get(server.port, "/metrics")[1])
@@ -253,13 +238,10 @@ class Broker:
     """A connection."""
 
     def __init__(self, *, is_connected: bool) -> None:
-        """Connected or not."""
         self.is_connected = is_connected
 
 
 def test_connected_is_all_connections(telemetry: Telemetry, server: TelemetryServer) -> None:
-    """Absent where a pipe has no broker."""
-
     def shown() -> float | None:
         return samples(get(server.port, "/metrics")[1]).get(("ccpipe_connected", ""))
 

@@ -23,7 +23,6 @@ class Terminal(io.StringIO):
     """A stream that says it is a terminal."""
 
     def isatty(self) -> bool:
-        """Say so."""
         return True
 
 
@@ -34,7 +33,6 @@ def _colours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_counts_and_lists_read_well() -> None:
-    """One line, two lines, and the first of many."""
     assert (plural(1, "line"), plural(12345, "line")) == ("1 line", "12 345 lines")
     assert listed("abcde") == "a, b, c and 2 more"
 
@@ -52,7 +50,6 @@ def test_colour_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_notes_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    """Data on stdout stays clean."""
     note("hello")
     assert capsys.readouterr() == ("", "hello\n")
 

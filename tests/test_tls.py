@@ -18,6 +18,5 @@ def test_the_servers_certificate_is_checked() -> None:
     ("files", "option"), [(("/none", "", ""), "ca_file"), (("", "/none", "/none"), "cert_file")]
 )
 def test_files_that_cannot_be_read_are_named(files: tuple[str, str, str], option: str) -> None:
-    """With their option and its prefix."""
     with pytest.raises(ConfigError, match=rf"^bus\.{option}: /none: No such file"):
         tls_context(*files, "bus.")

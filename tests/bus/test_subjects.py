@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.bus.subjects import TEMPLATES, Subjects, escape, matches
+from ccpipe.bus.nats.control_requests import control_request
+from ccpipe.bus.subjects import Subjects, escape, matches
 from ccpipe.config import Bus, Site
 from ccpipe.errors import ConfigError, EncodeError
-from ccpipe.message import Message, control, event, log, metric
+from ccpipe.message import Message, event, log, metric
 
 TAGS = {"hostname": "n1", "type": "node"}
 
 
 def subjects(cluster: str = "fritz", **templates: str | dict[str, str]) -> Subjects:
-    """Make the subjects of a site."""
     return Subjects.of(Site(cluster=cluster, bus=Bus(subjects=templates)))
 
 
@@ -25,8 +25,8 @@ def subjects(cluster: str = "fritz", **templates: str | dict[str, str]) -> Subje
         (metric("cpu_load", 1.0, time=0, tags=TAGS), "fritz.metrics"),
         (event("job", "start_job", "{}", time=0, tags=TAGS), "fritz.events.job"),
         (log("ccb", "info", "x", time=0, tags=TAGS), "fritz.log.ccb"),
-        (control("rapl", "GET", "x", time=0, tags=TAGS), "fritz.control.get"),
-        (control("rapl", "PUT", "x", time=0, tags=TAGS), "fritz.control.put"),
+        (control_request("rapl"), "fritz.control.get"),
+        (control_request("rapl", value="x"), "fritz.control.put"),
         (Message("Tasks", TAGS, 1, 0, "CPUTime"), "fritz.metrics"),
     ],
 )
@@ -76,7 +76,6 @@ def test_the_function_of_an_event_may_be_part_of_its_subject() -> None:
 
 
 def test_a_sink_may_have_subjects_of_its_own() -> None:
-    """They override those of the site."""
     site = Site(cluster="fritz", bus=Bus(subjects={"metrics": "a", "log": "b"}))
     own = Subjects.of(site, {"metrics": "hpc-nats"})
     assert (own.templates["metrics"], own.templates["log"]) == ("hpc-nats", "b")
@@ -116,7 +115,7 @@ def test_patterns_cover_what_is_published() -> None:
         "metrics": metric("cpu_load", 1.0, time=0, tags=TAGS),
         "events": event("job", "start_job", "{}", time=0, tags=TAGS),
         "log": log("ccb", "info", "x", time=0, tags=TAGS),
-        "control": control("rapl", "GET", "x", time=0, tags=TAGS),
+        "control": control_request("rapl"),
     }
     for name, message in messages.items():
         for cluster in (None, "*"):
@@ -172,8 +171,3 @@ def test_a_wrong_template_is_refused_with_its_key(
     with pytest.raises(ConfigError, match="bus.subjects") as caught:
         Subjects.of(Site(bus=Bus(subjects={name: template})))
     assert says in str(caught.value)
-
-
-def test_every_category_has_a_template() -> None:
-    """The table of defaults and the table of configuration are the same one."""
-    assert set(subjects().templates) == set(TEMPLATES)

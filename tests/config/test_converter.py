@@ -2,21 +2,18 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import pytest
 
 from ccpipe.config import Batching, Interval, Recipe, Site, load, set_at_path, to_struct
-from ccpipe.config.converter import Duration, Size, bare_type, field_types, type_at
-from ccpipe.config.site import SpoolOptions
 from ccpipe.errors import ConfigError
 
 RECIPE: dict[str, Any] = {"source": {"use": "nats"}, "sink": {"use": "stdout"}}
 
 
 def failure(tree: dict[str, Any], kind: Any = Site, **more: Any) -> str:
-    """Return what is said of a wrong tree."""
     with pytest.raises(ConfigError) as caught:
         load(None, kind, below=tree, environ={}, **more)
     return str(caught.value)
@@ -53,7 +50,6 @@ def test_an_error_names_the_key_path_and_what_was_meant(tree: dict[str, Any], sa
 
 @pytest.mark.parametrize("missing", ["source", "sink"])
 def test_a_recipe_has_both_ends(missing: str) -> None:
-    """The error names the table that is missing."""
     tree = {key: value for key, value in RECIPE.items() if key != missing}
     assert failure(tree, Recipe) == f"configuration: top level: the key '{missing}' is missing"
 
@@ -106,37 +102,10 @@ def test_a_wrong_key_deep_in_an_optional_table_is_explained() -> None:
 
 
 def test_a_path_is_read_as_one() -> None:
-    """Options of parts may be paths."""
     options = msgspec.defstruct("Options", [("dir", Path)])
     assert to_struct({"dir": "/a/b"}, options, "f").dir == Path("/a/b")  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match="f: dir: not a Path: 5"):
         to_struct({"dir": 5}, options, "f")
-
-
-def test_a_path_leads_through_structs_and_containers() -> None:
-    """Elements of dicts and lists too; where nothing is declared it is Any."""
-    assert type_at(Recipe, ["publish", "spool"]) is SpoolOptions
-    assert bare_type(type_at(Recipe, ["batch", "bytes"])) is Size
-    assert type_at(Recipe, ["bus", "servers", "0"]) is str
-    assert type_at(Recipe, ["publish", "tags", "rack"]) is str
-    assert type_at(Recipe, ["publish", "collectors", "cpu", "interval"]) is Any
-    assert type_at(Recipe, ["bus", "no_such_key"]) is Any
-
-
-def test_annotations_and_none_are_taken_off() -> None:
-    """However they are nested."""
-    assert bare_type(Annotated[int, msgspec.Meta(ge=1)] | None) is int
-    assert bare_type(Duration | None) is Duration
-    assert bare_type(Size) is Size
-
-
-def test_keys_are_as_they_are_written() -> None:
-    """A field that is renamed for the file has the file's name."""
-
-    class Renamed(msgspec.Struct, rename="kebab"):
-        two_words: int
-
-    assert field_types(Renamed) == {"two-words": int}
 
 
 @pytest.mark.parametrize(
@@ -144,7 +113,6 @@ def test_keys_are_as_they_are_written() -> None:
     [("250ms", 0.25), ("10s", 10), ("5m", 300), ("2h", 7200), ("1d", 86400), (".5 h", 1800)],
 )
 def test_durations_have_units(text: str, seconds: float) -> None:
-    """A number and a unit, or a plain number of seconds."""
     for value in (text, seconds, str(seconds)):
         assert to_struct({"age": value}, Batching, "f").age == seconds
 

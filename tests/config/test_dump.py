@@ -15,7 +15,6 @@ def test_a_measure_reads_back_as_what_it_was(value: int, kind: type[Duration | S
 
 
 def test_configuration_is_written_as_people_write_it() -> None:
-    """Durations and sizes have units, nothing is a Python object."""
     tree = plain(Site(hostname="n"))
     assert tree["publish"]["interval"] == "10s"
     assert tree["bus"]["stream_size"] == "1GiB"

@@ -19,7 +19,6 @@ from ccpipe.errors import ConfigError, CreateError, MissingInputError
     ],
 )
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes) -> None:
-    """Whatever is in it, one error says which file and why."""
     path = tmp_path / "x.toml"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=f"^{path}: not TOML: ."):
@@ -27,7 +26,6 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes) -> None
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """A missing file and a folder are told apart."""
     with pytest.raises(MissingInputError, match=f"^{tmp_path}/none.toml: No such file"):
         read_toml(tmp_path / "none.toml")
     with pytest.raises(MissingInputError, match=f"^{tmp_path}: Is a directory"):
@@ -55,7 +53,6 @@ def test_the_configuration_file_is_looked_for_in_order(
 
 
 def test_the_state_folder_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What outlives a run lies below the user's state folder."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert state_folder() == tmp_path / "ccpipe"
     monkeypatch.delenv("XDG_STATE_HOME")

@@ -1,6 +1,5 @@
 """Configuration: where values come from, and what is said of wrong ones."""
 
-import math
 import socket
 import tomllib
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.config import Batching, Bus, Duration, Recipe, Site, Size, load, merge_tables
+from ccpipe.config import Batching, Bus, Duration, Recipe, Site, Size, load
 from ccpipe.config.loader import _report_unknown
 from ccpipe.errors import ConfigError
 
@@ -19,14 +18,12 @@ RECIPE: dict[str, Any] = {"source": {"use": "nats"}, "sink": {"use": "stdout"}}
 
 
 def written(folder: Path, text: str) -> Path:
-    """Write a configuration file."""
     path = folder / "ccpipe.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def test_an_empty_configuration_is_a_whole_one() -> None:
-    """Everything has a default; the node goes by its short name."""
     site = load(None, Site, environ={})
     assert site == Site()
     assert site.hostname == socket.gethostname().partition(".")[0]
@@ -34,7 +31,6 @@ def test_an_empty_configuration_is_a_whole_one() -> None:
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
-    """Every kind of value in its place."""
     path = written(
         tmp_path,
         """
@@ -95,7 +91,6 @@ def test_what_lies_below_is_not_changed(tmp_path: Path) -> None:
     ],
 )
 def test_a_list_in_the_environment_has_commas(text: str, servers: list[str]) -> None:
-    """Spaces around them do not count, nor does an empty variable."""
     assert load(None, Site, environ={"CCPIPE_BUS__SERVERS": text}).bus.servers == servers
 
 
@@ -252,22 +247,3 @@ def test_any_environment_is_a_configuration_or_a_configuration_error(names: dict
         load(None, Recipe, below=RECIPE, environ=environ)
     except ConfigError as error:
         assert str(error)  # noqa: PT017 - no error at all is as good
-
-
-@given(st.dictionaries(keys, trees, max_size=4), st.dictionaries(keys, trees, max_size=4))
-def test_merging_keeps_what_is_above_and_adds_what_is_below(
-    below: dict[str, Any], above: dict[str, Any]
-) -> None:
-    """Key by key through the tables; merging a tree with itself changes nothing."""
-    merged = merge_tables(dict(below), above)
-    assert merged.keys() == below.keys() | above.keys()
-    for key, value in merged.items():
-        if isinstance(above.get(key), dict) and isinstance(below.get(key), dict):
-            assert value == merge_tables(dict(below[key]), above[key])
-        else:
-            assert value is (above[key] if key in above else below[key])
-
-
-def test_toml_itself_gives_what_the_trees_are_made_of() -> None:
-    """The properties above speak of what a file can say: TOML knows infinity and dates."""
-    assert tomllib.loads("a = inf\nb = 1979-05-27\n[c]\n")["a"] == math.inf

@@ -2,6 +2,7 @@
 
 import subprocess
 from pathlib import Path
+from typing import Self
 
 from ccpipe.bus.mqtt.session import MqttBroker
 from tests.conftest import free_port, program, until_listening
@@ -29,6 +30,13 @@ class Mosquitto:
             *(lines or ["allow_anonymous true"]),
         ]
         self.config.write_text("\n".join(settings) + "\n")
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stop()
 
     async def start(self) -> None:
         with (self.folder / "log").open("ab") as file:

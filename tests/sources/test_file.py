@@ -16,7 +16,6 @@ LINE = b"m,hostname=n1 value=%d 1740000000\n"
 
 
 async def batches(source: FileSource) -> list[Batch[Any]]:
-    """Read everything."""
     return [batch async for batch in source.batches()]
 
 
@@ -50,7 +49,6 @@ async def test_a_bad_line_costs_itself(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """Missing, or damaged in the middle."""
     with pytest.raises(MissingInputError, match=r"none\.lp: No such file"):
         await batches(FileSource(paths=[str(tmp_path / "none.lp")]))
     (tmp_path / "cut.gz").write_bytes(gzip.compress(os.urandom(5000))[:-100])
@@ -76,7 +74,6 @@ async def test_stopped_while_it_waits_it_ends(tmp_path: Path) -> None:
 
 
 def test_options_are_checked() -> None:
-    """Before anything is read."""
     with pytest.raises(ConfigError, match="paths is empty"):
         FileSource(paths=[])
     with pytest.raises(ConfigError, match="rate is -1"):

@@ -27,7 +27,6 @@ class Cell:
         self.rotations = 0
 
     def append(self, count: int = 1, *, size: int = 0) -> None:
-        """Write whole lines, the rest of a partial one first."""
         for _ in range(count):
             line = b"%d:%s" % (len(self.written), b"x" * size)
             self._write(line[len(self.partial) :] + b"\n")
@@ -35,7 +34,6 @@ class Cell:
             self.written.append(line)
 
     def append_half(self) -> None:
-        """Write the first byte of the next line."""
         if not self.partial:
             self.partial = b"%d" % len(self.written)
             self._write(self.partial)
@@ -46,7 +44,6 @@ class Cell:
             file.write(self.header * empty + text)
 
     def rotate(self, how: str) -> None:
-        """Do what logchecker.sh and logrotate do; a line is never cut in two by it."""
         if self.partial or not self.path.exists():
             return
         self.rotations += 1
@@ -66,7 +63,6 @@ class Cell:
             self.pack(newest)
 
     def pack(self, path: Path) -> None:
-        """Do what gzip does: a new inode, the old time."""
         packed = path.with_name(f"{path.name}.gz")
         with path.open("rb") as source, gzip.open(packed, "wb") as target:
             shutil.copyfileobj(source, target)
@@ -79,7 +75,6 @@ class Cell:
 
 
 def drain(follower: Follower) -> list[Chunk]:
-    """Read until there is nothing for now."""
     stretches = []
     while chunk := follower.step():
         stretches.append(chunk)
@@ -88,13 +83,11 @@ def drain(follower: Follower) -> list[Chunk]:
 
 
 def lines(stretches: list[Chunk]) -> list[bytes]:
-    """Return the records of stretches."""
     found = b"".join(chunk.payload for chunk in stretches).split(b"\n")
     return [line for line in found if line and not line.startswith(b"#")]
 
 
 def follow(cell: Cell, progress: FileProgress | None = None) -> Follower:
-    """Follow a cell's file, without waiting for anything, in blocks that cut lines."""
     return Follower(cell.path, progress or FileProgress(), grace=0, block=16)
 
 
@@ -147,7 +140,6 @@ class Life:
         self.found: dict[tuple[str, int], bytes] = {}
 
     def happen(self, event: str, count: int) -> None:
-        """Let one thing happen."""
         if event in {"append", "big"}:
             self.cell.append(count, size=3000 * (event == "big"))
         elif event == "half":
@@ -162,7 +154,6 @@ class Life:
             self.follower = follow(self.cell, self.saved)
 
     def read(self, count: int, *, save: bool) -> None:
-        """Read some stretches; what is read twice must be the same."""
         while count and (chunk := self.follower.step()):
             offset = chunk.offset
             for line in chunk.payload.splitlines(keepends=True):

@@ -25,7 +25,6 @@ SITE = Site(cluster="fox", hostname="bridge")
 
 
 def source(folder: Path, state: str = "", *, follow: bool = False, batch: int = 7) -> Hdf5Dir:
-    """Return a source of the folder that looks often."""
     return Hdf5Dir(
         site=SITE, dir=str(folder), state=state, follow=follow, poll=Interval(0.05),
         batch_size=batch,
@@ -33,7 +32,6 @@ def source(folder: Path, state: str = "", *, follow: bool = False, batch: int = 
 
 
 async def read(made: Hdf5Dir, *, batches: int = 10**6, ack: bool = True) -> list[Message]:
-    """Take so many batches."""
     found: list[Message] = []
     async with made, contextlib.aclosing(made.batches()) as iterator:  # type: ignore[type-var]
         async for batch in iterator:
@@ -48,18 +46,15 @@ async def read(made: Hdf5Dir, *, batches: int = 10**6, ack: bool = True) -> list
 
 
 def line(message: Message) -> bytes:
-    """Return a message as its line, in which tags have one order."""
     return encode([message], precision="ns")
 
 
 def messages_of(path: Path) -> list[Message]:
-    """Return all samples of a file."""
     with open_profile(path) as profile:
         return [one for sample in samples(profile.tables, "fox") for one in sample]
 
 
 async def test_each_sample_of_slurms_files_is_sent_once(tmp_path: Path) -> None:
-    """Files lie in the users' folders; merged files are left out."""
     assert len(FILES) > 1
     wanted: list[Message] = []
     for number, path in enumerate(FILES):
@@ -90,7 +85,6 @@ async def test_after_a_restart_what_was_acknowledged_is_not_sent_again(
 
 
 async def test_samples_of_a_step_that_runs_come_as_they_are_written(tmp_path: Path) -> None:
-    """A file that grows is read from where the last look ended."""
     found: list[Value] = []
     made = source(tmp_path, follow=True)
 
@@ -119,7 +113,6 @@ async def test_samples_of_a_step_that_runs_come_as_they_are_written(tmp_path: Pa
 async def test_a_damaged_file_costs_itself(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is reported once, by name, and the others are sent."""
     (tmp_path / "1_0_c1.h5").write_bytes(b"no HDF5 at all" * 100)
     shutil.copy(FILES[0], tmp_path)
     found = await read(source(tmp_path))
@@ -138,7 +131,6 @@ async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 async def test_a_file_that_slurm_has_only_begun_is_no_problem(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its samples come when they are on disk."""
     shutil.copy(TEST_DATA / "slurm_profile" / "live" / "35_0_c1.h5", tmp_path)
     assert not await read(source(tmp_path))
     assert not caplog.records

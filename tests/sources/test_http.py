@@ -49,7 +49,6 @@ class Gate(Sink[Any]):
             self.open.set()
 
     async def write(self, records: Sequence[Any]) -> None:
-        """Keep the records."""
         await self.open.wait()
         if self.fails:
             raise UnavailableError("down")
@@ -67,7 +66,6 @@ class Client:
     async def post(
         self, body: bytes, path: str = "/write?precision=s", **more: Any
     ) -> tuple[int, str]:
-        """Return status and text of the answer."""
         async with self.session.post(self.url + path, data=body, **more) as answer:
             return answer.status, await answer.text()
 
@@ -76,7 +74,6 @@ class Client:
 async def running(
     sink: Sink[Any], stop: asyncio.Event | None = None, **options: Any
 ) -> AsyncIterator[Client]:
-    """Run a pipe from a source on a free port to a sink."""
     source = HttpSource(site=Site(cluster="fox"), listen=f"127.0.0.1:{free_port()}", **options)
     telemetry, stop = Telemetry(), stop or asyncio.Event()
     pipe = asyncio.create_task(run(source, sink, telemetry=telemetry, stop=stop))
@@ -93,7 +90,6 @@ async def running(
 
 
 async def test_the_answer_comes_when_the_records_are_safe() -> None:
-    """Not before."""
     sink = Gate(open=False)
     async with running(sink) as client:
         posting = asyncio.create_task(client.post(LINE))
@@ -135,7 +131,6 @@ async def test_both_interfaces_of_influxdb(query: str, stamp: str, encoding: str
 
 
 async def test_bad_lines_cost_themselves() -> None:
-    """The others are written first; the answer says what was wrong."""
     sink = Gate()
     async with running(sink) as client:
         status, text = await client.post(b"bad\n" + LINE + b"m value=\n")
@@ -199,7 +194,6 @@ async def test_what_was_answered_is_not_kept() -> None:
 
 
 async def test_the_end() -> None:
-    """What waits is still answered; what comes then is not taken."""
     sink, stop = Gate(open=False), asyncio.Event()
     async with running(sink, stop) as client:
         first = asyncio.create_task(client.post(LINE))
@@ -253,7 +247,6 @@ async def test_credentials(tmp_path: Path) -> None:
 
 
 def basic(user: str) -> dict[str, str]:
-    """Return the header of a user whose password is ``x``."""
     pair = base64.b64encode(f"{user}:x".encode()).decode()
     return {"Authorization": f"Basic {pair}"}
 
@@ -330,7 +323,6 @@ async def test_user_writes_envelopes_only_for_own_cluster(tmp_path: Path) -> Non
 
 
 async def test_tls(tmp_path: Path) -> None:
-    """With a certificate it speaks HTTPS."""
     made = certificates(tmp_path)
     tls = ssl.create_default_context(cafile=made.ca)
     async with running(Gate(), cert_file=str(made.cert), key_file=str(made.key)) as client:
@@ -349,7 +341,6 @@ async def test_tls(tmp_path: Path) -> None:
     ],
 )
 async def test_options_that_cannot_be(options: dict[str, Any], reason: str) -> None:
-    """They are named before anything starts."""
     with pytest.raises(ConfigError, match=reason):
         await HttpSource(site=Site(cluster="fox"), **options).check()
 
@@ -406,13 +397,11 @@ ENVELOPE: dict[str, Any] = {
 
 
 def envelope_of(cluster: str) -> dict[str, Any]:
-    """Return an envelope of a cluster."""
     attributes = {**ENVELOPE["data"]["attributes"], "cluster": cluster}
     return {**ENVELOPE, "data": {**ENVELOPE["data"], "attributes": attributes}}
 
 
 def error_of(cluster: str) -> dict[str, Any]:
-    """Return an envelope that holds an error instead of data."""
     error = {"time": "2025-02-20T12:00:00Z", "detail": "no", "cluster": cluster, "node": "n1"}
     return {"meta": ENVELOPE["meta"], "errors": [error]}
 
@@ -432,7 +421,6 @@ async def test_envelopes() -> None:
 
 
 async def stored(server: NatsServer, subject: str = "fox%2Etest.metrics") -> list[Message]:
-    """Return the lines that the broker has stored."""
     client = await nats.connect(server.url)
     stream = client.jetstream()
     name = await stream.find_stream_name_by_subject(subject)
@@ -465,7 +453,6 @@ async def bridge(recipe: str, site: Site, listen: str, **environ: str) -> AsyncI
 
 
 async def eventually_answers(session: aiohttp.ClientSession, url: str) -> None:
-    """Wait until a server is there."""
     for _ in range(600):
         try:
             async with session.get(url):

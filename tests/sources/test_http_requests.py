@@ -21,7 +21,6 @@ from tests.sources.test_http import SonarGate, basic, envelope_of, error_of, run
 
 
 def unpacked(body: bytes, size: int) -> bytes:
-    """Unpack a body that comes in chunks of a size."""
     unpack = Unpacker()
     chunks = [body[i : i + size] for i in range(0, len(body), size)]
     parts = [part for chunk in chunks for part in unpack.pieces(chunk)]
@@ -45,7 +44,6 @@ def test_what_was_packed_is_unpacked(members: list[bytes], size: int, is_gzip: b
 
 @given(st.binary(max_size=200), st.integers(1, 50))
 def test_any_bytes_are_unpacked_or_refused(body: bytes, size: int) -> None:
-    """Nothing else happens."""
     unpack = Unpacker()
     with contextlib.suppress(Refused):
         for start in range(0, len(body), size):
@@ -54,7 +52,6 @@ def test_any_bytes_are_unpacked_or_refused(body: bytes, size: int) -> None:
 
 @given(st.binary(min_size=30, max_size=300), st.data())
 def test_a_body_that_is_cut_off_is_known(body: bytes, data: st.DataObject) -> None:
-    """Its end is missing."""
     packed = gzip.compress(body)
     unpack = Unpacker()
     for part in unpack.pieces(packed[: data.draw(st.integers(11, len(packed) - 1))]):
@@ -73,13 +70,7 @@ def test_any_header_is_refused_that_is_not_right(header: str) -> None:
     assert caught.value.status == 401
 
 
-def test_without_credentials_everybody_may_send() -> None:
-    """That is for loopback."""
-    Credentials({}, "").check("anything")
-
-
 def message(envelope: Any, user: str = "", password: str = "", size: int | None = None) -> bytes:
-    """Return a message as Sonar posts it."""
     data = json.dumps(envelope).encode() + b"\n"
     if size is not None:
         data += b" " * (size - len(data))
@@ -88,7 +79,6 @@ def message(envelope: Any, user: str = "", password: str = "", size: int | None 
 
 
 async def test_stream_is_stored_before_it_is_answered() -> None:
-    """All envelopes of a request, and then 204."""
     sink = SonarGate(open=False)
     async with running(sink, format="sonar") as client:
         body = b"".join(message(envelope_of(f"c{number}")) for number in range(20)) + b"\n\n"
@@ -102,7 +92,6 @@ async def test_stream_is_stored_before_it_is_answered() -> None:
 
 
 async def test_stream_larger_than_the_memory_is_stored_in_parts() -> None:
-    """What was stored frees its memory; nothing is lost."""
     sink = SonarGate()
     body = b"".join(message(envelope_of(f"c{n}"), size=2**19) for n in range(24))
     async with running(sink, format="sonar", memory=Size(4 * STREAM_PART)) as client:
@@ -139,7 +128,6 @@ async def test_message_needs_a_user_who_may_write_for_its_cluster(tmp_path: Path
 
 
 async def test_bad_envelope_of_a_stream_costs_itself() -> None:
-    """The others are stored; the answer names it."""
     sink = SonarGate()
     async with running(sink, format="sonar") as client:
         body = message(envelope_of("a")) + message({}) + message(envelope_of("b"))
@@ -155,7 +143,6 @@ async def test_bad_envelope_of_a_stream_costs_itself() -> None:
 
 
 async def test_stream_over_a_limit_is_stored_up_to_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest is not read."""
     monkeypatch.setattr("ccpipe.sources.http.MAX_STREAM", 2 * STREAM_PART)
     sink = SonarGate()
     body = b"".join(message(envelope_of(f"c{n}"), size=2**19) for n in range(12))

@@ -18,7 +18,6 @@ async def test_it_makes_as_many_clean_metrics_as_asked() -> None:
 
 
 async def test_stop_ends_it_after_the_batch_in_hand() -> None:
-    """What was handed over stays so, and nothing new comes."""
     source = NullSource(batches=1000)
     seen = 0
     async for _ in source.batches():

@@ -34,13 +34,11 @@ SOON = Interval(0.01)
 
 
 def sample(time: int = NOON, node: str = "n1") -> Envelope:
-    """Make the sample of a node at a time."""
     attributes = SampleAttributes(time=timestamp.write(time), cluster="fox", node=node)
     return SampleEnvelope(data=SampleData(attributes=attributes))
 
 
 def put(root: Path, *found: Envelope) -> Path:
-    """Append envelopes to their files; return the last file."""
     for envelope in found:
         path = root / path_of(envelope)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +48,6 @@ def put(root: Path, *found: Envelope) -> Path:
 
 
 async def read(source: TreeSource) -> list[Envelope]:
-    """Read everything, with an acknowledgement for each batch."""
     found = []
     async for batch in source.batches():
         assert batch.records.rejected == []
@@ -61,7 +58,6 @@ async def read(source: TreeSource) -> list[Envelope]:
 
 
 def has_file(envelope: Envelope) -> bool:
-    """Return whether there is a place for an envelope in the tree."""
     try:
         path_of(envelope)
     except EncodeError:
@@ -88,7 +84,6 @@ def test_what_the_sink_wrote_is_read_back(found: list[Envelope], cluster_folders
 
 
 async def test_a_range_of_days(tmp_path: Path) -> None:
-    """Both ends count, and earlier days come first."""
     days = [sample(NOON + day * DAY) for day in range(4)]
     put(tmp_path, *reversed(days))
     assert await read(TreeSource(dir=str(tmp_path))) == days
@@ -111,7 +106,6 @@ async def test_what_is_no_envelope_is_rejected(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_cannot_be_read_costs_itself(tmp_path: Path) -> None:
-    """The others are read first, then the error names it."""
     (put(tmp_path, sample()).parent / "0+sample-a.json").mkdir()
     reading = TreeSource(dir=str(tmp_path)).batches()
     assert list((await anext(reading)).records) == [sample()]
@@ -174,7 +168,6 @@ async def test_what_was_acknowledged_is_not_read_again(tmp_path: Path, age: int)
 
 
 async def test_days_that_are_done_are_forgotten(tmp_path: Path) -> None:
-    """What is remembered does not grow with the tree."""
     put(tmp_path, *[sample(NOON + day * DAY) for day in range(20)])
     source = TreeSource(dir=str(tmp_path), follow=True, poll=SOON)
     count = 0
@@ -191,7 +184,6 @@ async def test_days_that_are_done_are_forgotten(tmp_path: Path) -> None:
 
 
 async def test_options_are_checked(tmp_path: Path) -> None:
-    """Before anything is read."""
     with pytest.raises(ConfigError, match="start: not a day: 'monday'"):
         TreeSource(dir="x", start="monday")
     with pytest.raises(ConfigError, match="after end"):

@@ -16,7 +16,6 @@ class Readings(RecordList[int]):
     name = "readings"
 
     def original(self, index: int) -> bytes:
-        """See ``Records``."""
         return b"%d" % self[index]
 
 
@@ -26,7 +25,6 @@ class ReadingsCodec:
     records = Readings
 
     def decode(self, messages: Sequence[Received]) -> Iterator[tuple[Readings, int]]:
-        """See ``Codec``."""
         for message in messages:
             provenance = Provenance.of_message(message.subject, 1)
             yield Readings([int(message.payload)], provenance=provenance), 1
@@ -34,6 +32,5 @@ class ReadingsCodec:
     def encode(
         self, records: Readings, subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
-        """See ``Codec``."""
         for index in range(len(records)):
             yield SUBJECT, records.original(index)

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import pytest
 
-from ccpipe.bus.codecs import Packing
 from ccpipe.bus.codecs.identity import HeldToSubject
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.codecs.sonar import SonarCodec
@@ -32,7 +31,6 @@ class Message(NamedTuple):
 
 
 def decoded(*messages: Message) -> tuple[list[str], list[str]]:
-    """Return the nodes of what is accepted, and the reasons for what is not."""
     held = HeldToSubject(LineCodec(), SUBJECTS, ["metrics", "events"])
     batches = [records for records, _ in held.decode(messages) if isinstance(records, Lines)]
     return (
@@ -80,7 +78,6 @@ def test_the_original_line_is_kept_for_the_dead_letter() -> None:
 
 
 def test_envelopes_are_held_too() -> None:
-    """Sonar's data names cluster and node inside."""
     text = (
         b'{"meta":{"producer":"sonar","version":"0.17.0"},"data":{"type":"sample","attributes":'
         b'{"time":"2026-01-01T00:00:00Z","cluster":"fox.no","node":"n1"}}}'
@@ -95,14 +92,5 @@ def test_envelopes_are_held_too() -> None:
 
 
 def test_subjects_without_the_node_hold_nothing() -> None:
-    """That is a mistake of the configuration, and says which key."""
     with pytest.raises(ConfigError, match=r"needs \{hostname\} in bus.subjects.metrics"):
         HeldToSubject(LineCodec(), Subjects.of(Site(cluster="fritz")), ["metrics"])
-
-
-def test_records_are_encoded_as_ever() -> None:
-    """The direction to the bus has nothing to hold."""
-    held = HeldToSubject(LineCodec(), SUBJECTS, ["metrics"])
-    [(batch, _)] = list(held.decode([Message("fox%2Eno.metrics.n1", GOOD)]))
-    [(subject, payload)] = list(held.encode(batch, SUBJECTS, Packing(10, 1000, 1000)))
-    assert (subject, payload) == ("fox%2Eno.metrics.n1", GOOD.replace(b"=1 ", b"=1.0 "))

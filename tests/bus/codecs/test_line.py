@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from ccpipe.bus.codecs import Packing
 from ccpipe.bus.codecs.line import JOINED_BYTES, MAX_REJECTED, LineCodec, pack
-from ccpipe.bus.nats.connection import Delivery
+from ccpipe.bus.nats.control_requests import control_request
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, to_lines
-from ccpipe.message import Kind, Message, control, event, log, metric
+from ccpipe.message import Kind, Message, event, log, metric
 from ccpipe.pipeline.dead_letters import dead_letters_of
 from tests.translate.records import MESSAGES
 
@@ -38,7 +38,6 @@ payloads = st.lists(
 
 
 def origins(records: Lines) -> list[str]:
-    """Return the origin of each record."""
     assert records.provenance is not None
     return [records.provenance.origin(row) for row in range(len(records))]
 
@@ -139,7 +138,7 @@ def test_columns_are_published_as_messages_are(
 def test_a_control_request_is_not_published_as_data() -> None:
     """Whoever may write metrics over HTTP or into a file cannot have a bridge command a node."""
     tags = {"hostname": "n1", "type": "node"}
-    request = control("interval", "PUT", "9s", time=10**9, tags=tags)
+    request = control_request("interval", node="n1", value="9s")
     records = to_lines([metric("m", 1.0, time=10**9, tags=tags), request])
     with pytest.raises(RejectedError, match="control request"):
         list(LineCodec().encode(records, Subjects.of(Site()), Packing(500, 9999, 9999)))
@@ -192,16 +191,3 @@ def test_each_message_goes_where_its_own_tags_and_name_say() -> None:
             assert sorted(found) == sorted(
                 (subject, payload.rstrip(b"\n")) for subject, each in wanted for _, payload in each
             )
-
-
-def test_lines_of_joined_payloads_belong_to_their_messages() -> None:
-    """Also after rules have taken lines away."""
-    payloads = [b"a value=1 1\nb value=2 1\n", b"a value=3 1", b"", b"b value=4 1\na value=5 1\n"]
-    deliveries = [Delivery("s", payload, b"", "") for payload in payloads]
-    ((lines, count),) = LineCodec().decode(deliveries)
-    assert count == len(payloads)
-    assert lines.provenance is not None
-    assert list(lines.provenance.ends) == [2, 3, 3, 5]
-    thinned = lines.take([message.name == "a" for message in lines])
-    assert thinned.provenance is not None
-    assert list(thinned.provenance.ends) == [1, 2, 2, 3]

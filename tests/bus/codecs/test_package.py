@@ -29,7 +29,6 @@ class Delivered(NamedTuple):
 
 
 def codec(name: str) -> Codec[Any]:
-    """Make a registered codec."""
     made: Codec[Any] = find("codecs", name, "test")()
     return made
 
@@ -56,14 +55,12 @@ def test_what_is_encoded_is_what_is_decoded(name: str) -> None:
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_record_beyond_the_brokers_limit_is_refused(name: str) -> None:
-    """It is never cut."""
     with pytest.raises((RejectedError, EncodeError)):
         list(codec(name).encode(RECORDS[name], SUBJECTS, Packing(lines=1, size=8, limit=8)))
 
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_bytes_that_are_none_are_rejected_and_not_raised(name: str) -> None:
-    """One message costs itself."""
     good = next(iter(codec(name).encode(RECORDS[name], SUBJECTS, Packing(500, 2**16, 2**20))))
     messages = [Delivered("a", b"\xff{"), Delivered(*good)]
     batches = [batch for batch, _ in codec(name).decode(messages)]

@@ -10,7 +10,6 @@ from tests.servers.kafka import Kafka
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """Run a real Kafka on a free loopback port."""
     server = Kafka(tmp_path_factory.mktemp("kafka"))
     asyncio.run(server.start())
     yield server

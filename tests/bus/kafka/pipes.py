@@ -27,7 +27,6 @@ class Enough(Sink[Any]):
         self.dies = False
 
     async def write(self, records: Records) -> None:
-        """See ``Sink.write``."""
         if self.dies:
             raise RuntimeError("killed")
         self.records += records
@@ -36,14 +35,12 @@ class Enough(Sink[Any]):
 
 
 async def read(kafka: Kafka, site: Site, enough: int, *, dies: bool = False, **options: Any) -> Any:
-    """Read records through a pipe until there are enough, or until its sink fails."""
     return await read_from(kafka.broker, site, enough, dies=dies, **options)
 
 
 async def read_from(
     broker: KafkaBroker, site: Site, enough: int, *, dies: bool = False, **options: Any
 ) -> Any:
-    """Read records as ``read`` does, with credentials of one's own."""
     stop = asyncio.Event()
     source = KafkaSource(site=site, telemetry=Telemetry(), broker=broker, **options)
     sink = Enough(source, stop, enough)
@@ -53,5 +50,4 @@ async def read_from(
 
 
 def lines_to(kafka: Kafka, site: Site, **options: Any) -> KafkaSink:
-    """Make a sink of line protocol."""
     return KafkaSink(site=site, broker=kafka.broker, codec=LineCodec(), **options)

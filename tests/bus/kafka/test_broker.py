@@ -36,7 +36,6 @@ def test_topics_are_sonars_and_keys_are_nodes() -> None:
 
 
 def test_topics_may_be_named_by_the_site() -> None:
-    """A template replaces the name; a wrong one is named."""
     site = Site(cluster="fox", hostname="n1")
     subjects = keyed_subjects(site, {"metrics": "all-{cluster}"})
     assert topic_and_key(subjects.of_message(metric("m", 1.0, time=1, tags={})))[0] == "all-fox"
@@ -65,7 +64,6 @@ def test_a_topic_is_one_or_an_error(cluster: str, node: str) -> None:
     ],
 )
 def test_options_that_cannot_be(options: dict[str, object], reason: str) -> None:
-    """A wrong option is named before anything starts."""
     with pytest.raises(msgspec.ValidationError, match=reason):
         msgspec.convert(options, KafkaBroker)
 

@@ -25,7 +25,6 @@ from tests.servers.kafka import Kafka
 
 
 async def messages_in(kafka: Kafka, *topics: str) -> Sequence[Any]:
-    """Return what topics hold, as Kafka's own client sees it."""
     consumer = AIOKafkaConsumer(**kafka.broker.options(), auto_offset_reset="earliest")
     await consumer.start()
     try:
@@ -73,7 +72,6 @@ async def test_what_is_written_is_what_comes(kafka: Kafka, compression: Any) -> 
 
 
 async def test_messages_that_are_too_large(kafka: Kafka) -> None:
-    """They are rejected here, and their neighbours are written."""
     site = Site(cluster="large", hostname="n1")
     huge = log("c", "info", "x" * 2**20, time=NOON, tags={"hostname": "n1"})
     async with lines_to(kafka, site) as sink:
@@ -108,7 +106,6 @@ async def test_no_broker() -> None:
 
 
 async def test_checks_that_pass(kafka: Kafka) -> None:
-    """For ``ccpipe validate``."""
     site = Site(cluster="checks", hostname="n1")
     await KafkaSink(site=site, broker=kafka.broker).check()
     await KafkaSource(site=site, telemetry=Telemetry(), broker=kafka.broker).check()

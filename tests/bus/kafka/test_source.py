@@ -64,7 +64,6 @@ async def test_bridges_of_one_group_share_the_partitions(kafka: Kafka) -> None:
 
 
 async def test_a_pattern_reads_all_clusters(kafka: Kafka) -> None:
-    """One bridge for a site with many clusters."""
     for cluster in ("many-1", "many-2"):
         site = Site(cluster=cluster, hostname="n1")
         async with lines_to(kafka, site) as sink:
@@ -75,7 +74,6 @@ async def test_a_pattern_reads_all_clusters(kafka: Kafka) -> None:
 
 
 def test_options_that_cannot_be() -> None:
-    """A wrong option is named before anything starts."""
     site, telemetry = Site(cluster="fox", hostname="n1"), Telemetry()
     with pytest.raises(ConfigError, match="only one of them"):
         KafkaSource(site=site, telemetry=telemetry, topics=["a"], pattern="b")

@@ -15,23 +15,17 @@ from tests.servers.mosquitto import Mosquitto
 
 @pytest.fixture
 async def mosquitto(tmp_path: Path) -> AsyncIterator[Mosquitto]:
-    """Run a real Mosquitto on a free loopback port."""
-    broker = Mosquitto(tmp_path / "mosquitto")
-    await broker.start()
-    yield broker
-    broker.stop()
+    async with Mosquitto(tmp_path / "mosquitto") as broker:
+        yield broker
 
 
 @pytest.fixture
 def fox() -> Site:
-    """Return a cluster whose name holds a dot, as real ones do."""
     return Site(cluster="fox.test", hostname="n1")
 
 
 @pytest.fixture
 def source(mosquitto: Mosquitto, fox: Site) -> Callable[..., MqttSource]:
-    """Return a function that makes sources."""
-
     def make(protocol: Any = "5", **options: Any) -> MqttSource:
         broker = MqttBroker(url=mosquitto.url, protocol=protocol)
         return MqttSource(site=fox, telemetry=Telemetry(), broker=broker, **options)

@@ -14,7 +14,6 @@ TAGS = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
 
 
 def metrics(count: int, start: int = 0) -> list[Message]:
-    """Make metrics one second apart; the value says which is which."""
     return [
         metric("m", float(i), time=NOON + i * SECOND, tags=TAGS)
         for i in range(start, start + count)
@@ -38,7 +37,6 @@ class Reader:
         await asyncio.wait_for(self.task, 30)
 
     async def read(self) -> None:
-        """Keep what comes until the source ends."""
         async with self.source:
             async for batch in self.source.batches():
                 self.batches.append(batch)
@@ -49,16 +47,13 @@ class Reader:
 
     @property
     def values(self) -> list[float]:
-        """The values so far."""
         return [record.value for record in self.records]
 
 
 async def subscribed(source: MqttSource) -> None:
-    """Wait until the broker knows what a source listens to."""
     await eventually(lambda: source._session is not None and source._session.is_subscribed, 60)
 
 
 async def remember(source: MqttSource) -> None:
-    """Let the broker learn a durable name."""
     async with Reader(source):
         await subscribed(source)

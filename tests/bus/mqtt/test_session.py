@@ -20,6 +20,7 @@ from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
 from tests.bus.mqtt.reader import Reader
+from tests.certificates import certificates
 from tests.conftest import free_port, program
 from tests.servers.mosquitto import Mosquitto
 
@@ -34,9 +35,9 @@ async def test_passwords(tmp_path: Path, fox: Site) -> None:
     program("mosquitto_passwd", "mosquitto")
     subprocess.run(["mosquitto_passwd", "-b", "-c", str(users), "bridge", "pass"], check=True)
     users.chmod(0o600)
-    mosquitto = Mosquitto(tmp_path / "m", "allow_anonymous false", f"password_file {users}")
-    await mosquitto.start()
-    try:
+    async with Mosquitto(
+        tmp_path / "m", "allow_anonymous false", f"password_file {users}"
+    ) as mosquitto:
         mine = MqttBroker(url=mosquitto.url, user="bridge", password_file=str(secret))
         await MqttSink(site=fox, broker=mine).check()
         for nobody in (mosquitto.broker, MqttBroker(url=mosquitto.url, protocol="3.1.1")):
@@ -51,8 +52,6 @@ async def test_passwords(tmp_path: Path, fox: Site) -> None:
         secret.write_text("")
         with pytest.raises(ConfigError, match=r"broker\.password_file"):
             await MqttSink(site=fox, broker=mine).check()
-    finally:
-        mosquitto.stop()
 
 
 async def test_a_broker_that_refuses_messages(tmp_path: Path, fox: Site) -> None:
@@ -60,18 +59,15 @@ async def test_a_broker_that_refuses_messages(tmp_path: Path, fox: Site) -> None
     rules = tmp_path / "rules"
     rules.write_text("topic read #\n")
     rules.chmod(0o600)
-    mosquitto = Mosquitto(tmp_path / "m", "allow_anonymous true", f"acl_file {rules}")
-    await mosquitto.start()
-    try:
-        async with MqttSink(site=fox, broker=mosquitto.broker) as sink:
-            with pytest.raises(DeniedError, match="Not authorized"):
-                await sink.write(to_lines([METRIC]))
-    finally:
-        mosquitto.stop()
+    async with (
+        Mosquitto(tmp_path / "m", "allow_anonymous true", f"acl_file {rules}") as mosquitto,
+        MqttSink(site=fox, broker=mosquitto.broker) as sink,
+    ):
+        with pytest.raises(DeniedError, match="Not authorized"):
+            await sink.write(to_lines([METRIC]))
 
 
 async def test_no_broker(fox: Site) -> None:
-    """Where nobody listens it may be tried again."""
     nobody = MqttBroker(url=f"mqtt://127.0.0.1:{free_port()}")
     async with MqttSink(site=fox, broker=nobody) as sink:
         with pytest.raises(UnavailableError, match="refused"):
@@ -79,7 +75,6 @@ async def test_no_broker(fox: Site) -> None:
 
 
 async def test_a_broker_that_does_not_answer(fox: Site) -> None:
-    """After `timeout` a connection is given up, to be tried again."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, says nothing
@@ -88,38 +83,19 @@ async def test_a_broker_that_does_not_answer(fox: Site) -> None:
             await MqttSink(site=fox, broker=MqttBroker(url=url, timeout=Duration(0.2))).check()
 
 
-def certificates(folder: Path) -> None:
-    """Make an authority, a server's certificate for 127.0.0.1 and a client's."""
-    program("openssl", "openssl")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-    openssl(*new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=test CA", "-days", "3650")
-    for name in ("server", "client"):
-        openssl(
-            *new, "-CA", "ca.pem", "-CAkey", "ca.key", "-keyout", f"{name}.key", "-out",
-            f"{name}.pem", "-subj", f"/CN={name}", "-days", "3650",
-            "-addext", "subjectAltName=IP:127.0.0.1",
-        )  # fmt: skip
-
-
 # paho leaves its socket open where the server's certificate is not trusted.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_certificates(tmp_path: Path, fox: Site) -> None:
     """Both sides show a certificate; an authority that we do not know is not trusted."""
-    certificates(tmp_path)
-    mosquitto = Mosquitto(
+    made = certificates(tmp_path)
+    async with Mosquitto(
         tmp_path / "m",
-        *("allow_anonymous true", "require_certificate true", f"cafile {tmp_path}/ca.pem"),
-        *(f"certfile {tmp_path}/server.pem", f"keyfile {tmp_path}/server.key"),
-    )
-    await mosquitto.start()
-    url = f"mqtts://127.0.0.1:{mosquitto.port}"
-    ours, key = f"{tmp_path}/client.pem", f"{tmp_path}/client.key"
-    broker = MqttBroker(url=url, ca_file=f"{tmp_path}/ca.pem", cert_file=ours, key_file=key)
-    try:
+        *("allow_anonymous true", "require_certificate true", f"cafile {made.ca}"),
+        *(f"certfile {made.cert}", f"keyfile {made.key}"),
+    ) as mosquitto:
+        url = f"mqtts://127.0.0.1:{mosquitto.port}"
+        ours, key = str(made.cert), str(made.key)
+        broker = MqttBroker(url=url, ca_file=str(made.ca), cert_file=ours, key_file=key)
         async with MqttSink(site=fox, broker=broker) as sink:
             await sink.write(to_lines([METRIC]))
         stranger = MqttBroker(url=url, cert_file=ours, key_file=key)
@@ -127,8 +103,6 @@ async def test_certificates(tmp_path: Path, fox: Site) -> None:
             await MqttSink(site=fox, broker=stranger).check()
         with pytest.raises(ConfigError, match=r"broker\.ca_file"):
             await MqttSink(site=fox, broker=MqttBroker(url=url, ca_file="/none")).check()
-    finally:
-        mosquitto.stop()
 
 
 @pytest.mark.parametrize(
@@ -142,38 +116,19 @@ async def test_certificates(tmp_path: Path, fox: Site) -> None:
     ],
 )
 def test_addresses_that_cannot_be(options: dict[str, str], reason: str) -> None:
-    """A wrong address is named before anything starts."""
     with pytest.raises(msgspec.ValidationError, match=reason):
         msgspec.convert(options, MqttBroker)
 
 
-async def test_a_session_is_entered_once_and_closed(tmp_path: Path) -> None:
-    """After its end it is lost."""
-    mosquitto = Mosquitto(tmp_path / "m")
-    await mosquitto.start()
-    try:
-        session = Session(mosquitto.broker)
-        async with session:
-            assert not session.is_lost
-        assert session.is_lost
-    finally:
-        mosquitto.stop()
-
-
 @pytest.mark.parametrize("protocol", ["5", "3.1.1"])
 async def test_publishing_as_the_connection_is_lost_may_be_tried_again(
-    tmp_path: Path, protocol: Any
+    mosquitto: Mosquitto, protocol: Any
 ) -> None:
     """The client's own error has the number that means a wrong password in MQTT 3.1.1."""
-    mosquitto = Mosquitto(tmp_path / "m")
-    await mosquitto.start()
-    try:
-        async with Session(MqttBroker(url=mosquitto.url, protocol=protocol)) as session:
-            session._paho._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)  # as when reading fails
-            with pytest.raises(UnavailableError, match="not currently connected"):
-                await session.publish([("topic", b"payload")], 60)
-    finally:
-        mosquitto.stop()
+    async with Session(MqttBroker(url=mosquitto.url, protocol=protocol)) as session:
+        session._paho._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)  # as when reading fails
+        with pytest.raises(UnavailableError, match="not currently connected"):
+            await session.publish([("topic", b"payload")], 60)
 
 
 tokens = st.text(min_size=1, max_size=6).map(escape)

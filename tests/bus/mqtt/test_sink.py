@@ -104,10 +104,7 @@ async def test_broker_slower_than_the_time_limit_gets_the_messages_once_it_has_g
 async def test_record_beyond_the_brokers_limit_becomes_a_dead_letter(
     fox: Site, tmp_path: Path, line: str, options: dict[str, Any]
 ) -> None:
-    """The records around it are published, and the sink goes on."""
-    broker = Mosquitto(tmp_path / "limited", "allow_anonymous true", line)
-    await broker.start()
-    try:
+    async with Mosquitto(tmp_path / "limited", "allow_anonymous true", line) as broker:
         topic = "fox%2Etest/log/syslog"
         async with aiomqtt.Client("127.0.0.1", broker.port) as client:
             await client.subscribe("fox%2Etest/#")
@@ -122,5 +119,3 @@ async def test_record_beyond_the_brokers_limit_becomes_a_dead_letter(
                 if len(received) == len(good):
                     break
         assert [len(letter.original) > 200_000 for letter in letters] == [True]
-    finally:
-        broker.stop()

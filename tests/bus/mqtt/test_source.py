@@ -108,7 +108,6 @@ async def test_envelopes(source: Callable[..., MqttSource], mosquitto: Mosquitto
 async def test_bridges_of_one_queue_share_the_messages(
     source: Callable[..., MqttSource], mosquitto: Mosquitto, fox: Site
 ) -> None:
-    """Each message goes to one of them."""
     first, second = source(queue="q"), source(queue="q")
     async with Reader(first) as one, Reader(second) as two:
         for each in (first, second):
@@ -131,7 +130,6 @@ async def test_a_queue_is_refused_where_all_messages_must_be_seen(
 
 
 def test_options_that_cannot_be(fox: Site) -> None:
-    """A wrong option is named before anything starts."""
     with pytest.raises(ConfigError, match="in_flight: 0"):
         MqttSource(site=fox, telemetry=Telemetry(), in_flight=0)
     with pytest.raises(ConfigError, match="queue: only MQTT 5"):

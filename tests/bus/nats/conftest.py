@@ -13,7 +13,6 @@ from ccpipe.telemetry import Telemetry
 
 @contextlib.asynccontextmanager
 async def connected(bus: Bus, telemetry: Telemetry | None = None) -> AsyncIterator[Connection]:
-    """Open a connection that does not wait for a server."""
     opened = Connection(bus, name="t", telemetry=telemetry or Telemetry(), forever=False)
     async with opened as connection:
         yield connection
@@ -21,6 +20,5 @@ async def connected(bus: Bus, telemetry: Telemetry | None = None) -> AsyncIterat
 
 @pytest.fixture
 async def sink(site: Site) -> AsyncIterator[NatsSink]:
-    """Open a sink on the real server."""
     async with NatsSink(site=site, telemetry=Telemetry()) as opened:
         yield opened

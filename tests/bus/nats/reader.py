@@ -16,7 +16,6 @@ NOW = 1_740_000_000 * SECOND
 
 
 def metrics(count: int, start: int = 1_740_000_000) -> list[Message]:
-    """Make metrics one second apart."""
     return [metric("m", float(i), time=(start + i) * SECOND, tags=TAGS) for i in range(count)]
 
 
@@ -34,12 +33,10 @@ class Reader:
 
     @property
     def values(self) -> list[object]:
-        """The values of all records so far."""
         return [record.value for batch in self.batches for record in batch.records]
 
     @property
     def origins(self) -> set[str]:
-        """The subjects of all messages so far."""
         return {origin for batch in self.batches for origin in batch.records.provenance.origins}
 
     async def __aenter__(self) -> Self:
@@ -52,7 +49,6 @@ class Reader:
         await asyncio.wait_for(self.task, 60)
 
     async def read(self) -> None:
-        """Keep what comes until the source ends."""
         async with self.source:
             self.is_open = True
             async for batch in self.source.batches(self.scope):
@@ -62,7 +58,6 @@ class Reader:
 
 
 def source(site: Site, **options: object) -> NatsSource:
-    """Make a source that is durable unless told otherwise."""
     return NatsSource(
         site=site,
         telemetry=Telemetry(),

@@ -37,14 +37,12 @@ NOW = 1_740_000_000 * 10**9
 
 
 def sample(node: str, cluster: str = "fox.no") -> Message:
-    """Make a metric of a node."""
     tags = {"cluster": cluster, "hostname": node, "type": "node"}
     return metric("m", 1.0, time=NOW, tags=tags)
 
 
 @pytest.fixture
 async def site_of(tmp_path: Path) -> AsyncIterator[SiteOf]:
-    """Run a broker with the generated configuration; give the site as one of its users sees it."""
     keys = tmp_path / "keys"
     for role, names in (("node", ["n1", "n2"]), ("bridge", ["b"]), ("operator", ["o"])):
         ensure_keys(keys, role, names)
@@ -70,7 +68,6 @@ async def site_of(tmp_path: Path) -> AsyncIterator[SiteOf]:
 
 
 def denials(telemetry: Telemetry) -> float:
-    """Count the permissions that the broker refused."""
     labels = {"part": "permissions"}
     return telemetry.registry.get_sample_value("ccpipe_bus_errors_total", labels) or 0
 
@@ -188,7 +185,6 @@ async def test_tags_that_differ_from_the_subject_are_dead_letters(site_of: SiteO
 
 
 async def test_an_operator_asks_and_a_node_answers(site_of: SiteOf) -> None:
-    """With keys alone: each has an inbox below its own public key."""
     telemetry, site = Telemetry(), site_of("node", "n1")
     controls = {"interval": Control("time", lambda _: "10s")}
     operator = site_of("operator", "o")

@@ -25,7 +25,6 @@ NOISE = (b"", b"ok", b"{", b"[1]", b"{}", b'{"stream": ""}', b'{"stream": 1}', b
 
 
 async def test_a_subscriber_that_replies_is_no_stream(site: Site, nats_server: NatsServer) -> None:
-    """Whatever it says, and although it says it first."""
     client = await nats.connect(nats_server.url)
 
     async def reply(message: Msg) -> None:
@@ -45,7 +44,6 @@ async def test_a_subscriber_that_replies_is_no_stream(site: Site, nats_server: N
 
 
 async def test_who_waits_learns_that_the_connection_was_lost(nats_server: NatsServer) -> None:
-    """At once: what the server said on the way is lost with it."""
     async with Proxy(nats_server) as proxy:
         bus = Connection(proxy.bus, name="t", telemetry=Telemetry(), forever=False)
         async with bus:

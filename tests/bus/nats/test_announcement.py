@@ -11,12 +11,10 @@ from ccpipe.bus.nats.announcement import RunningServer, running
 
 @pytest.fixture(autouse=True)
 def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep announcements out of the state folder of whoever runs the tests."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def test_a_running_up_is_found_until_it_withdraws() -> None:
-    """Commands of the same user find the server without being told."""
     here = RunningServer("nats://u:p@127.0.0.1:1", os.getpid(), "c", "/x")
     assert running() is None
     here.announce()

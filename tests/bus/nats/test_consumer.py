@@ -74,7 +74,6 @@ async def test_messages_delivered_again_to_the_process_that_has_them_are_dropped
 
 
 async def test_two_bridges_of_one_name_share_the_work(site: Site, sink: NatsSink) -> None:
-    """Every message goes to one of them."""
     async with Reader(source(site)) as one, Reader(source(site)) as other:
         for i in range(40):
             await sink.write(to_lines(metrics(1, start=1_740_000_000 + i)))
@@ -122,7 +121,6 @@ async def test_an_exclusive_reader_that_was_replaced_ends(site: Site, sink: Nats
 
 
 async def drained(read: NatsSource) -> None:
-    """Read to the end."""
     async for _ in read.batches():
         pass
 
@@ -179,12 +177,10 @@ async def test_requests_that_the_broker_refuses_are_repeated_with_growing_pauses
 
 
 def delivery(number: int, stored: int = 7, *, times: int = 1) -> Delivery:
-    """Make a message as a consumer delivers it."""
     return Delivery("fox.metrics", b"", reply=f"$JS.ACK.s.c.{times}.{number}.1.{stored}.0")
 
 
 def nothing_held() -> list[str]:
-    """Return the reply subjects of no message."""
     return []
 
 
@@ -257,7 +253,6 @@ async def test_a_broker_that_has_forgotten_acknowledgements(
 
 
 async def _acknowledged(reading: Reader, count: int) -> None:
-    """Wait until the broker has as many acknowledgements, with none missing in between."""
     await eventually(lambda: len(reading.values) >= count)
     async with asyncio.timeout(60):
         while True:

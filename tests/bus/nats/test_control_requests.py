@@ -20,7 +20,6 @@ GET = "fox%2Etest.control.get"
 
 @pytest.fixture
 async def bus(site: Site) -> AsyncIterator[Connection]:
-    """Connect to the real server."""
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as opened:
         yield opened
 
@@ -35,7 +34,6 @@ class Nodes:
         self.tasks: list[asyncio.Task[None]] = []
 
     def receive(self, delivery: Delivery) -> None:
-        """Answer for the node that is asked, or for all."""
         self.received.append(delivery)
         (asked,) = decode(delivery.payload)
         for name in self.names:
@@ -61,7 +59,6 @@ async def test_it_ends_when_every_named_node_has_answered(site: Site, bus: Conne
 
 
 async def test_a_node_that_is_silent_is_not_among_the_answers(site: Site, bus: Connection) -> None:
-    """The others' answers are returned when the time is up."""
     await bus.subscribe(GET, Nodes(bus, "n1").receive)
     requests = [control_request("interval", node="n1"), control_request("interval", node="n2")]
     answers = await send_requests(bus, site, requests, seconds=2)
@@ -78,7 +75,6 @@ async def test_a_request_to_all_waits_for_every_answer(site: Site, bus: Connecti
 
 
 async def test_it_ends_at_once_where_nobody_listens(site: Site, bus: Connection) -> None:
-    """The broker reports that the subject has no subscriber."""
     start = time.monotonic()
     assert (
         await send_requests(bus, site, [control_request("interval", node="n1")], seconds=20) == []
@@ -98,7 +94,6 @@ def test_a_request_with_a_value_is_a_put() -> None:
 
 
 async def test_whoever_is_not_connected_cannot_ask(site: Site) -> None:
-    """An error rather than a question that nobody hears."""
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         pass
     with pytest.raises(UnavailableError, match="not connected"):

@@ -68,13 +68,11 @@ async def test_why_no_password_may_be_empty(tmp_path: Path) -> None:
 
 
 def test_a_user_without_a_password_file_is_refused() -> None:
-    """Before anything is sent."""
     with pytest.raises(ConfigError, match="bus.password_file: is missing"):
         client_options(Bus(user="node"))
 
 
 def test_an_nkey_file_is_checked(tmp_path: Path) -> None:
-    """What is not a seed is named with its file, and never shown."""
     path = tmp_path / "key.nk"
     path.write_text("SUNONSENSE")
     with pytest.raises(ConfigError, match=r"bus.nkey_file: .*key.nk: not an nkey seed") as caught:
@@ -112,20 +110,17 @@ def test_what_is_no_address_is_refused_without_showing_it(server: str) -> None:
     ["nats://h:4222", "h", "h:4222", "nats://u:p@h", "u:p@h:1", "tls://10.0.0.1", "ws://h"],
 )
 def test_addresses_are_accepted_as_people_write_them(server: str) -> None:
-    """With and without scheme, port and user."""
     check_urls([server])
 
 
 @given(st.text(st.characters(exclude_characters="@")), st.sampled_from(["", "nats://", "tls:/"]))
 def test_no_secret_stands_in_a_message(secret: str, scheme: str) -> None:
-    """Whatever a password holds and however the URL is written."""
     assert without_secrets(f"{scheme}hunter2:{secret}hunter3@host:1").endswith("://host:1")
     assert "hunter" not in without_secrets(f"{scheme}hunter2:{secret}hunter3@host:1")
     assert without_secrets(f"nats://host:1/?token={secret}hunter2") == "nats://host:1"
 
 
 def test_what_is_wrong_with_tls_is_said_in_words() -> None:
-    """An error of another kind is not TLS's."""
     refused = ssl.SSLCertVerificationError(1, "x")
     refused.verify_message = "self-signed certificate."
     assert tls_problem(refused).startswith(

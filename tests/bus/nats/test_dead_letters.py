@@ -68,7 +68,6 @@ LETTERS = [
 
 
 async def test_what_was_kept_is_read_in_order(site: Site) -> None:
-    """With everything that the headers say."""
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
         await NatsDeadLetterSink(bus, site).write(LETTERS)
         found = [letter async for letter in DeadLetterStream(bus, Subjects.of(site)).read()]
@@ -80,7 +79,6 @@ async def test_what_was_kept_is_read_in_order(site: Site) -> None:
 
 
 async def test_what_was_removed_is_gone_for_everybody(site: Site) -> None:
-    """Also where two remove the same letter."""
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
         await NatsDeadLetterSink(bus, site).write(LETTERS)
         letters = DeadLetterStream(bus, Subjects.of(site))

@@ -18,13 +18,6 @@ def test_ids_are_equal_only_for_equal_content(a: bytes, b: bytes, c: bytes, d: b
         assert (digest(a, b) == digest(c, d)) == ((a, b) == (c, d))
 
 
-def test_the_id_says_what_and_where() -> None:
-    """The same payload on another subject is another message."""
-    first, second = Outgoing.of("a", b"x"), Outgoing.of("b", b"x")
-    assert first.id != second.id
-    assert first == Outgoing.of("a", b"x")
-
-
 @given(
     st.text(st.characters(exclude_categories=["Cs"])),
     st.binary(),
@@ -52,7 +45,6 @@ def test_a_message_is_one_command_or_cannot_be_encoded(
 
 
 def test_headers_arrive_as_they_were() -> None:
-    """Beside the id."""
     line, *_ = Outgoing("a", b"", "7", {"Ccpipe-Reason": "a: b"}).command("r", LIMIT)
     header = line.partition(b"\r\n")[2]
     assert Delivery("a", b"", header).headers == {"Ccpipe-Reason": "a: b", MESSAGE_ID: "7"}

@@ -47,7 +47,6 @@ LOG = "fox%2Etest.log.ccpipe"
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    """Run a server whose user `node` may publish metrics and events only."""
     (tmp_path / "pw").write_text(PASSWORD)
     configuration = CONFIGURATION.format(folder=tmp_path / "js")
     async with nats_daemon(tmp_path, configuration) as port:
@@ -60,7 +59,6 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 
 def as_user(site: Site, user: str, *, jetstream: bool = True) -> Site:
-    """Return the site as one of the users sees it."""
     bus = site.bus
     return Site(
         cluster=site.cluster,
@@ -71,7 +69,6 @@ def as_user(site: Site, user: str, *, jetstream: bool = True) -> Site:
 
 
 async def make_stream(site: Site) -> None:
-    """Make the stream, as a bridge does."""
     async with connected(site.bus) as bus:
         subjects = Subjects.of(site)
         await ensure_stream(bus.jetstream(), site.bus, subjects, subjects.patterns(KEPT))
@@ -81,7 +78,6 @@ async def make_stream(site: Site) -> None:
 async def test_what_is_forbidden_is_a_dead_letter_and_the_rest_goes_once(
     site: Site, jetstream: bool
 ) -> None:
-    """At once, by the server's own word; with a stream and without."""
     telemetry, letters = Telemetry(), KeptLetters()
     client = await nats.connect(site.bus.servers[0], user="all", password=PASSWORD)
     heard = await client.subscribe(">")

@@ -51,7 +51,6 @@ async def test_publisher_tries_again_when_the_stream_has_no_leader(
 
 
 async def test_a_failure_in_the_middle_costs_no_order(site: Site, nats_server: NatsServer) -> None:
-    """What was stored before is not sent again by the next try."""
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
         publisher = Publisher(bus, site.bus, Subjects.of(site))
         good = [Outgoing(SUBJECT, b"%d" % i, f"id-{i}") for i in range(40)]

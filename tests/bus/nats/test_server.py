@@ -28,7 +28,6 @@ async def test_it_refuses_whoever_does_not_know_the_password(nats_server: NatsSe
 
 
 async def test_its_secrets_are_readable_by_the_owner_only(nats_server: NatsServer) -> None:
-    """Password and configuration are files of mode 0600."""
     for name in ("password", "nats.conf"):
         assert stat.S_IMODE((nats_server.folder / name).stat().st_mode) == 0o600
 
@@ -52,7 +51,6 @@ async def test_a_killed_server_comes_back_at_its_port_with_its_streams(
 
 
 async def test_it_ends_when_left(tmp_path: Path) -> None:
-    """Leaving the context leaves no process behind."""
     async with NatsServer(tmp_path, port=free_port()) as server:
         pid = server.pid
         assert pid is not None
@@ -79,7 +77,6 @@ async def test_an_empty_password_lets_nobody_in(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sync", ["always", "10s"])
 async def test_the_server_takes_how_often_it_syncs(tmp_path: Path, sync: str) -> None:
-    """It starts with it: nats-server refuses what it does not know."""
     async with NatsServer(tmp_path, port=free_port(), sync=sync) as server:
         assert f'sync_interval: "{sync}"' in (tmp_path / "nats.conf").read_text()
         assert server.pid

@@ -24,7 +24,7 @@ from ccpipe.errors import DeniedError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.formats.sonar import Envelope, ErrorObject, MetadataObject
 from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.message import event, log, metric
+from ccpipe.message import log, metric
 from ccpipe.pipeline import DeadLetter, Limits, run
 from ccpipe.provenance import Provenance
 from ccpipe.telemetry import Telemetry
@@ -66,7 +66,6 @@ async def test_sinks_share_a_connection_that_stays_open(
 
 
 async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: NatsServer) -> None:
-    """Not only by the one that happened to write first."""
     site = Site(cluster="fox.test", bus=Bus(servers=[f"nats://x:y@127.0.0.1:{nats_server.port}"]))
     telemetry = Telemetry()
     bus = await Connection(site.bus, name="test", telemetry=telemetry).connect_in_background()
@@ -115,12 +114,10 @@ async def test_written_twice_it_is_stored_once(site: Site, sink: NatsSink) -> No
 
 
 async def stored_values(server: NatsServer) -> list[object]:
-    """Return the values in the stream, in its order."""
     return [line.value for _, payload in await stored(server) for line in decode(payload)]
 
 
 def from_messages(sizes: Sequence[int], first: int = 1) -> Provenance:
-    """Return the ids of records that came in messages with consecutive numbers."""
     numbers = array("q", range(first, first + len(sizes)))
     return provenance_of(
         ["a consumer"] * len(sizes), numbers, numbers, array("q", accumulate(sizes))
@@ -151,7 +148,6 @@ async def test_small_messages_are_joined_and_overtake_nothing(
 
 
 async def test_a_bad_record_is_named_by_its_place_among_all(site: Site) -> None:
-    """Also where each message is encoded for itself."""
     huge = replace(ENVELOPE, errors=(replace(ENVELOPE.errors[0], detail="x" * 2**20),))
     async with NatsSink(site=site, telemetry=Telemetry(), codec=SonarCodec(), join=0) as sink:
         with pytest.raises(RejectedError) as caught:
@@ -190,13 +186,6 @@ async def test_what_was_stored_of_a_write_that_failed_is_not_stored_again(
         await run(given, sink, limits=Limits(age=0, timeout=1.0, backoff=0.1))
     assert acknowledged > 25
     assert await stored_values(nats_server) == [float(i) for i in range(3050)]
-
-
-async def test_a_line_beyond_the_servers_limit_is_rejected(sink: NatsSink) -> None:
-    """The broker would refuse it forever, so trying again is pointless."""
-    huge = event("job", "f", "x" * 2**20, time=NOW, tags=TAGS)
-    with pytest.raises(RejectedError, match="max_payload"):
-        await sink.write(to_lines([huge]))
 
 
 async def test_payloads_stay_below_the_servers_limit(nats_server: NatsServer, site: Site) -> None:

@@ -20,7 +20,7 @@ from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError, CreateError, UnavailableError
 from ccpipe.formats.gridengine import Accounting, Origin, encode_classic, read
-from ccpipe.formats.gridengine.event import from_event, to_event
+from ccpipe.formats.gridengine.event import from_event
 from ccpipe.formats.gridengine.reporting import JobLog, read_job_log
 from ccpipe.jobs import Job, Jobs
 from ccpipe.pipeline import Batch
@@ -36,7 +36,6 @@ SITE = Site(cluster="fox.test", hostname="master")
 
 
 def source(tmp_path: Path, **options: object) -> AccountingFile:
-    """Follow both files of a folder, without waiting long for anything."""
     settings: dict[str, object] = {
         "paths": [str(tmp_path / "accounting"), str(tmp_path / "accounting.jsonl")],
         "checkpoint": str(tmp_path / "checkpoint"),
@@ -48,7 +47,6 @@ def source(tmp_path: Path, **options: object) -> AccountingFile:
 
 
 async def read_once(followed: AccountingFile, *, acknowledge: bool = True) -> list[Accounting]:
-    """Read what is there, and return the records of the jobs."""
     records = []
     async with followed:
         async for batch in followed.batches():
@@ -61,7 +59,6 @@ async def read_once(followed: AccountingFile, *, acknowledge: bool = True) -> li
 
 
 def record_of(job: Job) -> Accounting:
-    """Return the record that a job was read from."""
     assert isinstance(job.raw, Accounting)
     return job.raw
 
@@ -80,7 +77,6 @@ async def test_both_files_are_followed_at_once_and_again_after_a_restart(tmp_pat
 
 
 def bare(record: Accounting) -> Accounting:
-    """Leave out of a record what an event leaves out, and where it was read."""
     return msgspec.structs.replace(record, submit_cmd_line=None, origin=Origin())
 
 
@@ -163,7 +159,6 @@ async def test_a_full_disk_under_the_checkpoint_ends_nothing(
 
 
 async def test_only_one_process_uses_a_checkpoint(tmp_path: Path) -> None:
-    """A second one is refused, until the first has ended."""
     async with source(tmp_path):
         with pytest.raises(ConfigError, match="another process uses"):
             await source(tmp_path).__aenter__()
@@ -207,7 +202,6 @@ REPORTING = (DATA / "reporting.head").read_bytes()
 
 
 async def jobs_once(followed: AccountingFile) -> list[Job]:
-    """Read what is there, and acknowledge it."""
     found: list[Job] = []
     async with followed:
         async for batch in followed.batches():
@@ -233,7 +227,6 @@ async def test_the_reporting_file_tells_of_starts_and_deletions_only(tmp_path: P
 
 
 def bare_log(log: Job | JobLog) -> JobLog:
-    """Return a line without where it was read."""
     line = log.raw if isinstance(log, Job) else log
     assert isinstance(line, JobLog)
     return msgspec.structs.replace(line, origin=Origin())
@@ -272,13 +265,6 @@ async def test_files_are_read_side_by_side_by_their_times(tmp_path: Path) -> Non
             await batch.ack()
 
 
-def test_events_and_records_are_the_same_thing() -> None:
-    """Every sample record survives the way through an event, wherever it was read."""
-    for name in ("accounting", "derived.jsonl", "reporting.head"):
-        for record in read((DATA / name).read_bytes(), file="0f").records:
-            assert from_event(to_event(record, cluster="c")) == record
-
-
 READER = """
 import asyncio, sys
 from ccpipe.bus.nats.sink import NatsSink
@@ -315,7 +301,6 @@ class Writer(threading.Thread):
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Keep what goes wrong, for the test to see."""
         try:
             self.write()
         except BaseException as error:
@@ -323,7 +308,6 @@ class Writer(threading.Thread):
             raise
 
     def write(self) -> None:
-        """Write numbered records in flushes of random size."""
         record = read((DATA / "accounting").read_bytes()).records[0]
         number = 0
         while number < RECORDS:
@@ -373,7 +357,6 @@ async def test_nothing_is_lost_or_doubled_when_the_reader_is_killed_amid_rotatio
 
 
 async def stored(site: Site) -> Counter[int]:
-    """Count the job numbers in the stream."""
     numbers: Counter[int] = Counter()
     bus = Connection(site.bus, name="test", telemetry=Telemetry())
     async with bus:

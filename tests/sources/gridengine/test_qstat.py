@@ -35,16 +35,13 @@ class Cell:
         self.batches: list[Batch[Any]] = []
 
     async def read(self) -> None:
-        """Gather batches until stopped."""
         async for batch in self.source.batches():
             self.batches.append(batch)
 
     def starts(self) -> list[dict[str, Any]]:
-        """Return the payloads of all starts."""
         return self.payloads("job")
 
     def payloads(self, name: str) -> list[dict[str, Any]]:
-        """Return the payloads of all events of a class."""
         messages = [m for batch in self.batches for m in batch.records if m.name == name]
         return [json.loads(str(message.value)) for message in messages]
 
@@ -68,7 +65,6 @@ async def test_each_job_starts_once(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 
 async def test_qhost_lists_the_same_jobs() -> None:
-    """Both outputs are of the same cell at the same time."""
     cell = Cell(DATA / "qhost-j-q-F.xml")
     task = asyncio.create_task(cell.read())
     await eventually(lambda: len(cell.batches) == 1)
@@ -111,7 +107,6 @@ def test_number_that_qhost_does_not_report_is_left_out(
 async def test_a_command_that_fails_is_logged(
     tmp_path: Path, command: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A missing program and an exit status; it is run again later."""
     cell = Cell(tmp_path, command=command)
     task = asyncio.create_task(cell.read())
     await eventually(lambda: len(caplog.records) >= 2)
@@ -132,7 +127,6 @@ def test_a_start_is_new_where_it_was_not_listed_before() -> None:
 
 
 def test_a_command_is_needed() -> None:
-    """An empty one is a configuration error."""
     with pytest.raises(ConfigError, match="command is empty"):
         Qstat(site=SITE, command=[])
 
@@ -147,7 +141,6 @@ def test_a_command_is_needed() -> None:
     ],
 )
 def test_states_are_those_that_cc_backend_knows(known: dict[str, Any], states: list[str]) -> None:
-    """A disabled node keeps its jobs, and gets no more."""
     host = Host(
         **{
             "name": "n1.example", "processors": 2, "slots_used": 0, "jobs_running": 0,

@@ -49,19 +49,16 @@ class Store:
         self.asked: list[tuple[int, int]] = []
 
     async def __call__(self, begin: int, end: int) -> AsyncIterator[Sequence[Message]]:
-        """Yield what there is from one time up to another."""
         self.asked.append((begin, end))
         yield [Message("m", {}, 1.0, begin)]
 
 
 def source(store: Store, windows: float, checkpoint: Path | None = None) -> BackfillSource:
-    """Return a source of so many windows."""
     selection = BackfillSelection(0, int(windows * WINDOW))
     return BackfillSource(store, selection, name="x", checkpoint=checkpoint)
 
 
 async def test_windows_follow_one_another_up_to_the_end() -> None:
-    """The last one is as long as is left."""
     store = Store()
     times = [m.time async for batch in source(store, 2.5).batches() for m in batch.records]
     assert times == [0, WINDOW, 2 * WINDOW]
@@ -130,7 +127,6 @@ def test_a_file_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
 
 
 def test_without_a_path_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then a backfill begins at its begin each time."""
     monkeypatch.chdir(tmp_path)
     BackfillCheckpoint(None, "a to b", SELECTION, 10).write()
     assert list(tmp_path.iterdir()) == []

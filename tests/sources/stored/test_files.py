@@ -13,7 +13,6 @@ LINES = "".join(f"m,hostname=n{n % 3} value={n} {n}\n" for n in range(1, 10))
 
 
 def written(folder: Path, *contents: str) -> list[Path]:
-    """Write files."""
     paths = [folder / f"{number}.lp" for number in range(len(contents))]
     for path, content in zip(paths, contents, strict=True):
         path.write_text(content)
@@ -21,7 +20,6 @@ def written(folder: Path, *contents: str) -> list[Path]:
 
 
 async def read(source: FilesSource, *, ack: bool = True) -> list[float]:
-    """Return the values of all lines."""
     found: list[float] = []
     async with source:
         async for batch in source.batches():
@@ -33,7 +31,6 @@ async def read(source: FilesSource, *, ack: bool = True) -> list[float]:
 
 
 async def test_all_files_are_read_in_their_order(tmp_path: Path) -> None:
-    """A line that is none costs itself."""
     paths = written(tmp_path, "m value=1 1\nbroken\n", "m value=2 2\n")
     assert await read(FilesSource(paths, name="x")) == [1.0, 2.0]
 
@@ -70,6 +67,5 @@ async def test_what_was_acknowledged_is_not_read_again(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_missing_is_named_before_anything_is_read(tmp_path: Path) -> None:
-    """Not after the others were written."""
     with pytest.raises(MissingInputError, match=r"gone\.lp"):
         FilesSource([*written(tmp_path, LINES), tmp_path / "gone.lp"], name="x")

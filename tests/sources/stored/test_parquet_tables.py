@@ -16,7 +16,6 @@ TAGS = {"cluster": "fox", "hostname": "n1"}
 
 
 async def lake(folder: Path, *records: Message) -> Path:
-    """Write records into Parquet files."""
     async with ParquetSink(dir=str(folder)) as sink:
         await sink.write(to_lines(list(records)))
     return folder
@@ -43,7 +42,6 @@ async def test_metrics_events_and_jobs_are_tables(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_files_is_missing_input(tmp_path: Path) -> None:
-    """The error has the exit code of missing input."""
     with pytest.raises(MissingInputError, match="no Parquet files"):
         run_query(tmp_path, lambda _: None)
 
@@ -67,6 +65,5 @@ async def test_a_query_begins_anew_where_files_went(tmp_path: Path) -> None:
 
 
 async def test_a_path_with_quotes_is_read(tmp_path: Path) -> None:
-    """It is a text of SQL."""
     folder = await lake(tmp_path / "it's", metric("m", 1.0, time=NOON, tags=TAGS))
     assert run_query(folder, lambda connection: connection.execute("FROM samples").fetchall())

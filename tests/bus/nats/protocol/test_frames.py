@@ -21,7 +21,6 @@ HEADER = b"NATS/1.0\r\nNats-Msg-Id: x\r\nB:\t c d \r\n\r\n"
 
 
 def split(data: bytes) -> tuple[list[Frame], int, int]:
-    """Cut bytes that lie somewhere in a larger store."""
     return split_in_python(bytearray(b"old" + data + b"later"), 3, 3 + len(data))
 
 
@@ -74,7 +73,6 @@ def test_only_the_server_has_a_status(delivery: Delivery, status: tuple[str, str
 
 @pytest.mark.parametrize("reply", ["$JS.ACK.s.c.1.2.3.17.0", "$JS.ACK.d.h.s.c.1.2.3.17.0.x"])
 def test_a_reply_subject_holds_the_time_of_arrival(reply: str) -> None:
-    """In the short form and in the one with a domain."""
     assert Delivery("s", b"", b"", reply).arrival == 17
 
 
@@ -152,7 +150,6 @@ def streams(draw: st.DrawFn) -> bytes:
 
 
 def outcome(function: Any, data: bytes) -> object:
-    """Return what a splitter makes of bytes, also where it refuses them."""
     try:
         return function(bytearray(data), 0, len(data))
     except BrokenFrame as error:
@@ -165,14 +162,12 @@ def outcome(function: Any, data: bytes) -> object:
 @example(b"MSG a\xc2 1 0\r\n\r\nMSG a 1 0\r\n\r\n")
 @example(b"\r\r\n\r")
 def test_the_kernel_cuts_as_the_twin_does(data: bytes) -> None:
-    """Whatever the bytes are, also where they are refused."""
     assert KERNEL is not None
     assert outcome(KERNEL.split, data) == outcome(split_in_python, data)
 
 
 @needs_kernel
 def test_the_kernel_stays_within_the_store() -> None:
-    """A part that is none is refused."""
     assert KERNEL is not None
     for start, end in ((-1, 2), (0, 3), (2, 1)):
         with pytest.raises(ValueError, match="store"):

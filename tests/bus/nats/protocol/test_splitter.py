@@ -18,7 +18,6 @@ from tests.conftest import needs_kernel
 
 
 def messages(frames: Iterable[Frame]) -> list[object]:
-    """Return all messages and control lines of frames, one after the other."""
     found: list[object] = []
     for _, content in frames:
         found += content if isinstance(content, list) else [content]
@@ -40,7 +39,6 @@ def test_pieces_of_any_size_give_the_same_frames(sizes: list[int], pieces: list[
 
 
 def test_a_message_larger_than_the_store_is_read() -> None:
-    """The store grows for it, once, and is small again afterwards."""
     splitter, payload = FrameSplitter(), bytes(3 * LARGE)
     data = b"MSG s 7 %d\r\n%b\r\n" % (len(payload), payload)
     assert messages(splitter.feed(data)) == [Delivery("s", payload)]
@@ -49,7 +47,6 @@ def test_a_message_larger_than_the_store_is_read() -> None:
 
 
 def test_more_is_read_at_once_where_more_waits() -> None:
-    """A connection with little to read keeps a small store."""
     splitter = FrameSplitter()
     data = b"MSG s 7 30000\r\n%b\r\n" % bytes(30000)
     assert len(splitter.free()) == SMALL
@@ -112,7 +109,6 @@ def replies(draw: st.DrawFn) -> str:
 @example([SHORT.replace(".7.", f".{LARGEST}."), LONG])
 @example([SHORT.replace("durable", "naïve"), LONG])
 def test_the_kernel_reads_as_the_twin_does(subjects: list[str]) -> None:
-    """Whatever publishers chose, one by one and together."""
     assert KERNEL is not None
     assert KERNEL.stored(subjects) == stored_in_python(subjects)
     for subject in subjects:
@@ -125,6 +121,5 @@ REPLIES += [reply.replace("durable.1.", "durable.2.") for reply in REPLIES[:3]]
 
 @given(st.lists(st.sampled_from(REPLIES)))
 def test_one_redelivered_message_among_any_others_is_found(replies: list[str]) -> None:
-    """Whatever the first of them looks like."""
     deliveries = [Delivery("s", b"", reply=reply) for reply in replies]
     assert any_redelivered(deliveries) == any(map(is_redelivered, replies))

@@ -35,7 +35,6 @@ def test_what_is_preferred_is_claimed_first() -> None:
 
 
 def test_a_process_that_beats_is_not_silent() -> None:
-    """The time since the last change is that of the others alone."""
     observer = Observer(max_gap=1000)
     table = ClaimTable(members={"a": 1, "b": 1})
     assert observer.silent(table) == {"a": 0, "b": 0}

@@ -15,7 +15,6 @@ from ccpipe.bus.nats.streams.jetstream import (
     StreamState,
     _read,
     age_of_newest,
-    all_streams,
     call,
     consumer_of,
     consumers_of,
@@ -32,7 +31,6 @@ THEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def made(*, span: float = 100, messages: int = 10, size: int = 1000, **config: Any) -> Stream:
-    """Make a stream that has received `size` bytes in `span` seconds."""
     state = StreamState(
         messages=messages, bytes=size, first_seq=1, last_seq=messages,
         first_ts=THEN, last_ts=THEN + timedelta(seconds=span),
@@ -59,17 +57,6 @@ async def test_the_newest_of_all_patterns_counts(site: Site) -> None:
         assert await age_of_newest(jetstream, [base]) is None
 
 
-async def test_all_streams_are_listed(site: Site) -> None:
-    """Also where there are none."""
-    async with connected(site.bus) as bus:
-        jetstream = bus.jetstream()
-        assert [each async for each in all_streams(jetstream)] == []
-        for name in ("one", "two"):
-            await jetstream.add_stream(name=name, subjects=[name])
-        found = {each.name: each.subjects async for each in all_streams(jetstream)}
-    assert found == {"one": ["one"], "two": ["two"]}
-
-
 async def test_a_stream_and_its_consumers_are_read(site: Site) -> None:
     """Whatever the broker says of them; what does not exist is None, and no error."""
     async with connected(site.bus) as bus:
@@ -94,7 +81,6 @@ async def test_a_stream_and_its_consumers_are_read(site: Site) -> None:
 
 
 async def test_a_refused_request_says_what_was_attempted(site: Site) -> None:
-    """The broker's reason follows."""
     async with connected(site.bus) as bus:
         with pytest.raises(UnavailableError, match="changing x: stream not found"):
             await call(bus.jetstream(), "STREAM.UPDATE.x", {"name": "x"}, "changing x")

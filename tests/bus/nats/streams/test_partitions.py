@@ -24,14 +24,12 @@ METRICS = ["fox%2Etest.metrics", "fox%2Etest.metrics.*"]
 
 
 async def read_to_the_end(endless: NatsSource, scope: Scope = Scope.RECORD) -> None:
-    """Read until an error ends it."""
     async with endless:
         async for _ in endless.batches(scope):
             pass
 
 
 def partitioned(site: Site, count: int, **more: object) -> Site:
-    """Ask for partitions, and for a subject of each node."""
     subjects = {"metrics": "{cluster}.metrics.{hostname}"}
     bus: Bus = msgspec.structs.replace(site.bus, stream_partitions=count, subjects=subjects, **more)
     return msgspec.structs.replace(site, bus=bus)

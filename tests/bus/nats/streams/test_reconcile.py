@@ -15,7 +15,6 @@ NAME = "ccpipe-fox%2Etest"
 
 
 def larger(site: Site) -> Site:
-    """Ask for more of everything than the defaults."""
     bus = msgspec.structs.replace(
         site.bus, stream_size=Size(5 * 2**30), stream_age=Duration(7200), stream_discard="new"
     )
@@ -23,7 +22,6 @@ def larger(site: Site) -> Site:
 
 
 async def make(jetstream: JetStreamContext, site: Site) -> None:
-    """Make the streams of a site as a bridge does."""
     subjects = Subjects.of(site)
     await ensure_stream(jetstream, site.bus, subjects, ["fox%2Etest.metrics"])
     await ensure_stream(jetstream, site.bus, subjects, [subjects.dead()])

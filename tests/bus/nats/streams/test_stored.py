@@ -21,7 +21,6 @@ SUBJECT = "fox%2Etest.metrics"
 
 
 async def publish(bus: Connection, site: Site, *payloads: bytes) -> None:
-    """Store messages."""
     publisher = Publisher(bus, site.bus, Subjects.of(site))
     await publisher.publish([Outgoing.of(SUBJECT, payload) for payload in payloads])
 
@@ -29,7 +28,6 @@ async def publish(bus: Connection, site: Site, *payloads: bytes) -> None:
 async def read(
     bus: Connection, *patterns: str, since: int | None = None, maximum: int | None = None
 ) -> list[Delivery]:
-    """Read to the end."""
     received: list[Delivery] = []
     async with asyncio.timeout(60):
         await read_stored(bus, patterns, received.append, since=since, maximum=maximum)
@@ -37,7 +35,6 @@ async def read(
 
 
 async def consumers(bus: Connection) -> list[str]:
-    """Return the names of all consumers on the broker."""
     return [
         each.name
         for stream in await bus.jetstream().streams_info()
@@ -56,7 +53,6 @@ async def test_all_that_is_stored_comes_in_order_however_much_it_is(site: Site) 
 
 
 async def test_no_more_comes_than_asked_and_no_consumer_stays(site: Site) -> None:
-    """The oldest first."""
     async with connected(site.bus) as bus:
         await publish(bus, site, *(b"%d" % number for number in range(1000)))
         found = await read(bus, SUBJECT, maximum=5)
@@ -65,7 +61,6 @@ async def test_no_more_comes_than_asked_and_no_consumer_stays(site: Site) -> Non
 
 
 async def test_it_begins_at_a_time(site: Site) -> None:
-    """Of the future there is nothing."""
     async with connected(site.bus) as bus:
         await publish(bus, site, b"0", b"1", b"2")
         assert len(await read(bus, SUBJECT, since=time.time_ns() - 3600 * 10**9)) == 3
@@ -95,7 +90,6 @@ async def test_partitions_do_not_show_in_subjects(site: Site) -> None:
 
 
 async def test_a_header_of_the_publisher_is_not_the_servers_word(site: Site) -> None:
-    """A message with a header ``Status`` is a message."""
     async with connected(site.bus) as bus:
         publisher = Publisher(bus, site.bus, Subjects.of(site))
         await publisher.publish([Outgoing(SUBJECT, b"x", "1", {"Status": "100"})])
@@ -133,7 +127,6 @@ async def test_it_leaves_no_consumer_behind(site: Site) -> None:
 def test_patterns_overlap_where_a_subject_falls_under_both(
     one: str, other: str, expected: bool
 ) -> None:
-    """Whichever comes first."""
     assert overlap(one, other) is overlap(other, one) is expected
 
 

@@ -28,7 +28,6 @@ METRICS = ["fox%2Etest.metrics"]
 
 @pytest.fixture
 async def jetstream(site: Site) -> AsyncIterator[JetStreamContext]:
-    """Connect to the real server's JetStream."""
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         yield bus.jetstream()
 
@@ -51,7 +50,6 @@ async def test_one_stream_stores_all_but_control_and_dead_letters(
 async def test_dead_letters_have_a_stream_that_metrics_cannot_fill(
     site: Site, jetstream: JetStreamContext
 ) -> None:
-    """It keeps their subject alone, for longer."""
     subjects = Subjects.of(site)
     name = await ensure_stream(jetstream, site.bus, subjects, [subjects.dead()])
     config = (await jetstream.stream_info(name)).config
@@ -63,7 +61,6 @@ async def test_dead_letters_have_a_stream_that_metrics_cannot_fill(
 async def test_a_stream_of_the_site_is_used_as_it_is(
     site: Site, jetstream: JetStreamContext
 ) -> None:
-    """Whatever its name; nothing is created beside it."""
     await jetstream.add_stream(name="SITE", subjects=["fox%2Etest.>"])
     assert await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS) == "SITE"
     assert len(await jetstream.streams_info()) == 1
@@ -100,16 +97,6 @@ async def test_other_subjects_are_added_to_the_stream_that_exists(
     assert await ensure_stream(jetstream, site.bus, subjects, ["other.metrics"]) == name
     after = (await jetstream.stream_info(name)).config.subjects or []
     assert sorted(after) == sorted([*before, "other.metrics"])
-
-
-async def test_a_consumer_is_created_once(site: Site, jetstream: JetStreamContext) -> None:
-    """The second call finds the one that exists."""
-    name = await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS)
-    for _ in range(2):
-        await ensure_consumer(jetstream, name, "bridge", METRICS, 20)
-    info = await jetstream.consumer_info(name, "bridge")
-    assert info.config.ack_wait == 20
-    assert len(await jetstream.consumers_info(name)) == 1
 
 
 async def test_consumer_keeps_its_identity_when_the_server_was_killed(
@@ -173,7 +160,6 @@ async def test_a_consumer_of_another_owner_is_refused(
 
 
 async def test_a_broker_that_does_not_answer_is_unavailable(site: Site) -> None:
-    """The error says what was attempted."""
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         jetstream = bus.jetstream()
     with pytest.raises(UnavailableError, match="looking for a stream"):

@@ -32,7 +32,6 @@ async def fill(jetstream: JetStreamContext, count: int) -> None:
 
 
 def dropped(telemetry: Telemetry) -> float:
-    """Return the counter of consumer ``b``."""
     labels = {"part": "b"}
     return telemetry.registry.get_sample_value("ccpipe_unread_messages_dropped_total", labels) or 0
 
@@ -87,7 +86,6 @@ async def test_dropped_messages_are_counted_once_when_a_bridge_ends_and_another_
 async def test_source_counts_what_was_dropped_when_it_ends(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it is still connected."""
     ends: list[tuple[str, bool]] = []
 
     async def note(watch: UnreadWatch, name: str) -> None:

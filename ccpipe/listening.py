@@ -11,6 +11,7 @@ HTTP servers on asyncio use `listen`, others `ConnectionLimits.admit` for each c
 import asyncio
 import contextlib
 import errno
+import hmac
 import logging
 import resource
 import socket
@@ -256,6 +257,12 @@ async def listen(
 def peer_of(request: "web.Request") -> Any:
     """Return the peer of a request, which identifies its connection."""
     return request.transport and request.transport.get_extra_info("peername")
+
+
+def is_same_secret(given: str, wanted: str) -> bool:
+    """Compare in constant time."""
+    pair = [text.encode(errors="surrogatepass") for text in (given, wanted)]
+    return hmac.compare_digest(*pair)
 
 
 class _RequestLog(logging.LoggerAdapter[logging.Logger]):

@@ -125,7 +125,7 @@ class Telemetry:
                 from prometheus_client import CollectorRegistry
 
                 self._registry = CollectorRegistry()
-                self._registry.register(_Families(self))
+                self._registry.register(self)
             return self._registry
 
     def declare(self, counter: Counter, *parts: object) -> None:
@@ -143,7 +143,7 @@ class Telemetry:
         with self._lock:
             return int(sum(counter.values.values()))
 
-    def families(self) -> "Iterator[Metric]":
+    def collect(self) -> "Iterator[Metric]":
         from importlib import metadata
 
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -219,16 +219,6 @@ class Telemetry:
     def serve(self, listen: str) -> "TelemetryServer":
         """Serve HTTP at `listen` (``host:port``) until the server is closed."""
         return TelemetryServer(self, listen)
-
-
-class _Families:
-    """Adapter: a collector for prometheus_client's registry."""
-
-    def __init__(self, telemetry: Telemetry) -> None:
-        self._telemetry = telemetry
-
-    def collect(self) -> "Iterable[Metric]":
-        return self._telemetry.families()
 
 
 class _FirstBytes(socket.SocketIO):

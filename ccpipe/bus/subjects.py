@@ -87,19 +87,8 @@ def _filled(
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Return whether a subject matches a pattern with NATS wildcards ``*`` and ``>``."""
+    """Return whether a pattern with NATS's wildcards covers a subject, or all of a pattern."""
     wanted, given = pattern.split("."), subject.split(".")
-    for position, word in enumerate(wanted):
-        if word == ">":
-            return len(given) > position
-        if position >= len(given) or word not in ("*", given[position]):
-            return False
-    return len(wanted) == len(given)
-
-
-def covers(pattern: str, other: str) -> bool:
-    """Return whether a pattern covers all subjects of another one."""
-    wanted, given = pattern.split("."), other.split(".")
     for position, word in enumerate(wanted):
         if word == ">":
             return len(given) > position
@@ -111,7 +100,7 @@ def covers(pattern: str, other: str) -> bool:
 def minimal(patterns: Iterable[str]) -> list[str]:
     """Remove patterns covered by others: the subjects of a stream must not overlap."""
     wanted = list(dict.fromkeys(patterns))
-    return [p for p in wanted if not any(q != p and covers(q, p) for q in wanted)]
+    return [p for p in wanted if not any(q != p and matches(q, p) for q in wanted)]
 
 
 class Subjects(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from ccpipe.errors import (
     UsageError,
     system_reason,
 )
-from ccpipe.listening import ConnectionLimits, listen, peer_of
+from ccpipe.listening import ConnectionLimits, is_same_secret, listen, peer_of
 from ccpipe.live.feed import LiveFeed
 
 try:
@@ -164,7 +164,7 @@ class DashboardServer:
             return True
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
         cookie = request.cookies.get(self._cookie(), "")
-        return _is_same(bearer, self.token) or _is_same(cookie, self._session)
+        return is_same_secret(bearer, self.token) or is_same_secret(cookie, self._session)
 
     def _cookie(self) -> str:
         return f"ccpipe-dashboard-{self.port}"  # cookies do not distinguish ports
@@ -172,7 +172,7 @@ class DashboardServer:
     async def _login(self, request: web.Request) -> web.Response:
         """Exchange the token for a cookie that scripts cannot read."""
         given = (await request.read()).decode(errors="replace")
-        if not self.token or not _is_same(given.strip(), self.token):
+        if not self.token or not is_same_secret(given.strip(), self.token):
             await asyncio.sleep(0.2)
             return _refused(401, "the token is wrong")
         response = web.Response(status=204)
@@ -270,11 +270,6 @@ async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
 
 def _refused(status: int, reason: str) -> web.Response:
     return web.Response(status=status, text=f"{reason}\n")
-
-
-def _is_same(given: str, wanted: str) -> bool:
-    pair = [text.encode(errors="surrogatepass") for text in (given, wanted)]
-    return hmac.compare_digest(*pair)
 
 
 def _hostname(host: str) -> str:

@@ -4,7 +4,6 @@ Sonar posts to its Kafka proxy many envelopes in a stream, with credentials besi
 """
 
 import base64
-import hmac
 import zlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from http import HTTPStatus
@@ -18,6 +17,7 @@ from ccpipe.formats.sonar import Envelope
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.formats.sonar.envelopes import Envelopes, RejectedEnvelope
 from ccpipe.formats.sonar.kprox import KproxControl, KproxDecoder, KproxTooLarge
+from ccpipe.listening import is_same_secret
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -104,7 +104,7 @@ class Credentials(NamedTuple):
             return ALL_CLUSTERS
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() in ("token", "bearer"):
-            if self.token and _equal(given.strip(), self.token):
+            if self.token and is_same_secret(given.strip(), self.token):
                 return Clusters(frozenset(self.token_clusters))
         elif scheme.lower() == "basic":
             user, _, password = _decoded(given).partition(":")
@@ -114,7 +114,7 @@ class Credentials(NamedTuple):
     def check_user(self, user: str, password: str) -> Clusters:
         if not self.are_required:
             return ALL_CLUSTERS
-        if not (_equal(password, self.users.get(user, "")) and user in self.users):
+        if not (is_same_secret(password, self.users.get(user, "")) and user in self.users):
             raise _unknown()
         return Clusters(frozenset(self.clusters.get(user, [user, *self.everyones])))
 
@@ -128,12 +128,6 @@ def _decoded(basic: str) -> str:
         return base64.b64decode(basic, validate=True).decode()
     except ValueError:  # invalid Base64 or UTF-8
         return ""
-
-
-def _equal(one: str, other: str) -> bool:
-    """Compare in constant time."""
-    pair = [text.encode(errors="surrogatepass") for text in (one, other)]
-    return hmac.compare_digest(*pair)
 
 
 async def read_body(request: "web.Request", limit: int, take: Callable[[int], None]) -> bytes:

@@ -18,7 +18,7 @@ AWAITED = {
     "bus/mqtt/source.py": "its iteration raises the error",
     "bus/nats/connection.py": "whoever publishes gets the error, or waits for the connection",
     "bus/nats/reader.py": "its iteration raises the error",
-    "bus/nats/streams/replicas.py": "its iteration raises the error",
+    "bus/nats/replicas.py": "its iteration raises the error",
     "bus/nats/streams/stored.py": "`read_stored` raises the error",
     "cli/step/publish.py": "a thread that the command waits for",
     "cli/tail/follow.py": "`run` and `listen` raise the error",

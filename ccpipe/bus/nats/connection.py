@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import nats.errors
@@ -95,6 +94,9 @@ class Connection:
         """Raise UnavailableError if not connected, DeniedError if our credentials were refused."""
         if self._opening is not None and self._opening.done():
             self._opening.result()
+        self._require_client()
+
+    def _require_client(self) -> None:
         if not self.is_connected:
             raise UnavailableError(f"not connected to {self.url}")
 
@@ -129,12 +131,7 @@ class Connection:
         finally:
             await end_tasks([attempt])
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exit_: object) -> None:
         """Send pending data, then close; an unresponsive server is not waited for."""
         self._leaving = True
         self._forget()
@@ -209,22 +206,19 @@ class Connection:
         headers: dict[str, str] | None = None,
     ) -> None:
         """Publish without acknowledgement; raises UnavailableError if there is no connection."""
-        if not self._client.is_connected:
-            raise UnavailableError(f"not connected to {self.url}")
+        self._require_client()
         await self._client.publish(subject, payload, reply, headers)
 
     def write(self, commands: Sequence[bytes]) -> None:
         """Send protocol commands, in pieces, without waiting; raises as ``publish`` does."""
-        if not self._client.is_connected:
-            raise UnavailableError(f"not connected to {self.url}")
+        self._require_client()
         self._client.write(commands)
 
     async def publish_each(self, subjects: Sequence[str], payload: bytes) -> None:
         """Publish one payload to many subjects that the server chose; raises as ``publish``."""
         end = f" {len(payload)}\r\n{payload.decode()}\r\n"
         for first in range(0, len(subjects), EACH):
-            if not self._client.is_connected:
-                raise UnavailableError(f"not connected to {self.url}")
+            self._require_client()
             part = subjects[first : first + EACH]
             commands = f"PUB {f'{end}PUB '.join(part)}{end}"
             await self._client.send(commands.encode())

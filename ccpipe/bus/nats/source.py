@@ -12,8 +12,8 @@ from ccpipe.bus.nats.connection import Connection, check
 from ccpipe.bus.nats.consumer import ConsumerReader
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.reader import SubscriptionReader
+from ccpipe.bus.nats.replicas import Replicas
 from ccpipe.bus.nats.streams.partitions import StreamPartition
-from ccpipe.bus.nats.streams.replicas import Replicas
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError

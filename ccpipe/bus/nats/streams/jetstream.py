@@ -95,7 +95,6 @@ class Position(msgspec.Struct, frozen=True):
 
     consumer_seq: int
     stream_seq: int
-    last_active: datetime | None = None
 
 
 class Consumer(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from ccpipe.bus.nats.streams.stream import (
     stream_name,
     wanted_stream,
 )
-from ccpipe.bus.subjects import KEPT, Subjects, covers, minimal
+from ccpipe.bus.subjects import KEPT, Subjects, matches, minimal
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError
 
@@ -81,7 +81,7 @@ async def survey(bus: Connection, site: Site) -> Survey:
 
 
 def _stores(streams: dict[str, Stream], pattern: str) -> bool:
-    return any(covers(s, pattern) for stream in streams.values() for s in stream.subjects)
+    return any(matches(s, pattern) for stream in streams.values() for s in stream.subjects)
 
 
 def _overlaps(streams: dict[str, Stream], pattern: str, own: str) -> list[str]:
@@ -90,7 +90,7 @@ def _overlaps(streams: dict[str, Stream], pattern: str, own: str) -> list[str]:
         f"{pattern} is stored in part only: the stream {stream.name} stores {subject}"
         for stream in streams.values()
         for subject in stream.subjects
-        if stream.name != own and covers(pattern, subject)
+        if stream.name != own and matches(pattern, subject)
     ]
 
 

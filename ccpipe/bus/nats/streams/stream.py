@@ -20,7 +20,7 @@ from ccpipe.bus.nats.streams.jetstream import (
     stream_of,
 )
 from ccpipe.bus.nats.streams.partitions import partitions_of, transform
-from ccpipe.bus.subjects import KEPT, Subjects, covers, escape, minimal
+from ccpipe.bus.subjects import KEPT, Subjects, escape, matches, minimal
 from ccpipe.config import Bus, Duration, Size
 from ccpipe.config.dump import with_unit
 from ccpipe.errors import ConfigError, UnavailableError
@@ -93,7 +93,7 @@ async def find_home(jetstream: JetStreamContext, pattern: str) -> Stream | None:
     """Return the stream that stores all subjects of a pattern; raises as `ensure_stream`."""
     for name in await names_of(jetstream, pattern):
         stream = await stream_of(jetstream, name)
-        if stream is not None and any(covers(subject, pattern) for subject in stream.subjects):
+        if stream is not None and any(matches(subject, pattern) for subject in stream.subjects):
             return stream
     return None
 

@@ -12,10 +12,10 @@ import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.consumer import ConsumerReader
 from ccpipe.bus.nats.streams.claims import Claims, ClaimTable, Observer
 from ccpipe.bus.nats.streams.jetstream import Stream, consumer_of, consumers_of, stream_of
 from ccpipe.bus.nats.streams.partitions import (
@@ -41,24 +41,9 @@ LEAVE_SECONDS = 2.0
 """Time limit for a terminating process to release its claims."""
 
 
-class PartitionReader(AbstractAsyncContextManager["PartitionReader"], Protocol):
-    """Reads one partition."""
-
-    def release(self) -> None:
-        """End once everything requested has arrived and was handed over."""
-
-    @property
-    def is_acknowledged(self) -> bool:
-        """Whether all received messages were acknowledged."""
-
-    def batches(self) -> AsyncIterator[Batch[Records]]:
-        """Yield batches."""
-
-
 class _Reading(NamedTuple):
     """A partition that this process reads."""
 
-    partition: StreamPartition
     released: asyncio.Event
     ended: asyncio.Event
     """All received messages were handed over, though perhaps not acknowledged yet."""
@@ -82,7 +67,7 @@ class Replicas:
         durable: str,
         patterns: list[str],
         lease: float,
-        read: Callable[[StreamPartition], PartitionReader],
+        read: Callable[[StreamPartition], ConsumerReader],
         *,
         exclusive: bool = False,
         sticky: bool = False,
@@ -276,7 +261,7 @@ class Replicas:
         work = self._read_partition(partition, silent, released, ended)
         task = asyncio.create_task(work, name=f"ccpipe-{partition.consumer}")
         task.add_done_callback(self._note_failure)
-        self._readings[partition.consumer] = _Reading(partition, released, ended, task)
+        self._readings[partition.consumer] = _Reading(released, ended, task)
 
     async def _read_partition(
         self,
@@ -330,6 +315,6 @@ class Replicas:
                 return
 
 
-async def _release(reader: PartitionReader, released: asyncio.Event) -> None:
+async def _release(reader: ConsumerReader, released: asyncio.Event) -> None:
     await released.wait()
     reader.release()

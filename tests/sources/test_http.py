@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import nats
 import pytest
 
 from ccpipe.bus.nats.server import NatsServer
@@ -22,7 +21,6 @@ from ccpipe.config import Bus, Duration, Site, Size
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines, decode
 from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.message import Message
 from ccpipe.pipeline import Limits, Sink, run
 from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.sources.http import HttpSource
@@ -31,6 +29,7 @@ from tests.certificates import certificates
 from tests.cli.command import command, environment
 from tests.conftest import eventually, free_port
 from tests.paths import ROOT, TEST_DATA
+from tests.servers.nats.stored import stored_lines
 
 LINE = b"cpu_load,host=n1 value=0.5 1740052800\n"
 
@@ -420,16 +419,6 @@ async def test_envelopes() -> None:
     assert [envelope.data.attributes.cluster for envelope in sink.written] == ["fox", "fox"]
 
 
-async def stored(server: NatsServer, subject: str = "fox%2Etest.metrics") -> list[Message]:
-    client = await nats.connect(server.url)
-    stream = client.jetstream()
-    name = await stream.find_stream_name_by_subject(subject)
-    last = (await stream.stream_info(name)).state.last_seq
-    messages = [await stream.get_msg(name, number) for number in range(1, last + 1)]
-    await client.close()
-    return [line for message in messages for line in decode(message.data or b"")]
-
-
 @asynccontextmanager
 async def bridge(recipe: str, site: Site, listen: str, **environ: str) -> AsyncIterator[str]:
     """Run a shipped recipe at another address; yield its URL."""
@@ -485,7 +474,7 @@ async def test_204_means_that_the_broker_has_it(tmp_path: Path) -> None:
                 break
             assert status == 503
         assert status == 204
-        kept = await stored(broker)
+        kept = await stored_lines(broker)
     assert 2 in {line.value for line in kept}
     assert {line.tags["hostname"] for line in kept} == {"n1"}
 
@@ -528,7 +517,7 @@ async def test_the_real_telegraf(
             telegraf, "--config", tmp_path / "telegraf.conf", "--once", preexec_fn=die_with_parent
         )
         assert await asyncio.wait_for(process.wait(), 60) == 0
-        kept = await stored(nats_server)
+        kept = await stored_lines(nats_server)
     found = {line.field for line in kept if line.name == "mem"}
     assert found >= {"total", "used_percent"}
     assert {line.tags["hostname"] for line in kept} == {"node-7"}

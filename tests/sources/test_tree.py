@@ -25,6 +25,7 @@ from ccpipe.pipeline import Batch
 from ccpipe.sinks.tree import TreeSink
 from ccpipe.sources.tree import TreeSource
 from tests.formats.sonar.strategies import envelopes
+from tests.reading import read_all
 
 SECOND = 10**9
 DAY = 86400 * SECOND
@@ -47,16 +48,6 @@ def put(root: Path, *found: Envelope) -> Path:
     return path
 
 
-async def read(source: TreeSource) -> list[Envelope]:
-    found = []
-    async for batch in source.batches():
-        assert batch.records.rejected == []
-        found += list(batch.records)
-        assert batch.ack
-        await batch.ack()
-    return found
-
-
 def has_file(envelope: Envelope) -> bool:
     try:
         path_of(envelope)
@@ -75,7 +66,7 @@ def test_what_the_sink_wrote_is_read_back(found: list[Envelope], cluster_folders
     async def there_and_back(root: str) -> list[Envelope]:
         async with TreeSink(dir=root, cluster_folders=cluster_folders, profile="spec") as sink:
             await sink.write(found)
-        return await read(TreeSource(dir=root, cluster_folders=cluster_folders))
+        return await read_all(TreeSource(dir=root, cluster_folders=cluster_folders))
 
     with tempfile.TemporaryDirectory() as root:
         back = asyncio.run(there_and_back(root))
@@ -86,9 +77,9 @@ def test_what_the_sink_wrote_is_read_back(found: list[Envelope], cluster_folders
 async def test_a_range_of_days(tmp_path: Path) -> None:
     days = [sample(NOON + day * DAY) for day in range(4)]
     put(tmp_path, *reversed(days))
-    assert await read(TreeSource(dir=str(tmp_path))) == days
+    assert await read_all(TreeSource(dir=str(tmp_path))) == days
     some = TreeSource(dir=str(tmp_path), start="2025-02-21", end="2025-02-22")
-    assert await read(some) == days[1:3]
+    assert await read_all(some) == days[1:3]
 
 
 async def test_what_is_no_envelope_is_rejected(tmp_path: Path) -> None:
@@ -193,4 +184,4 @@ async def test_options_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a folder"):
         await TreeSource(dir=str(tmp_path / "none")).check()
     with pytest.raises(MissingInputError, match="is not a folder"):
-        await read(TreeSource(dir=str(tmp_path / "none")))
+        await read_all(TreeSource(dir=str(tmp_path / "none")))

@@ -1,12 +1,9 @@
 """A source that is read in the background, and metrics to send to it."""
 
-import asyncio
-from typing import Any, Self
-
 from ccpipe.bus.mqtt.source import MqttSource
 from ccpipe.message import Message, metric
-from ccpipe.pipeline import Batch
 from tests.conftest import eventually
+from tests.reading import Reader
 
 SECOND = 10**9
 NOON = 1_740_052_800 * SECOND
@@ -18,36 +15,6 @@ def metrics(count: int, start: int = 0) -> list[Message]:
         metric("m", float(i), time=NOON + i * SECOND, tags=TAGS)
         for i in range(start, start + count)
     ]
-
-
-class Reader:
-    """Reads a source in the background and keeps what came."""
-
-    def __init__(self, source: MqttSource, *, acknowledge: bool = True) -> None:
-        self.source, self.acknowledge = source, acknowledge
-        self.batches: list[Batch[Any]] = []
-        self.records: list[Any] = []
-
-    async def __aenter__(self) -> Self:
-        self.task = asyncio.create_task(self.read())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.source.stop()
-        await asyncio.wait_for(self.task, 30)
-
-    async def read(self) -> None:
-        async with self.source:
-            async for batch in self.source.batches():
-                self.batches.append(batch)
-                self.records += batch.records
-                if self.acknowledge:
-                    assert batch.ack
-                    await batch.ack()
-
-    @property
-    def values(self) -> list[float]:
-        return [record.value for record in self.records]
 
 
 async def subscribed(source: MqttSource) -> None:

@@ -19,9 +19,9 @@ from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
-from tests.bus.mqtt.reader import Reader
 from tests.certificates import certificates
 from tests.conftest import free_port, program
+from tests.reading import Reader
 from tests.servers.mosquitto import Mosquitto
 
 METRIC = metric("m", 1.0, time=10**18, tags={"cluster": "fox.test", "hostname": "n1"})

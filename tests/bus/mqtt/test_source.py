@@ -17,8 +17,9 @@ from ccpipe.pipeline import Scope
 from ccpipe.telemetry import Telemetry
 from tests.bus.codecs.readings import Readings, ReadingsCodec
 from tests.bus.envelopes import JOBS, SAMPLE
-from tests.bus.mqtt.reader import Reader, metrics, remember, subscribed
+from tests.bus.mqtt.reader import metrics, remember, subscribed
 from tests.conftest import eventually
+from tests.reading import Reader
 from tests.servers.mosquitto import Mosquitto
 
 BOTH = pytest.mark.parametrize("protocol", ["5", "3.1.1"])

@@ -28,8 +28,8 @@ from ccpipe.node.controls.control import Control
 from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.reader import Reader
 from tests.conftest import eventually, free_port
+from tests.reading import Reader
 from tests.servers.nats.daemon import nats_daemon
 
 SiteOf = Callable[..., Site]

@@ -24,8 +24,9 @@ from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.pipeline import Scope
 from ccpipe.telemetry import Telemetry
-from tests.bus.nats.reader import Reader, metrics, source
+from tests.bus.nats.reader import metrics, source
 from tests.conftest import eventually, free_port
+from tests.reading import Reader
 from tests.servers.nats.daemon import nats_daemon
 
 

@@ -14,8 +14,9 @@ from ccpipe.config import Duration, Site
 from ccpipe.formats.lineprotocol import decode, encode, to_lines
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.reader import Reader, metrics, source
+from tests.bus.nats.reader import metrics, source
 from tests.conftest import eventually
+from tests.reading import Reader
 from tests.servers.nats.proxy import Proxy
 
 

@@ -17,9 +17,10 @@ from ccpipe.message import Message, metric
 from ccpipe.pipeline import Scope
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.reader import SECOND, Reader, source
+from tests.bus.nats.reader import SECOND, source
 from tests.bus.nats.streams.test_partitions import partitioned, read_to_the_end
 from tests.conftest import eventually
+from tests.reading import Reader
 
 NODES = 24
 LEASE = Duration(2)

@@ -21,18 +21,19 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.streams import jetstream
 from ccpipe.config import Bus, Duration, Site, Size
 from ccpipe.errors import DeniedError, RejectedError, UnavailableError
-from ccpipe.formats.lineprotocol import decode, to_lines
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.sonar import Envelope, ErrorObject, MetadataObject
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import log, metric
 from ccpipe.pipeline import DeadLetter, Limits, run
 from ccpipe.provenance import Provenance
 from ccpipe.telemetry import Telemetry
-from tests.bus.nats.reader import NOW, TAGS, Reader, metrics, source
+from tests.bus.nats.reader import NOW, TAGS, metrics, source
 from tests.conftest import eventually
 from tests.deliveries import delivered, provenance_of
+from tests.reading import Reader
 from tests.servers.nats.proxy import Proxy
-from tests.servers.nats.stored import stored
+from tests.servers.nats.stored import stored, stored_lines
 from tests.sinks.conftest import Given
 
 METRIC = metric("m", 1.0, time=NOW, tags=TAGS)
@@ -114,7 +115,7 @@ async def test_written_twice_it_is_stored_once(site: Site, sink: NatsSink) -> No
 
 
 async def stored_values(server: NatsServer) -> list[object]:
-    return [line.value for _, payload in await stored(server) for line in decode(payload)]
+    return [line.value for line in await stored_lines(server)]
 
 
 def from_messages(sizes: Sequence[int], first: int = 1) -> Provenance:

@@ -10,8 +10,9 @@ from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
 from tests.bus.codecs.readings import SUBJECT, Readings, ReadingsCodec
-from tests.bus.nats.reader import NOW, Reader, metrics, source
+from tests.bus.nats.reader import NOW, metrics, source
 from tests.conftest import eventually
+from tests.reading import Reader
 
 
 async def test_a_plain_subscription_hears_without_jetstream(

@@ -12,8 +12,9 @@ from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import encode, to_lines
 from ccpipe.message import Message, event, log
-from tests.bus.nats.reader import NOW, TAGS, Reader, metrics, source
+from tests.bus.nats.reader import NOW, TAGS, metrics, source
 from tests.conftest import eventually
+from tests.reading import Reader
 from tests.servers.nats.proxy import Proxy
 
 

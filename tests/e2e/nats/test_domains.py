@@ -15,8 +15,9 @@ from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.reader import Reader, metrics, source
+from tests.bus.nats.reader import metrics, source
 from tests.conftest import eventually, free_port
+from tests.reading import Reader
 from tests.servers.nats.daemon import nats_daemon
 
 JETSTREAM = 'server_name: {name}\njetstream {{ domain: {name}, store_dir: "{folder}/{name}" }}\n'

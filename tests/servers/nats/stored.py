@@ -3,6 +3,8 @@
 import nats
 
 from ccpipe.bus.nats.server import NatsServer
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Message
 
 
 async def stored(server: NatsServer, stream: str = "ccpipe-fox%2Etest") -> list[tuple[str, bytes]]:
@@ -18,3 +20,7 @@ async def stored(server: NatsServer, stream: str = "ccpipe-fox%2Etest") -> list[
     finally:
         await client.close()
     return found
+
+
+async def stored_lines(server: NatsServer) -> list[Message]:
+    return [line for _, payload in await stored(server) for line in decode(payload)]

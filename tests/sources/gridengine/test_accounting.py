@@ -22,12 +22,13 @@ from ccpipe.errors import ConfigError, CreateError, UnavailableError
 from ccpipe.formats.gridengine import Accounting, Origin, encode_classic, read
 from ccpipe.formats.gridengine.event import from_event
 from ccpipe.formats.gridengine.reporting import JobLog, read_job_log
-from ccpipe.jobs import Job, Jobs
+from ccpipe.jobs import Job
 from ccpipe.pipeline import Batch
 from ccpipe.sources.gridengine.accounting import AccountingCheckpoint, AccountingFile
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 from tests.paths import TEST_DATA
+from tests.reading import Reader, read_all
 from tests.sinks.conftest import full_disk
 from tests.sources.test_follow import ROTATIONS, Cell
 
@@ -47,15 +48,7 @@ def source(tmp_path: Path, **options: object) -> AccountingFile:
 
 
 async def read_once(followed: AccountingFile, *, acknowledge: bool = True) -> list[Accounting]:
-    records = []
-    async with followed:
-        async for batch in followed.batches():
-            assert isinstance(batch.records, Jobs)
-            records += [record_of(job) for job in batch.records]
-            if acknowledge:
-                assert batch.ack
-                await batch.ack()
-    return records
+    return [record_of(job) for job in await read_all(followed, acknowledge=acknowledge)]
 
 
 def record_of(job: Job) -> Accounting:
@@ -106,24 +99,14 @@ async def test_a_bad_line_is_a_dead_letter_with_its_place(tmp_path: Path) -> Non
 
 async def test_it_waits_for_a_file_and_for_the_end_of_a_line(tmp_path: Path) -> None:
     """A missing file is no error; half a line is read when it is whole."""
-    followed, batches = source(tmp_path), list[Batch[Any]]()
-
-    async def gather() -> None:
-        async with followed:
-            async for batch in followed.batches():
-                batches.append(batch)
-
-    task = asyncio.create_task(gather())
     line = (DATA / "accounting").read_bytes().split(b"\n")[4]
-    with (tmp_path / "accounting").open("ab", buffering=0) as file:
-        file.write(line + b"\n" + line[:50])
-        await eventually(lambda: len(batches) == 1)
-        file.write(line[50:] + b"\n")
-        await eventually(lambda: len(batches) == 2)
-    followed.stop()
-    await asyncio.wait_for(task, 60)
-    assert [len(batch.records) for batch in batches] == [1, 1]
-    first, second = (record_of(batch.records[0]) for batch in batches)
+    async with Reader(source(tmp_path)) as reader:
+        with (tmp_path / "accounting").open("ab", buffering=0) as file:
+            file.write(line + b"\n" + line[:50])
+            await eventually(lambda: len(reader.batches) == 1)
+            file.write(line[50:] + b"\n")
+            await eventually(lambda: len(reader.batches) == 2)
+    first, second = map(record_of, reader.records)
     assert bare(first) == bare(second)
     assert second.origin.offset == len(line) + 1  # the same content, and yet another record
 
@@ -201,29 +184,19 @@ async def test_without_a_checkpoint_it_begins_where_it_was_told(tmp_path: Path, 
 REPORTING = (DATA / "reporting.head").read_bytes()
 
 
-async def jobs_once(followed: AccountingFile) -> list[Job]:
-    found: list[Job] = []
-    async with followed:
-        async for batch in followed.batches():
-            found += batch.records
-            assert batch.ack
-            await batch.ack()
-    return found
-
-
 async def test_the_reporting_file_tells_of_starts_and_deletions_only(tmp_path: Path) -> None:
     """Its records are read where it is among the paths as well, and each line once."""
     (tmp_path / "reporting").write_bytes(REPORTING)
     path, oldest = str(tmp_path / "reporting"), {"begin": "oldest", "once": True}
     logs, _ = read_job_log(REPORTING, file="", offset=0, line=1)
-    beside = await jobs_once(source(tmp_path, reporting=path, **oldest))
+    beside = await read_all(source(tmp_path, reporting=path, **oldest))
     assert [bare_log(job) for job in beside] == [bare_log(log) for log in logs]
     both = source(
         tmp_path, paths=[path], reporting=path, checkpoint=str(tmp_path / "both"), **oldest
     )
-    kinds = Counter(type(job.raw) for job in await jobs_once(both))
+    kinds = Counter(type(job.raw) for job in await read_all(both))
     assert kinds == {JobLog: len(logs), Accounting: len(read(REPORTING).records)}
-    assert await jobs_once(source(tmp_path, reporting=path, once=True)) == []
+    assert await read_all(source(tmp_path, reporting=path, once=True)) == []
 
 
 def bare_log(log: Job | JobLog) -> JobLog:
@@ -236,10 +209,10 @@ async def test_starts_begin_at_the_end_of_the_reporting_file(tmp_path: Path) -> 
     """Of what is past nobody may tell the end; what is written from now on comes."""
     (tmp_path / "reporting").write_bytes(REPORTING)
     path = str(tmp_path / "reporting")
-    assert await jobs_once(source(tmp_path, reporting=path, once=True)) == []
+    assert await read_all(source(tmp_path, reporting=path, once=True)) == []
     with (tmp_path / "reporting").open("ab") as file:
         file.write(next(line for line in REPORTING.splitlines(True) if b":sent:" in line))
-    assert len(await jobs_once(source(tmp_path, reporting=path, once=True))) == 1
+    assert len(await read_all(source(tmp_path, reporting=path, once=True))) == 1
 
 
 async def test_files_are_read_side_by_side_by_their_times(tmp_path: Path) -> None:

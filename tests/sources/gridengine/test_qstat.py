@@ -1,6 +1,5 @@
 """Starts from qstat and qhost, each once; states of nodes from qhost."""
 
-import asyncio
 import json
 import sys
 from datetime import UTC
@@ -13,63 +12,50 @@ import pytest
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError
 from ccpipe.formats.gridengine.status import Host, read_shares
-from ccpipe.pipeline import Batch
 from ccpipe.sources.gridengine.qstat import Qstat
 from ccpipe.translate.gridengine.jobs import running_jobs
 from tests.conftest import eventually
 from tests.paths import TEST_DATA
+from tests.reading import Reader
 
 DATA = TEST_DATA / "gridengine"
 SAMPLE = (DATA / "qstat-g-t.xml").read_bytes()
 SITE = Site(cluster="fox", hostname="master")
 
 
-class Cell:
+class Cell(Reader):
     """A program that prints a file, in place of qstat, and the source that runs it."""
 
     def __init__(self, path: Path, **options: Any) -> None:
-        self.path = path
         script = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
         options.setdefault("command", [sys.executable, "-c", script, str(path)])
-        self.source = Qstat(site=SITE, poll=Interval(options.pop("poll", 0.5)), **options)
-        self.batches: list[Batch[Any]] = []
-
-    async def read(self) -> None:
-        async for batch in self.source.batches():
-            self.batches.append(batch)
+        super().__init__(Qstat(site=SITE, poll=Interval(0.5), **options))
 
     def starts(self) -> list[dict[str, Any]]:
         return self.payloads("job")
 
     def payloads(self, name: str) -> list[dict[str, Any]]:
-        messages = [m for batch in self.batches for m in batch.records if m.name == name]
-        return [json.loads(str(message.value)) for message in messages]
+        return [json.loads(str(each.value)) for each in self.records if each.name == name]
 
 
 async def test_each_job_starts_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A job that goes on does not start again; a failed run of the command does no harm."""
     path = tmp_path / "qstat.xml"
     path.write_bytes(SAMPLE)
-    cell = Cell(path)
-    task = asyncio.create_task(cell.read())
-    await eventually(lambda: len(cell.batches) == 1)
-    first = cell.starts()
-    assert {start["jobId"] for start in first} >= {92, 103000001, 103000002}
-    path.write_bytes(b"<job_info")
-    await eventually(lambda: "not XML" in caplog.text)
-    path.write_bytes(SAMPLE.replace(b">92<", b">95<"))
-    await eventually(lambda: len(cell.batches) == 2)
-    assert [start["jobId"] for start in cell.starts()[len(first) :]] == [95]
-    cell.source.stop()
-    await asyncio.wait_for(task, 60)
+    async with Cell(path) as cell:
+        await eventually(lambda: len(cell.batches) == 1)
+        first = cell.starts()
+        assert {start["jobId"] for start in first} >= {92, 103000001, 103000002}
+        path.write_bytes(b"<job_info")
+        await eventually(lambda: "not XML" in caplog.text)
+        path.write_bytes(SAMPLE.replace(b">92<", b">95<"))
+        await eventually(lambda: len(cell.batches) == 2)
+        assert [start["jobId"] for start in cell.starts()[len(first) :]] == [95]
 
 
 async def test_qhost_lists_the_same_jobs() -> None:
-    cell = Cell(DATA / "qhost-j-q-F.xml")
-    task = asyncio.create_task(cell.read())
-    await eventually(lambda: len(cell.batches) == 1)
-    cell.source.stop()
-    await asyncio.wait_for(task, 60)
+    async with Cell(DATA / "qhost-j-q-F.xml") as cell:
+        await eventually(lambda: len(cell.batches) == 1)
     (states,) = cell.payloads("nodestate")
     assert states == {
         "cluster": "fox",
@@ -107,11 +93,8 @@ def test_number_that_qhost_does_not_report_is_left_out(
 async def test_a_command_that_fails_is_logged(
     tmp_path: Path, command: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    cell = Cell(tmp_path, command=command)
-    task = asyncio.create_task(cell.read())
-    await eventually(lambda: len(caplog.records) >= 2)
-    cell.source.stop()
-    await asyncio.wait_for(task, 60)
+    async with Cell(tmp_path, command=command) as cell:
+        await eventually(lambda: len(caplog.records) >= 2)
     assert cell.batches == []
     assert command[0] in caplog.text
 

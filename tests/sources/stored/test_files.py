@@ -7,6 +7,7 @@ import pytest
 from ccpipe.errors import MissingInputError
 from ccpipe.sources.stored.backfill import BackfillSelection
 from ccpipe.sources.stored.files import FilesSource
+from tests.reading import read_all
 
 SECOND = 10**9
 LINES = "".join(f"m,hostname=n{n % 3} value={n} {n}\n" for n in range(1, 10))
@@ -20,14 +21,7 @@ def written(folder: Path, *contents: str) -> list[Path]:
 
 
 async def read(source: FilesSource, *, ack: bool = True) -> list[float]:
-    found: list[float] = []
-    async with source:
-        async for batch in source.batches():
-            found += [float(message.value) for message in batch.records]
-            if ack:
-                assert batch.ack
-                await batch.ack()
-    return found
+    return [message.value for message in await read_all(source, acknowledge=ack)]
 
 
 async def test_all_files_are_read_in_their_order(tmp_path: Path) -> None:

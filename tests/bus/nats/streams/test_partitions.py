@@ -17,8 +17,9 @@ from ccpipe.config import Bus, Site
 from ccpipe.errors import ConfigError
 from ccpipe.pipeline import Scope
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.reader import Reader, source
+from tests.bus.nats.reader import source
 from tests.conftest import eventually
+from tests.reading import Reader
 
 METRICS = ["fox%2Etest.metrics", "fox%2Etest.metrics.*"]
 

@@ -1,42 +1,12 @@
 """Writes that are tried until they succeed, each for a bounded time."""
 
-import asyncio
-
 import pytest
 
-from ccpipe.errors import RejectedError, TimedOutError, UnavailableError
+from ccpipe.errors import RejectedError, UnavailableError
 from ccpipe.pipeline import Limits
-from ccpipe.pipeline.attempts import Attempts, TimeLimit
+from ccpipe.pipeline.attempts import Attempts
 from ccpipe.telemetry import Telemetry
-from tests.pipeline.parts import ListSink, clock, play, virtual
-
-
-async def hang() -> None:
-    await asyncio.Event().wait()
-
-
-@virtual
-async def test_a_hanging_write_times_out() -> None:
-    """Its caller is told at once where it can try with less."""
-    attempts = Attempts(Limits(timeout=5), Telemetry())
-    limit = TimeLimit(attempts.limits, ListSink())
-    with pytest.raises(TimedOutError):
-        await attempts.retry(hang, "sink", limit=limit)
-    assert clock() == 5
-
-
-@virtual
-async def test_a_shutdown_shortens_the_write_that_is_in_hand() -> None:
-    """To the grace; one that begins afterwards has a moment."""
-    attempts = Attempts(Limits(timeout=500, grace=3), Telemetry())
-    asyncio.get_running_loop().call_later(1, attempts.begin_shutdown)
-    with pytest.raises(TimedOutError):
-        await attempts.retry(hang, "sink")
-    assert 4 <= clock() <= 7
-    before = clock()
-    with pytest.raises(TimedOutError):
-        await attempts.retry(hang, "sink")
-    assert clock() - before <= 3
+from tests.pipeline.parts import clock, play, virtual
 
 
 def test_the_same_reason_is_logged_once_a_minute_for_hours(

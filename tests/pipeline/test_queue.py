@@ -69,40 +69,6 @@ async def test_an_old_batch_is_taken_however_small() -> None:
 
 
 @virtual
-async def test_time_spent_waiting_for_room_counts_as_age() -> None:
-    """A batch is as old as its reading, not as its place in the queue."""
-    waiting = queue(age=5, memory=ONE)
-    await put(waiting, 1)
-    first = await waiting.take()
-    putting = asyncio.create_task(put(waiting, 2))
-    await asyncio.sleep(60)
-    waiting.release(first)
-    waiting.limits = Limits(age=5)
-    assert taken(await waiting.take()) == [2]
-    assert clock() == 60
-    await putting
-
-
-@virtual
-async def test_the_end_is_an_empty_list_after_what_waits() -> None:
-    """What waits when the queue ends is taken at once; then and ever after comes the end."""
-    waiting = queue(lines=2)
-    await put(waiting, 1)
-    waiting.end()
-    assert [taken(await waiting.take()) for _ in range(3)] == [[1], [], []]
-
-
-@virtual
-async def test_the_end_wakes_a_writer_that_waits() -> None:
-    """A writer that found nothing is told of the end."""
-    waiting = queue()
-    taking = asyncio.create_task(waiting.take())
-    await settle()
-    waiting.end()
-    assert await taking == []
-
-
-@virtual
 async def test_a_flush_waits_for_no_batch_to_fill() -> None:
     """Hurried, the queue hands out whatever is there, and waits only for something."""
     waiting = queue()
@@ -127,27 +93,6 @@ async def test_a_batch_larger_than_every_limit_goes_alone() -> None:
 
 
 @virtual
-async def test_the_reader_waits_while_memory_is_full() -> None:
-    """What is held, waiting or being written, is bounded: put waits until enough is released."""
-    waiting = queue(memory=4 * ONE)
-    putting = asyncio.create_task(put(waiting, *range(1, 10)))
-    await settle()
-    assert waiting.held == 4 * ONE
-    first = await waiting.take()
-    await settle()
-    assert waiting.held == 4 * ONE  # taken is not yet released
-    assert not waiting.items
-    waiting.release(first)
-    await settle()
-    assert waiting.held == 4 * ONE
-    assert not putting.done()
-    rest = await waiting.take()
-    waiting.release(rest)
-    await putting
-    assert taken([*first, *rest, *waiting.items]) == list(range(1, 10))
-
-
-@virtual
 async def test_the_reader_goes_on_waiting_until_there_is_room() -> None:
     """A release that leaves too much held is no reason to put."""
     waiting = queue(bytes=ONE, memory=2 * ONE)
@@ -159,19 +104,6 @@ async def test_the_reader_goes_on_waiting_until_there_is_room() -> None:
     assert len(waiting.items) == 1
     waiting.release(await waiting.take())
     await putting
-
-
-@virtual
-async def test_what_is_held_is_told() -> None:
-    """The gauge shows what is held, and nothing once all is released."""
-    waiting = queue(lines=2)
-    gauge = "ccpipe_queued_bytes"
-    await put(waiting, 1, 2)
-    assert waiting.telemetry.registry.get_sample_value(gauge) == 2 * ONE
-    items = await waiting.take()
-    assert waiting.telemetry.registry.get_sample_value(gauge) == 2 * ONE
-    waiting.release(items)
-    assert waiting.telemetry.registry.get_sample_value(gauge) == 0
 
 
 @virtual

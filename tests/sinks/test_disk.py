@@ -1,11 +1,12 @@
-"""Folders that survive a crash, and whether they can be written to."""
+"""Files and folders that survive a crash, with several processes at them."""
 
+import multiprocessing
 from pathlib import Path
 
 import pytest
 
 from ccpipe.errors import ConfigError, DeniedError
-from ccpipe.sinks.disk import check_folder, make_folder
+from ccpipe.sinks.disk import TORN, AppendFile, check_folder, make_folder
 from tests.sinks.conftest import forbidden
 
 
@@ -38,3 +39,35 @@ def test_every_new_folder_is_synced_to_the_disk(tmp_path: Path, synced: list[str
     assert synced == [tmp_path.name, "a"]
     make_folder(tmp_path / "a" / "b")
     assert len(synced) == 2
+
+
+def _append(path: Path, letter: bytes) -> None:
+    file = AppendFile(path)
+    for _ in range(200):
+        file.append(letter * 5000 + b"\n")
+    file.close()
+
+
+def test_processes_do_not_mix_their_lines(tmp_path: Path) -> None:
+    """Each append is one piece, whoever else appends."""
+    path = tmp_path / "file"
+    spawn = multiprocessing.get_context("spawn")
+    writers = [spawn.Process(target=_append, args=(path, letter)) for letter in (b"a", b"b", b"c")]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+        assert writer.exitcode == 0
+    lines = path.read_bytes().splitlines()
+    assert sorted(lines) == sorted([b"a" * 5000, b"b" * 5000, b"c" * 5000] * 200)
+
+
+def test_a_torn_line_is_marked_before_the_next_append(tmp_path: Path) -> None:
+    """Also where another process tore it while the file was open here."""
+    file = AppendFile(tmp_path / "file")
+    file.append(b"one\n")
+    with file.path.open("ab") as other:
+        other.write(b"tw")
+    file.append(b"three\n")
+    file.close()
+    assert file.path.read_bytes() == b"one\ntw" + TORN + b"three\n"

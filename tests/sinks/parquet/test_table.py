@@ -1,7 +1,6 @@
 """``by_day()``: lines as tables of files."""
 
 from array import array
-from datetime import UTC, datetime
 from itertools import chain
 
 import pytest
@@ -34,18 +33,6 @@ def cells(lines: Lines) -> list[dict[str, object]]:
     return [row for _, row in sorted(found.items())]
 
 
-def test_rows_are_grouped_by_cluster_and_day() -> None:
-    """Days before the epoch count too; a line without time or cluster is null."""
-    assert [(part.path, list(part.rows or ())) for part in by_day(to_lines(MESSAGES))] == [
-        ("cluster=a/date=2025-02-20", [0, 2]),
-        ("cluster=b/date=2025-02-21", [1]),
-        ("cluster=__HIVE_DEFAULT_PARTITION__/date=1969-12-31", [3]),
-        ("cluster=a/date=__HIVE_DEFAULT_PARTITION__", [4]),
-    ]
-    [whole] = by_day(to_lines(MESSAGES[:1]))
-    assert whole.rows is None
-
-
 def test_values_of_each_type_are_exact() -> None:
     """Each in its column, and as a number in ``value`` where it is one."""
     rows = cells(to_lines(MESSAGES))
@@ -55,15 +42,6 @@ def test_values_of_each_type_are_exact() -> None:
     assert [row["bool"] for row in rows] == [None, None, None, None, True]
     assert [row["text"] for row in rows] == [None, None, "text", None, None]
     assert rows[0]["tags"] == [("x", "y")]
-
-
-def test_a_time_is_microseconds_and_what_is_beyond() -> None:
-    """Also before the epoch, where it is rounded down."""
-    rows = cells(to_lines(MESSAGES))
-    assert (rows[0]["time"], rows[0]["ns"]) == (datetime(2025, 2, 20, 12, tzinfo=UTC), 1)
-    assert rows[3]["time"] == datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
-    assert rows[3]["ns"] == 999
-    assert (rows[4]["time"], rows[4]["ns"]) == (None, None)
 
 
 def test_line_without_time_is_in_the_day_of_its_arrival() -> None:
@@ -93,26 +71,6 @@ def test_tables_hold_what_the_messages_hold(messages: list[Message]) -> None:
     if len(parts) > 1:
         rows = sorted(chain.from_iterable(part.rows or () for part in parts))
         assert rows == list(range(len(lines)))
-
-
-@pytest.mark.parametrize(
-    ("payload", "expected"),
-    [
-        (
-            rb"m\,x,cluster=a\ b,z=1\=2 value=1 1740052800",
-            {"name": "m,x", "tags": [("z", "1=2")], "value": 1.0},
-        ),
-        (rb'm,cluster=a event="a \"quoted\" \\ text" 1740052800', {"text": 'a "quoted" \\ text'}),
-    ],
-)
-def test_names_and_texts_are_what_their_escapes_mean(
-    payload: bytes, expected: dict[str, object]
-) -> None:
-    """A series with escapes has its row between the others."""
-    around = b"\nm,cluster=c value=1 1740052800\n"
-    rows = cells(decode(around + payload + around))
-    assert expected.items() <= rows[1].items()
-    assert [row["name"] for row in (rows[0], rows[2])] == ["m", "m"]
 
 
 def test_payloads_of_two_tables_are_written_together() -> None:

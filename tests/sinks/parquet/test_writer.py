@@ -8,22 +8,11 @@ import pytest
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.parquet import table as writer
-from ccpipe.sinks.parquet.table import SCHEMA, by_day, write_file, write_groups
+from ccpipe.sinks.parquet.table import by_day, write_file, write_groups
 
 NOON = 1_740_052_800 * 10**9
 [PART] = by_day(to_lines([Message("m", {"cluster": "a"}, float(n), NOON + n) for n in range(10)]))
 TABLE = PART.table
-
-
-@pytest.mark.parametrize("compression", ["zstd", "snappy", "none"])
-def test_a_file_holds_its_rows_and_its_metadata(tmp_path: Path, compression: str) -> None:
-    """In the schema of all files."""
-    path = tmp_path / "x.parquet"
-    write_file(path, TABLE, compression, {b"ccpipe.messages": b"[]"})
-    file = pq.ParquetFile(path)
-    assert file.schema_arrow.equals(SCHEMA)
-    assert file.read().to_pylist() == TABLE.to_pylist()
-    assert file.metadata.metadata[b"ccpipe.messages"] == b"[]"
 
 
 def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

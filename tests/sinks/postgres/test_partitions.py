@@ -5,10 +5,16 @@ from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ccpipe.formats.lineprotocol import to_lines
+from ccpipe.message import Message
 from ccpipe.sinks.postgres.migrations import migrate
 from ccpipe.sinks.postgres.partitions import DAYS_AHEAD, DAYS_BACK, Partitions
+from ccpipe.sinks.postgres.rows import DAY, days
 from tests.servers.postgres import PASSWORD, Server
+from tests.sinks.conftest import times
 
 NAMES = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'samples'::regclass"
 
@@ -83,3 +89,10 @@ async def test_a_day_that_is_read_stays_until_the_next_time(
     finally:
         await reader.close()
         await connection.close()
+
+
+@given(st.lists(times | st.none(), max_size=20))
+def test_days_are_those_of_the_times(chosen: list[int | None]) -> None:
+    """Also before the epoch; a line without time has none."""
+    lines = to_lines([Message("m", {}, 1.0, time) for time in chosen])
+    assert days(lines) == {time // DAY for time in chosen if time is not None}

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from array import array
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
@@ -128,3 +129,12 @@ async def test_check(server: Server) -> None:
     async with sink(server, database):
         pass
     await sink(server, database).check()
+
+
+def test_times_at_the_edge() -> None:
+    """A time that no ``datetime`` holds is the nearest that one does."""
+    attributes = SampleAttributes(
+        time="0001-01-01T00:00:00+23:00", cluster="c", node="n", system=SampleSystem()
+    )
+    envelope = SampleEnvelope(MetadataObject("sonar", "1"), SampleData(attributes))
+    assert rows([envelope])["sonar_samples"][0][0] == datetime.min.replace(tzinfo=UTC)

@@ -201,12 +201,8 @@ class CcBackendSink(HttpSink[Lines]):
     async def _publish_jobs(self, sink: Sink[Any], jobs: dict[int, JobReport]) -> None:
         """Publish starts, then stops, and wait for each until cc-backend shows it.
 
-        Raises
-        ------
-        RejectedError
-            for those that it seems to refuse: it shows others that were published with them, or
-            does not show them after many attempts.
-
+        Those are rejected that it seems to refuse: it shows others that were published with them,
+        or does not show them after many attempts.
         """
         for function in ("start_job", "stop_job"):
             asked = {number: each for number, each in jobs.items() if each.function == function}

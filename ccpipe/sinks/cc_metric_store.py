@@ -10,7 +10,8 @@ import time
 from typing import Any
 
 from ccpipe.errors import RejectedError
-from ccpipe.formats.lineprotocol import Lines, SeriesTable, ValueType, encode
+from ccpipe.formats.lineprotocol import Lines, ValueType, encode
+from ccpipe.formats.lineprotocol.per_series import PerSeries, Tags
 from ccpipe.pipeline import Limits
 from ccpipe.sinks.http import HttpSink, Response
 
@@ -37,11 +38,9 @@ class CcMetricStoreSink(HttpSink[Lines]):
 
         """
         super().__init__(url=url, **http)
-        self._table: SeriesTable | None = None
-        self._known: set[int] = set()
+        self._is_placed = PerSeries(_is_placed)
 
     async def write(self, records: Lines) -> None:
-        """Write records."""
         lines = records.fill_missing_times(time.time_ns())
         self._require_fileable(lines)
         if len(lines):
@@ -68,15 +67,11 @@ class CcMetricStoreSink(HttpSink[Lines]):
             bad = [row for row, field in enumerate(lines.fields) if field != value]
             if bad:
                 raise RejectedError("cc-metric-store takes the field 'value' only", bad)
-        if lines.table is not self._table:
-            self._table, self._known = lines.table, set()
-        new = set(lines.series) - self._known
-        nameless = {code for code in new if not _is_placed(lines.table.series[code].tags)}
-        if nameless:
-            bad = [row for row, code in enumerate(lines.series) if code in nameless]
+        placed = self._is_placed.of_rows(lines)
+        if not all(placed):
+            bad = [row for row, is_placed in enumerate(placed) if not is_placed]
             raise RejectedError("a tag cluster or hostname is missing", bad)
-        self._known |= new
 
 
-def _is_placed(tags: Any) -> bool:
+def _is_placed(_: str, tags: Tags) -> bool:
     return "cluster" in tags and ("hostname" in tags or "host" in tags)

@@ -45,7 +45,6 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the entries of a folder to disk; raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -84,7 +83,6 @@ class AppendFile:
             self._close()
 
     def sync(self) -> None:
-        """Sync appended data to disk; raises OSError."""
         with self._busy:
             if self._file is not None:
                 os.fsync(self._file)

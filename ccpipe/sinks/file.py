@@ -16,7 +16,7 @@ from ccpipe.config import Duration, Interval, Size
 from ccpipe.errors import ConfigError
 from ccpipe.formats import csvlines, jsonlines, lineprotocol
 from ccpipe.formats.lineprotocol import Lines, Precision
-from ccpipe.pipeline import Limits, Sink
+from ccpipe.pipeline import Limits, Sink, wait_for_event
 from ccpipe.process.background import background
 from ccpipe.sinks.disk import AppendFile, check_folder, disk_errors, sync_folder
 
@@ -187,11 +187,7 @@ class FileSink(Sink[Lines]):
                 log.warning("%s: closed files: %s; retrying", self.path, error.strerror)
             except Exception:
                 log.exception("%s: closed files; retrying", self.path)
-            try:
-                async with asyncio.timeout(RETENTION_SECONDS):
-                    await self._rotated.wait()
-            except TimeoutError:
-                pass
+            await wait_for_event(self._rotated, RETENTION_SECONDS)
 
     def _look_after_closed_files(self) -> None:
         self._rotation.remove_old(keep=self.keep, retention=self.retention)

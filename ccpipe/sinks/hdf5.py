@@ -99,7 +99,6 @@ class Hdf5Sink(Sink[Lines]):
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def write(self, records: Lines) -> None:
-        """Store samples on disk."""
         groups: dict[NodeStepName, list[Message]] = {}
         ended: set[NodeStepName] = set()
         bad: dict[int, str] = {}

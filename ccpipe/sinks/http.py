@@ -125,14 +125,7 @@ class HttpSink(TimedSink[A_contra]):
 
     @abstractmethod
     async def ask(self) -> None:
-        """Send a request that verifies address and credentials.
-
-        Raises
-        ------
-        UnavailableError, DeniedError, RejectedError
-            as ``post`` does; RejectedError then means that the address is wrong.
-
-        """
+        """Verify address and credentials by a request; RejectedError means a wrong address."""
 
     async def check(self) -> None:
         """Check that the store accepts records at this address, without sending any."""
@@ -169,14 +162,7 @@ class HttpSink(TimedSink[A_contra]):
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Send one request.
-
-        Raises
-        ------
-        UnavailableError, RejectedError, DeniedError
-            if the store does not answer, or with a status other than ``stored``; see ``judge``.
-
-        """
+        """Send one request; raises for a response that is not a receipt: see ``judge``."""
         if self.gzip and body:
             body = await asyncio.to_thread(gzip.compress, body, GZIP_LEVEL, mtime=0)
             headers = {**(headers or {}), "Content-Encoding": "gzip"}
@@ -200,6 +186,8 @@ class HttpSink(TimedSink[A_contra]):
     ) -> Response:
         """Send one request; of its response at most `max_bytes` are read."""
         assert self._session is not None, "a sink is entered before it is written to"
+        # Connecting to a server does not get more time.
+        timeout = aiohttp.ClientTimeout(self.time_limit, sock_connect=self._connect_seconds)
         try:
             async with self._session.request(
                 method,
@@ -207,7 +195,7 @@ class HttpSink(TimedSink[A_contra]):
                 params=params,
                 data=_payload(body),
                 headers=headers,
-                timeout=self._timeout(),
+                timeout=timeout,
                 allow_redirects=False,  # a redirected POST would become a GET
             ) as answer:
                 text = (await _read(answer.content, max_bytes)).decode(errors="replace").strip()
@@ -227,10 +215,6 @@ class HttpSink(TimedSink[A_contra]):
         headers = {"User-Agent": "ccpipe", **self._credentials()}
         connector = aiohttp.TCPConnector(ssl=self._tls(), limit=1)
         return aiohttp.ClientSession(headers=headers, connector=connector)
-
-    def _timeout(self) -> aiohttp.ClientTimeout:
-        """Return the limits of a request; connecting to a server does not get more time."""
-        return aiohttp.ClientTimeout(total=self.time_limit, sock_connect=self._connect_seconds)
 
     def _credentials(self) -> dict[str, str]:
         if self.token_file:

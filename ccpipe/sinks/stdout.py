@@ -41,7 +41,6 @@ class StdoutSink(Sink[Lines]):
         self.precision = precision
 
     async def write(self, records: Lines) -> None:
-        """Write and flush."""
         if self.format == "json":
             payload = jsonlines.encode(records)
         else:

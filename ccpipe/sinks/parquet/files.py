@@ -120,14 +120,7 @@ def remove(folder: Path, names: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Hold a folder's lock, if its file system supports locks.
-
-    Raises
-    ------
-    UnavailableError
-        if another process holds it for too long.
-
-    """
+    """Hold a folder's lock, if its file system supports locks; raises UnavailableError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         deadline = time.monotonic() + seconds

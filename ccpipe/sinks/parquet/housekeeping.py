@@ -205,14 +205,12 @@ def _row_groups(
 
 
 def _as_one(tables: Sequence[pa.Table]) -> pa.Table:
-    """Concatenate tables, with unified dictionaries."""
     if len(tables) == 1:
         return tables[0]
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
 def remove_old(root: Path, retention: float) -> None:
-    """Remove the folders of days that are older than the retention."""
     oldest = f"date={datetime.now(UTC).date() - timedelta(seconds=retention):%Y-%m-%d}"
     for folder in root.glob("cluster=*/date=[0-9]*"):
         if folder.name < oldest:

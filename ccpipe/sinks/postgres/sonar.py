@@ -106,7 +106,6 @@ class PostgresSonarSink(PostgresStore[Envelopes]):
         return True
 
     async def begin(self, connection: Any) -> None:
-        """Remove old rows, once an hour."""
         if not self.retention or time.monotonic() < self._next:
             return
         for table in COLUMNS:

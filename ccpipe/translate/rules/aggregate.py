@@ -182,7 +182,6 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
         return self._per or "whole"
 
     def _decide(self, name: str, tags: Tags) -> _Member | None:
-        """Return what a part belongs to; None for what is not a part."""
         is_part = "stype" in tags if self._per is None else tags.get("type") == self._of
         if not is_part or not self._matches(name, tags):
             return None

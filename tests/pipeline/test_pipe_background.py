@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -169,8 +171,8 @@ async def test_server_that_cannot_be_restarted_ends_the_pipe(
         async def __aenter__(self) -> Any:
             self.server = await NatsServer(tmp_path / "own").__aenter__()
             monkeypatch.setattr(NatsServer, "_start", start)
-            assert self.server._process is not None
-            self.server._process.kill()
+            assert self.server.pid is not None
+            os.kill(self.server.pid, signal.SIGKILL)
             return await super().__aenter__()
 
     with pytest.raises(UnexpectedError):

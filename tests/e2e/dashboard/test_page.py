@@ -246,15 +246,8 @@ async def test_no_page_is_wider_than_a_phone(busy: Served, page: Page) -> None:
     start = int(await page.js("Math.round(Date.now() / 1000)")) - 3600
     begin = next(iter(busy.state.jobs.jobs)).start // SECOND
     assert abs(begin - start) < 60
-    paths = [
-        "#/",
-        "#/jobs",
-        "#/events",
-        "#/pipe",
-        "#/node/fox.test/n1",
-        f"#/job/fox.test/77/{begin}",
-    ]
-    for path in paths:
+    job = f"#/job/fox.test/77/{begin}"
+    for path in ("#/", "#/jobs", "#/events", "#/pipe", "#/node/fox.test/n1", job):
         await page.js(f"location.hash = {path!r}")
         await page.until("document.querySelectorAll('main .card, main .chart').length")
         await asyncio.sleep(1.2)  # until its first frame is drawn

@@ -8,7 +8,7 @@ import pytest
 from ccpipe.config import Duration
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.sinks.parquet import ParquetSink, housekeeping
-from ccpipe.sinks.parquet.housekeeping import JOINED, MANY_ROWS
+from ccpipe.sinks.parquet.housekeeping import JOINED
 from tests.conftest import eventually
 from tests.sinks.conftest import metric
 
@@ -17,18 +17,19 @@ async def test_files_are_joined_when_there_is_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a large batch not at once, but then without another write."""
+    monkeypatch.setattr(housekeeping, "MANY_ROWS", 2)
+    many = to_lines([metric(1.0), metric(2.0)])
     async with ParquetSink(dir=str(tmp_path)) as sink:
         monkeypatch.setattr(housekeeping, "BUSY_SECONDS", 3600.0)
-        sink._housekeeping.look_after([], MANY_ROWS)
-        for number in range(JOINED):
-            await sink.write(to_lines([metric(float(number))]))
+        for batch in [many, *(to_lines([metric(float(number))]) for number in range(JOINED))]:
+            await sink.write(batch)
         (folder,) = tmp_path.glob("cluster=*/date=*")
-        assert len(list(folder.glob("*.parquet"))) == JOINED
-    assert len(list(folder.glob("*.parquet"))) == JOINED, "closing does not wait for the time"
+        assert len(list(folder.glob("*.parquet"))) == JOINED + 1
+    assert len(list(folder.glob("*.parquet"))) == JOINED + 1, "closing does not wait for the time"
     async with ParquetSink(dir=str(tmp_path)) as sink:
         monkeypatch.setattr(housekeeping, "BUSY_SECONDS", 0.1)
-        sink._housekeeping.look_after([folder], MANY_ROWS)
-        await eventually(lambda: len(list(folder.glob("*.parquet"))) == 1)
+        await sink.write(many)
+        await eventually(lambda: len(list(folder.glob("*.parquet"))) == 3)
 
 
 async def test_old_days_go(tmp_path: Path) -> None:

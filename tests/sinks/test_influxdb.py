@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import Precision, decode, encode, to_lines
-from ccpipe.message import Message, Uint, Value, event
+from ccpipe.message import Message, Uint, Value
 from ccpipe.sinks.influxdb import InfluxdbSink, payload
 from tests.conftest import free_port
 from tests.servers.influxdb import InfluxDB
@@ -98,14 +98,6 @@ async def test_texts_and_numbers_of_one_line(store: InfluxDB) -> None:
         await sink.write(decode(line))
     (kept,) = store.points("both")
     assert (kept["value"], kept["note"]) == (1.5, 'a\nb "c" \\ \t')
-
-
-async def test_events(store: InfluxDB) -> None:
-    """They are texts in a field of their own."""
-    async with sink_of(store) as sink:
-        await sink.write(to_lines([event("job", "start_job", '{"jobId": 1}', time=NOON, tags={})]))
-    (kept,) = store.points("job")
-    assert (kept["event"], kept["function"]) == ('{"jobId": 1}', "start_job")
 
 
 async def test_a_field_of_another_type(store: InfluxDB) -> None:

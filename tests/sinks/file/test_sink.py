@@ -5,12 +5,11 @@ import os
 import tempfile
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpipe.errors import ConfigError, DeniedError, UnavailableError
+from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import Precision, decode, encode, to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.file import FileSink
@@ -57,15 +56,6 @@ async def test_bytes_pass_through(tmp_path: Path, precision: Precision, written:
     async with FileSink(path=str(path), precision=precision) as sink:
         await sink.write(lines)
     assert path.read_bytes() == written
-
-
-async def test_json(tmp_path: Path) -> None:
-    """As JSON every message is one object on one line."""
-    path = tmp_path / "records.json"
-    async with FileSink(path=str(path), format="json") as sink:
-        await sink.write(to_lines([metric(1.5), metric("text")]))
-    objects = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
-    assert [o["value"] for o in objects] == [1.5, "text"]
 
 
 async def test_it_is_on_the_disk_before_write_returns(
@@ -161,16 +151,6 @@ async def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match=r"file/records\.lp: "):
         async with FileSink(path=str(tmp_path / "file" / "records.lp")):
             pass
-
-
-async def test_check(tmp_path: Path) -> None:
-    """``check()`` says whether the file can be written, and creates nothing."""
-    path = tmp_path / "new" / "records.lp"
-    await FileSink(path=str(path)).check()
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="file is not a folder"):
-        await FileSink(path=str(tmp_path / "file" / "records.lp")).check()
 
 
 async def test_a_folder_that_is_forbidden(tmp_path: Path) -> None:

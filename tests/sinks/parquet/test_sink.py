@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccpipe.errors import DeniedError, MissingExtra, RejectedError, UnavailableError
-from ccpipe.formats.lineprotocol import decode, to_lines
+from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.parquet import NULL, PATH_COLUMNS, ParquetSink
 from ccpipe.sinks.parquet.housekeeping import LEFTOVER_AGE
@@ -137,17 +137,6 @@ async def test_readers_that_guess(tmp_path: Path) -> None:
     assert sorted(table.to_pydict()["cluster"]) == ["e d", "fox"]
 
 
-async def test_lines_stay_columns(tmp_path: Path) -> None:
-    """What was decoded is written with exact integers and the tags that have no column."""
-    lines = decode(b"m,cluster=fox,unit=B,z=1 value=18446744073709551615u 1740052800\n")
-    async with ParquetSink(dir=str(tmp_path)) as sink:
-        await sink.write(lines)
-        await sink.write(lines[:0])
-    (path,) = tmp_path.rglob("*.parquet")
-    (row,) = pq.ParquetFile(path).read().to_pylist()
-    assert (row["uint"], row["tags"]) == (2**64 - 1, [("unit", "B"), ("z", "1")])
-
-
 @pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip", "lz4", "none"])
 async def test_compression(tmp_path: Path, compression: Any) -> None:
     """Files are compressed as the recipe says."""
@@ -156,17 +145,6 @@ async def test_compression(tmp_path: Path, compression: Any) -> None:
     (path,) = tmp_path.rglob("*.parquet")
     used = pq.ParquetFile(path).metadata.row_group(0).column(0).compression
     assert used == {"none": "UNCOMPRESSED"}.get(compression, compression.upper())
-
-
-async def test_clusters_do_not_share_dictionaries(tmp_path: Path) -> None:
-    """A cluster's files hold no names of another cluster's nodes."""
-    async with ParquetSink(dir=str(tmp_path), compression="none") as sink:
-        await sink.write(
-            to_lines([metric(1.0, hostname="mine"), metric(2.0, cluster="b", hostname="yours")])
-        )
-    (path,) = tmp_path.glob("cluster=fox/**/*.parquet")
-    assert b"mine" in path.read_bytes()
-    assert b"yours" not in path.read_bytes()
 
 
 async def test_a_name_too_long_for_a_folder(tmp_path: Path) -> None:

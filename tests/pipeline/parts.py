@@ -5,6 +5,7 @@ happens to it in a diary that a test hands to several of them, so that the order
 """
 
 import asyncio
+import contextlib
 import functools
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -285,3 +286,15 @@ async def run_until(seconds: float, *parts: Any, **options: Any) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(seconds, stop.set)
     await run(*parts, stop=stop, **options)
+
+
+@contextlib.asynccontextmanager
+async def running(*parts: Any, **options: Any) -> AsyncIterator["asyncio.Task[None]"]:
+    """Run a pipe while the block runs, and to its end."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(run(*parts, stop=stop, **options))
+    try:
+        yield task
+    finally:
+        stop.set()
+        await task

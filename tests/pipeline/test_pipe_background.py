@@ -26,7 +26,7 @@ from ccpipe.sinks.hdf5 import Hdf5Sink
 from ccpipe.sinks.parquet import ParquetSink, housekeeping
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
-from tests.pipeline.parts import ListSink, ListSource, made, play, run_until, values
+from tests.pipeline.parts import ListSink, ListSource, made, play, run_until, running, values
 
 
 class UnexpectedError(Exception):
@@ -215,12 +215,9 @@ async def test_pipe_goes_on_while_housekeeping_of_its_sink_fails(
         sink = FileSink(path=str(tmp_path / "a.lp"), keep=1)
         monkeypatch.setattr("ccpipe.sinks.file.RETENTION_SECONDS", 0.01)
         monkeypatch.setattr(sink, "_look_after_closed_files", fail_again)
-    source, stop = Repeating(), asyncio.Event()
     sink.limits = type(sink.limits)(age=0.01)
-    running = asyncio.create_task(run(source, sink, stop=stop))
-    await eventually(lambda: len(calls) > 2)
-    stop.set()
-    await asyncio.wait_for(running, 60)
+    async with running(Repeating(), sink):
+        await eventually(lambda: len(calls) > 2)
     assert "UnexpectedError: unexpected" in caplog.text
 
 
@@ -239,9 +236,6 @@ async def test_step_whose_file_cannot_be_written_is_tried_again(
     monkeypatch.setattr(sink, "_finish", fail_again)
     tags = {"hostname": "n1", "type": "node", "jobid": "1", "stepid": "0"}
     ends = to_lines([event("step", "stop_step", "{}", time=10**18, tags=tags)])
-    stop = asyncio.Event()
-    running = asyncio.create_task(run(ListSource([ends], stay=True), sink, stop=stop))
-    await eventually(lambda: len(calls) > 2)
-    stop.set()
-    await asyncio.wait_for(running, 60)
+    async with running(ListSource([ends], stay=True), sink):
+        await eventually(lambda: len(calls) > 2)
     assert "retrying" in caplog.text

@@ -1,7 +1,5 @@
 """``HttpPostSink``: what a receiver gets, ccpipe's own source among them."""
 
-import asyncio
-
 import pytest
 
 from ccpipe.config import Site
@@ -9,11 +7,11 @@ from ccpipe.errors import ConfigError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import encode, to_lines
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.pipeline import run
 from ccpipe.sinks.http_post import HttpPostSink
 from ccpipe.sources.http import HttpSource
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually, free_port
+from tests.pipeline.parts import ListSink, running
 from tests.sinks.answers import Answers
 from tests.sinks.conftest import NOON, Given, carry, metric
 
@@ -69,26 +67,13 @@ async def test_to_ccpipe_itself() -> None:
     """What one bridge posts another one receives, dead letters and all."""
     listen = f"127.0.0.1:{free_port()}"
 
-    class Kept(HttpPostSink):
-        def __init__(self) -> None:
-            super().__init__(url="http://unused")
-            self.written: list[object] = []
-
-        async def write(self, records: object) -> None:
-            self.written += list(records)  # type: ignore[call-overload]
-
-        async def ask(self) -> None:
-            """Nobody is asked."""
-
-    kept, stop, telemetry = Kept(), asyncio.Event(), Telemetry()
+    kept, telemetry = ListSink(), Telemetry()
     source = HttpSource(site=Site(cluster="fox"), listen=listen)
-    receiving = asyncio.create_task(run(source, kept, stop=stop, telemetry=telemetry))
-    await eventually(lambda: telemetry.ready or receiving.done())
     records = [metric(float(n), time=NOON) for n in range(10)]
-    url = f"http://{listen}/write?precision=s"
-    assert await carry(Given(records), HttpPostSink(url=url)) == []
-    stop.set()
-    await receiving
+    async with running(source, kept, telemetry=telemetry) as receiving:
+        await eventually(lambda: telemetry.ready or receiving.done())
+        url = f"http://{listen}/write?precision=s"
+        assert await carry(Given(records), HttpPostSink(url=url)) == []
     assert kept.written == records
 
 

@@ -5,7 +5,7 @@ With nats-py's own parser any of them ended the read loop: whoever received it s
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import nats
@@ -20,32 +20,18 @@ from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
-from ccpipe.formats.lineprotocol import Lines
-from ccpipe.message import Message
 from ccpipe.node.agent.responder import Responder
-from ccpipe.pipeline import Sink, run
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.gridengine.translator import AccountingJobs
 from tests.cli.command import command, environment
 from tests.conftest import eventually
 from tests.e2e.nats.hostile import MESSAGES, Hostile, publish
+from tests.pipeline.parts import ListSink, running, values
 
 LINE = b"m,cluster=fox.test,hostname=n1,type=node value=%d 1740000000\n"
 DEEP = b'{"a":' * 100_000
 """JSON that ends every decoder by its depth."""
 FLAWED = [message for message in MESSAGES if message.flaw]
-
-
-class Values(Sink[Any]):
-    """Keeps the values that it is given."""
-
-    takes = Lines
-
-    def __init__(self) -> None:
-        self.values: list[object] = []
-
-    async def write(self, records: Sequence[Message]) -> None:
-        self.values += [record.value for record in records]
 
 
 def subject(message: Hostile, cluster: bytes = b"fox%2Etest.") -> bytes:
@@ -65,15 +51,11 @@ async def send_all(server: NatsServer) -> None:
 
 
 @contextlib.asynccontextmanager
-async def bridge(source: NatsSource) -> AsyncIterator[Values]:
-    sink, stop = Values(), asyncio.Event()
-    task = asyncio.create_task(run(source, sink, telemetry=source.telemetry, stop=stop))
-    await eventually(lambda: source.telemetry.ready or task.done())
-    try:
+async def bridge(source: NatsSource, *translators: Any) -> AsyncIterator[ListSink]:
+    sink, telemetry = ListSink(), source.telemetry
+    async with running(source, sink, translators=translators, telemetry=telemetry) as task:
+        await eventually(lambda: telemetry.ready or task.done())
         yield sink
-    finally:
-        stop.set()
-        await task
 
 
 @pytest.mark.parametrize("durable", ["hostile", ""])
@@ -88,10 +70,10 @@ async def test_a_bridge_stores_the_good_and_keeps_the_flawed(
         if durable:
             await eventually(lambda: bool(source.stream))
         await send_all(nats_server)
-        await eventually(lambda: len(sink.values) >= len(good) + 2)
+        await eventually(lambda: len(sink.written) >= len(good) + 2)
         await eventually(lambda: telemetry.total(telemetry.dead) >= len(FLAWED))
         read = source.stream
-    assert sorted(sink.values) == [*good, 1000, 2000]  # type: ignore[type-var]
+    assert sorted(values(sink.written)) == [*good, 1000, 2000]
     assert telemetry.total(telemetry.dead) == len(FLAWED)
     client = await nats.connect(nats_server.url)
     stream = client.jetstream()
@@ -120,7 +102,7 @@ async def test_what_waited_for_a_bridge_does_not_wedge_it(
         await eventually(lambda: bool(first.stream))
     await send_all(nats_server)
     async with bridge(NatsSource(site=site, telemetry=Telemetry(), durable="d")) as sink:
-        await eventually(lambda: 2000 in sink.values)
+        await eventually(lambda: 2000 in values(sink.written))
 
 
 async def test_a_subscriber_hears_the_good_and_counts_the_flawed(
@@ -240,22 +222,16 @@ async def test_a_job_event_that_nests_too_deeply_costs_itself(
     nats_server: NatsServer, site: Site
 ) -> None:
     """A bridge that learns of jobs from other sources' events goes on to the next message."""
-    telemetry, sink, stop = Telemetry(), Values(), asyncio.Event()
-    source = NatsSource(site=site, telemetry=telemetry, durable="jobs", subjects=["events"])
-    translator = AccountingJobs(site=site, live=True)
-    task = asyncio.create_task(
-        run(source, sink, translators=[translator], telemetry=telemetry, stop=stop)
-    )
-    await eventually(lambda: bool(source.stream) or task.done())
+    source = NatsSource(site=site, telemetry=Telemetry(), durable="jobs", subjects=["events"])
     good = b'other,cluster=fox.test,hostname=n1,type=node event="1" 1740000000\n'
     subjects = (b"fox%2Etest.events.job", b"fox%2Etest.events.other")
     payloads = (start(DEEP), good)
     messages = zip(subjects, payloads, strict=True)
-    await publish(nats_server.url, [(name, b"", b"", payload) for name, payload in messages])
-    await eventually(lambda: bool(sink.values) or task.done())
-    stop.set()
-    await task
-    assert sink.values == ["1"]
+    async with bridge(source, AccountingJobs(site=site, live=True)) as sink:
+        await eventually(lambda: bool(source.stream))
+        await publish(nats_server.url, [(name, b"", b"", payload) for name, payload in messages])
+        await eventually(lambda: bool(sink.written))
+    assert values(sink.written) == ["1"]
 
 
 async def test_bad_lines_leave_others_their_turns(site: Site, nats_server: NatsServer) -> None:

@@ -1,6 +1,5 @@
 """Translators with a state in two processes' place: together they give what one alone gives."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -15,32 +14,21 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import Lines, encode, to_lines
+from ccpipe.formats.lineprotocol import encode, to_lines
 from ccpipe.formats.sonar import SampleProcess
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Message, metric
-from ccpipe.pipeline import HoldingTranslator, Limits, Sink, Translator, run
+from ccpipe.pipeline import HoldingTranslator, Limits, Translator, run
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.rules.aggregate import Aggregate
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.bus.nats.streams.test_partitions import partitioned
 from tests.conftest import eventually
+from tests.pipeline.parts import ListSink, running
 from tests.translate.sonar.sonar_samples import START, job, sample
 
 NODES = 12
 ROUNDS = 4
-
-
-class Kept(Sink[Any]):
-    """Keeps what is written, as lines."""
-
-    takes = Lines
-
-    def __init__(self) -> None:
-        self.lines: list[bytes] = []
-
-    async def write(self, records: Sequence[Message]) -> None:
-        self.lines += as_lines(records)
 
 
 def as_lines(records: Sequence[Message]) -> list[bytes]:
@@ -106,17 +94,11 @@ def shared(site: Site, codec: Codec[Any]) -> NatsSource:
 @contextlib.asynccontextmanager
 async def bridge(
     site: Site, translator: Translator[Any, Any], codec: Codec[Any]
-) -> AsyncIterator[Kept]:
+) -> AsyncIterator[ListSink]:
     """Run a bridge until it is left; what its translator still holds is then written."""
-    sink, stop = Kept(), asyncio.Event()
-    task = asyncio.create_task(
-        run(shared(site, codec), sink, translators=[translator], stop=stop, limits=Limits(age=0.05))
-    )
-    try:
+    sink, limits = ListSink(), Limits(age=0.05)
+    async with running(shared(site, codec), sink, translators=[translator], limits=limits):
         yield sink
-    finally:
-        stop.set()
-        await task
 
 
 def with_nodes(site: Site) -> Site:
@@ -137,11 +119,11 @@ async def test_two_give_what_one_gives(site: Site, case: str) -> None:
             for part in (part for round_ in range(ROUNDS) for part in records(round_)):
                 passed += as_lines(alone.feed(type_(part)))
                 await sink.write(type_(part))
-        await eventually(lambda: sum(len(each.lines) for each in two) >= len(passed))
+        await eventually(lambda: sum(len(each.written) for each in two) >= len(passed))
     expected = [*passed, *as_lines(alone.flush())]
     assert len(expected) > NODES * ROUNDS
-    assert all(each.lines for each in two)
-    assert sorted(two[0].lines + two[1].lines) == sorted(expected)
+    assert all(each.written for each in two)
+    assert sorted(as_lines(two[0].written + two[1].written)) == sorted(expected)
 
 
 async def test_where_nodes_are_not_told_apart_a_second_process_is_refused(site: Site) -> None:
@@ -149,6 +131,6 @@ async def test_where_nodes_are_not_told_apart_a_second_process_is_refused(site: 
     async with bridge(site, aggregate(), LineCodec()) as first:
         async with NatsSink(site=site, telemetry=Telemetry()) as sink:
             await sink.write(to_lines(parts(0)[0]))
-        await eventually(lambda: bool(first.lines))
+        await eventually(lambda: bool(first.written))
         with pytest.raises(ConfigError, match="must see all messages"):
-            await run(shared(site, LineCodec()), Kept(), translators=[aggregate()])
+            await run(shared(site, LineCodec()), ListSink(), translators=[aggregate()])

@@ -1,7 +1,5 @@
 """Envelopes through a real broker, with the machinery that lines go through."""
 
-import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import nats
@@ -27,44 +25,13 @@ from ccpipe.formats.sonar import (
     encode,
 )
 from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.pipeline import DeadLetter, DeadLetterSink, Sink, Translator, run
+from ccpipe.pipeline import DeadLetter, Sink, Translator
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.bus.envelopes import ERROR, JOBS, META, SAMPLE, TIME
 from tests.conftest import eventually
-
-
-class KeptLetters(DeadLetterSink):
-    """A sink for the dead letters that go with `kept`."""
-
-    def __init__(self, kept: "Keep") -> None:
-        self.kept = kept
-
-    async def write(self, letters: Sequence[DeadLetter]) -> None:
-        self.kept.letters += letters
-        self.kept.count()
-
-
-class Keep(Sink[Any]):
-    """A sink that keeps envelopes, with one for letters; stops the pipe after so many of both."""
-
-    takes = Envelopes
-
-    def __init__(self, stop: asyncio.Event, enough: int) -> None:
-        self.stop = stop
-        self.enough = enough
-        self.envelopes: list[Envelope] = []
-        self.letters: list[DeadLetter] = []
-
-    async def write(self, records: Sequence[Envelope]) -> None:
-        self.envelopes += records
-        self.count()
-
-    def count(self) -> None:
-        """Stop the pipe where there are enough."""
-        if len(self.envelopes) + len(self.letters) >= self.enough:
-            self.stop.set()
+from tests.pipeline.parts import ListDeadLetterSink, running
 
 
 async def publish(site: Site, *envelopes: Envelope) -> None:
@@ -73,13 +40,28 @@ async def publish(site: Site, *envelopes: Envelope) -> None:
         await sink.write(Envelopes(envelopes))
 
 
-async def read(site: Site, enough: int, **options: object) -> Keep:
-    stop = asyncio.Event()
-    keep = Keep(stop, enough)
+class EnvelopeSink(Sink[Envelopes]):
+    """Keeps envelopes."""
+
+    takes = Envelopes
+
+    def __init__(self) -> None:
+        self.written: list[Envelope] = []
+
+    async def write(self, records: Envelopes) -> None:
+        self.written += records
+
+
+async def read(
+    site: Site, enough: int, **options: object
+) -> tuple[list[Envelope], list[DeadLetter]]:
+    """Read until there are so many envelopes and dead letters."""
+    sink, kept = EnvelopeSink(), ListDeadLetterSink()
     codec = SonarCodec(**options)  # type: ignore[arg-type]
     source = NatsSource(site=site, telemetry=Telemetry(), codec=codec, durable="test")
-    await asyncio.wait_for(run(source, keep, dead_letter_sink=KeptLetters(keep), stop=stop), 60)
-    return keep
+    async with running(source, sink, dead_letter_sink=kept):
+        await eventually(lambda: len(sink.written) + len(kept.letters) >= enough)
+    return sink.written, kept.letters
 
 
 def fox(site: Site) -> Site:
@@ -89,7 +71,7 @@ def fox(site: Site) -> Site:
 async def test_envelopes_travel_whole_and_in_order(site: Site) -> None:
     """Each is a message of its own on the subject of its type; nothing of it is lost."""
     await publish(fox(site), SAMPLE, JOBS, ERROR)
-    assert (await read(fox(site), 3)).envelopes == [SAMPLE, JOBS, ERROR]
+    assert (await read(fox(site), 3))[0] == [SAMPLE, JOBS, ERROR]
     client = await nats.connect(site.bus.servers[0])
     name = (await client.jetstream().streams_info())[0].config.name or ""
     messages = [await client.jetstream().get_msg(name, seq=n) for n in (1, 2, 3)]
@@ -108,9 +90,8 @@ async def test_what_is_no_envelope_is_a_dead_letter_and_the_rest_goes_on(site: S
     client = await nats.connect(site.bus.servers[0])
     await client.jetstream().publish("fox%2Eno.sonar.job", bad + encode(ERROR))
     await client.close()
-    keep = await read(fox(site), 3)
-    assert keep.envelopes == [SAMPLE, ERROR]
-    (letter,) = keep.letters
+    envelopes, [letter] = await read(fox(site), 3)
+    assert envelopes == [SAMPLE, ERROR]
     assert letter.original + b"\n" == bad
     assert letter.origin == "fox%2Eno.sonar.job"
     assert letter.reason.startswith("$.data.attributes.slurm_jobs[0].job_id: ")
@@ -126,7 +107,7 @@ async def test_the_profile_decides_on_the_numbers(site: Site) -> None:
     ) as sink:
         await eventually(lambda: sink.bus.is_connected)
         await sink.write(Envelopes([envelope]))
-    assert (await read(fox(site), 1, profile="sonar")).envelopes == [envelope]
+    assert (await read(fox(site), 1, profile="sonar"))[0] == [envelope]
 
 
 async def test_an_envelope_beyond_the_servers_limit_is_named(site: Site) -> None:
@@ -157,20 +138,16 @@ async def test_there_and_back_through_the_broker(site: Site) -> None:
     envelopes = NatsSink(site=back, telemetry=Telemetry(), codec=SonarCodec())
     kept = NatsSource(site=fox(site), telemetry=Telemetry(), durable="cc-to-sonar")
     await carry(kept, envelopes, CcToSonar(), 3)
-    assert (await read(back, 3)).envelopes == sent
+    assert (await read(back, 3))[0] == sent
 
 
 async def carry(
     source: NatsSource, sink: NatsSink, translator: Translator[Any, Any], minimum: int
 ) -> None:
-    telemetry, stop = Telemetry(), asyncio.Event()
-    bridge = asyncio.create_task(
-        run(source, sink, translators=[translator], telemetry=telemetry, stop=stop)
-    )
-    await eventually(lambda: telemetry.total(telemetry.written) >= minimum)
-    reader = source.reader
-    assert isinstance(reader, ConsumerReader)
-    await eventually(lambda: reader.is_acknowledged)
-    stop.set()
-    await bridge
+    telemetry = Telemetry()
+    async with running(source, sink, translators=[translator], telemetry=telemetry):
+        await eventually(lambda: telemetry.total(telemetry.written) >= minimum)
+        reader = source.reader
+        assert isinstance(reader, ConsumerReader)
+        await eventually(lambda: reader.is_acknowledged)
     assert telemetry.total(telemetry.dead) == 0

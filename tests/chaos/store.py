@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from tests.chaos.account import in_lines
+from tests.sinks.answers import served
 
 
 class LyingStore:
@@ -25,17 +26,8 @@ class LyingStore:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["LyingStore"]:
-        app = web.Application(client_max_size=2**26)
-        app.router.add_route("*", "/{path:.*}", self._answer)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        try:
+        async with served(self._answer) as self.url:
             yield self
-        finally:
-            await runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         payload = await request.read()

@@ -1,8 +1,28 @@
 """A server that answers as it is told: what no real store can be made to do."""
 
 import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from aiohttp import web
+
+
+@contextlib.asynccontextmanager
+async def served(
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[str]:
+    """Answer every request at an address, which is given."""
+    app = web.Application(client_max_size=2**30)
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    try:
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 class Answers:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 from hypothesis import strategies as st
 
 from ccpipe.formats.lineprotocol import Lines, to_lines
@@ -18,7 +17,7 @@ from ccpipe.message import Message, Uint, Value
 from ccpipe.pipeline import Batch, DeadLetter, DeadLetterSink, Limits, Sink, Source, run
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
-from tests.sinks.answers import Answers
+from tests.sinks.answers import Answers, served
 
 SECOND = 10**9
 NOON = 1740052800 * SECOND
@@ -96,11 +95,10 @@ async def carry(
     source: Given, sink: Sink[Any], telemetry: Telemetry | None = None
 ) -> list[DeadLetter]:
     """Run a pipe to its end; return the dead letters. All batches must be acknowledged."""
-    kept_letters = KeptLetters()
-    limits = Limits(age=0, backoff=0.05)
-    await run(source, sink, dead_letter_sink=kept_letters, limits=limits, telemetry=telemetry)
+    kept, limits = KeptLetters(), Limits(age=0, backoff=0.05)
+    await run(source, sink, dead_letter_sink=kept, limits=limits, telemetry=telemetry)
     assert source.acknowledged == list(range(len(source.given)))
-    return kept_letters.letters
+    return kept.letters
 
 
 async def carry_again(source: Given, sink: Sink[Any], mend: Callable[[], object]) -> None:
@@ -142,16 +140,8 @@ def full_disk(size: int) -> Iterator[None]:
 @contextlib.asynccontextmanager
 async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Answers]:
     answers = Answers()
-    app = web.Application(client_max_size=2**30)
-    app.router.add_route("*", "/{path:.*}", answers.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
-    answers.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with served(answers.answer, tls) as answers.url:
         yield answers
-    finally:
-        await runner.cleanup()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError, RejectedError, UnavailableError
@@ -17,6 +16,7 @@ from ccpipe.pipeline import Limits, run
 from ccpipe.sinks import cc_backend
 from ccpipe.sinks.cc_backend import CcBackendSink
 from tests.conftest import eventually
+from tests.sinks.answers import served
 from tests.sinks.conftest import SECOND, Given, KeptLetters, carry
 from tests.sinks.stand_in_cc_backend import Key, StandIn, StandInNats
 
@@ -46,13 +46,8 @@ def stopped(*numbers: int) -> list[Message]:
 @pytest.fixture
 async def backend() -> AsyncIterator[tuple[StandIn, str]]:
     backend = StandIn()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", backend.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield backend, f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with served(backend.answer) as url:
+        yield backend, url
 
 
 def sink_of(backend: tuple[StandIn, str], way: str, state: Path | str = "") -> CcBackendSink:

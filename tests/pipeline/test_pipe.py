@@ -10,7 +10,7 @@ import pytest
 from ccpipe.errors import RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines, decode, to_lines
 from ccpipe.message import Message
-from ccpipe.pipeline import Batch, Limits, Scope, SharedSource, Sink, Translator, run
+from ccpipe.pipeline import Batch, Limits, Scope, SharedSource, Translator, run
 from ccpipe.pipeline.queue import Item
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
@@ -51,14 +51,6 @@ def test_a_slow_source_is_written_by_age() -> None:
     play(run(source, sink, limits=Limits(age=10)))
     assert sink.tries == [10, 14]
     assert sink.sizes == [2, 1]
-
-
-def test_columns_reach_the_sink_as_columns() -> None:
-    """Payloads that were decoded are written as Lines, however many make one write."""
-    kinds: list[type] = []
-    source = ListSource([decode(b"a value=1 1\n"), decode(b"b value=2 2\n")])
-    play(run(source, ListSink(lambda records: kinds.append(type(records)))))
-    assert kinds == [Lines]
 
 
 def test_nothing_is_acknowledged_before_its_write_returned() -> None:
@@ -162,15 +154,6 @@ def test_translators_chain_and_flush(
     assert source.acked == [0, 1, 2]
 
 
-class Plain(Sink[Any]):
-    """A sink that is nothing but ``write``."""
-
-    takes = Lines
-
-    async def write(self, records: Sequence[Message]) -> None:
-        """See ``Sink.write``."""
-
-
 def test_parts_are_entered_downstream_first_and_left_upstream_first() -> None:
     """A source finds its sink ready, and both find the sink of dead letters ready."""
     diary: Diary = []
@@ -188,13 +171,6 @@ def test_parts_are_entered_downstream_first_and_left_upstream_first() -> None:
         ("leave", "ListSink"),
         ("leave", "ListDeadLetterSink"),
     ]
-
-
-def test_a_part_need_not_be_a_context_manager() -> None:
-    """Three lines make a sink."""
-    source = ListSource([made(1)])
-    play(run(source, Plain()))
-    assert source.acked == [0]
 
 
 def test_the_counters_say_what_happened() -> None:

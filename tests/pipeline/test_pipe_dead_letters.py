@@ -70,13 +70,13 @@ def test_bad_records_are_found_wherever_they_are(
     telemetry = Telemetry()
     source = ListSource(batches(total, cuts, columns=columns))
     sink = ListSink(Picky(bad, named=named, encoding=encoding))
-    dead_letter_sink = ListDeadLetterSink()
+    kept = ListDeadLetterSink()
     limits = Limits(lines=size)
-    play(run(source, sink, dead_letter_sink=dead_letter_sink, limits=limits, telemetry=telemetry))
+    play(run(source, sink, dead_letter_sink=kept, limits=limits, telemetry=telemetry))
     assert values(sink.written) == [n for n in range(total) if n not in bad]
-    assert sorted(dead_letter_sink.numbers) == [n for n in range(total) if n in bad]
+    assert sorted(kept.numbers) == [n for n in range(total) if n in bad]
     reason = "cannot be written" if encoding else "refused"
-    assert {letter.reason for letter in dead_letter_sink.letters} <= {reason}
+    assert {letter.reason for letter in kept.letters} <= {reason}
     assert source.acked == list(range(source.handed))
     assert telemetry.total(telemetry.written) == total - len(bad)
     assert telemetry.total(telemetry.dead) == len(bad)
@@ -86,9 +86,9 @@ def test_a_store_that_names_one_bad_record_at_a_time_may_do_so_for_ever() -> Non
     """Many refusals, each of one record, are no deeper than one."""
     total = 1500
     sink = ListSink(Picky(set(range(total)), named=1))
-    dead_letter_sink = ListDeadLetterSink()
-    play(run(ListSource([made(*range(total))]), sink, dead_letter_sink=dead_letter_sink))
-    assert sorted(dead_letter_sink.numbers) == list(range(total))
+    kept = ListDeadLetterSink()
+    play(run(ListSource([made(*range(total))]), sink, dead_letter_sink=kept))
+    assert sorted(kept.numbers) == list(range(total))
 
 
 def test_halving_takes_a_logarithm_of_writes() -> None:
@@ -106,29 +106,27 @@ def test_indices_that_cannot_be_are_not_believed(indices: list[int]) -> None:
         if 1 in values(records):
             raise RejectedError("refused", indices)
 
-    sink, dead_letter_sink = ListSink(answer), ListDeadLetterSink()
-    play(run(ListSource([made(0, 1)]), sink, dead_letter_sink=dead_letter_sink))
+    sink, kept = ListSink(answer), ListDeadLetterSink()
+    play(run(ListSource([made(0, 1)]), sink, dead_letter_sink=kept))
     assert values(sink.written) == [0]
-    assert dead_letter_sink.numbers == [1]
+    assert kept.numbers == [1]
 
 
 @pytest.mark.parametrize("named", [0, 1])
 def test_a_letter_for_a_refused_record_is_a_line_with_reason_and_origin(named: int) -> None:
     """The letter reads as line protocol again, with its own time and the batch it came with."""
-    dead_letter_sink = ListDeadLetterSink()
+    kept = ListDeadLetterSink()
     sink = ListSink(Picky({2}, named=named))
-    play(run(ListSource([made(0, 1), made(2)]), sink, dead_letter_sink=dead_letter_sink))
-    assert dead_letter_sink.letters == [
-        DeadLetter(b"m,hostname=n1,type=node value=2i 2", "refused", "batch 1")
-    ]
+    play(run(ListSource([made(0, 1), made(2)]), sink, dead_letter_sink=kept))
+    assert kept.letters == [DeadLetter(b"m,hostname=n1,type=node value=2i 2", "refused", "batch 1")]
 
 
 def test_a_record_that_no_line_can_hold_is_a_dead_letter_as_python_writes_it() -> None:
     """What cannot be encoded is still kept, readable for whoever looks."""
-    dead_letter_sink = ListDeadLetterSink()
+    kept = ListDeadLetterSink()
     record = Message("m", {"hostname": "n1"}, math.nan, 1)
-    play(run(ListSource([to_lines([record])]), ListSink(), dead_letter_sink=dead_letter_sink))
-    [letter] = dead_letter_sink.letters
+    play(run(ListSource([to_lines([record])]), ListSink(), dead_letter_sink=kept))
+    [letter] = kept.letters
     assert letter.original == repr(record).encode()
     assert letter.reason.endswith("nan cannot be a value in line protocol")
 
@@ -143,23 +141,19 @@ def test_lines_that_could_not_be_read_are_dead_letters_with_their_place() -> Non
     ]
     assert [(bad.original, bad.line) for bad in expected] == [(b"broken", 2), (b"c value= 3", 4)]
     source = ListSource([lines], diary=diary)
-    sink, dead_letter_sink = ListSink(diary=diary), ListDeadLetterSink(diary=diary)
-    play(run(source, sink, dead_letter_sink=dead_letter_sink))
+    sink, kept = ListSink(diary=diary), ListDeadLetterSink(diary=diary)
+    play(run(source, sink, dead_letter_sink=kept))
     assert values(sink.written) == [1, 2]
-    assert dead_letter_sink.letters == expected
+    assert kept.letters == expected
     ends = [what for what, _ in diary if what in ("written", "dead", "ack")]
     assert ends == ["written", "dead", "ack"]
 
 
 def test_a_payload_of_nothing_but_bad_lines_is_acknowledged() -> None:
     """There is nothing to write, and no reason to get it again."""
-    source, sink, dead_letter_sink = (
-        ListSource([decode(b"broken\n")]),
-        ListSink(),
-        ListDeadLetterSink(),
-    )
-    play(run(source, sink, dead_letter_sink=dead_letter_sink))
-    assert [letter.original for letter in dead_letter_sink.letters] == [b"broken"]
+    source, sink, kept = ListSource([decode(b"broken\n")]), ListSink(), ListDeadLetterSink()
+    play(run(source, sink, dead_letter_sink=kept))
+    assert [letter.original for letter in kept.letters] == [b"broken"]
     assert source.acked == [0]
     assert sink.tries == []
 
@@ -170,10 +164,10 @@ def test_translators_do_not_lose_the_bad_lines() -> None:
     def nothing(_: Lines) -> Lines:
         return Lines()
 
-    dead_letter_sink = ListDeadLetterSink()
+    kept = ListDeadLetterSink()
     source = ListSource([decode(b"a value=1 1\nbroken\n")])
-    play(run(source, ListSink(), translators=[nothing], dead_letter_sink=dead_letter_sink))
-    assert [letter.original for letter in dead_letter_sink.letters] == [b"broken"]
+    play(run(source, ListSink(), translators=[nothing], dead_letter_sink=kept))
+    assert [letter.original for letter in kept.letters] == [b"broken"]
 
 
 def test_a_dead_letter_sink_that_is_away_holds_up_the_acknowledgement() -> None:
@@ -181,8 +175,8 @@ def test_a_dead_letter_sink_that_is_away_holds_up_the_acknowledgement() -> None:
     diary: Diary = []
     telemetry = Telemetry()
     source = ListSource([decode(b"a value=1 1\nbroken\n")], diary=diary)
-    dead_letter_sink = ListDeadLetterSink(Failing(UnavailableError("full"), 5), diary=diary)
-    play(run(source, ListSink(), dead_letter_sink=dead_letter_sink, telemetry=telemetry))
+    kept = ListDeadLetterSink(Failing(UnavailableError("full"), 5), diary=diary)
+    play(run(source, ListSink(), dead_letter_sink=kept, telemetry=telemetry))
     assert [what for what, _ in diary if what in ("dead", "ack")] == ["dead", "ack"]
     assert telemetry.total(telemetry.retries) == 5
     assert telemetry.total(telemetry.dead) == 1
@@ -198,9 +192,9 @@ def test_a_letter_that_the_sink_refuses_does_not_end_the_pipe(
             raise DataError("too large")
 
     source = ListSource([decode(b"one\npoison\ntwo\nm value=1 1\n")])
-    sink, dead_letter_sink = ListSink(), ListDeadLetterSink(answer)
-    play(run(source, sink, dead_letter_sink=dead_letter_sink))
-    assert [letter.original for letter in dead_letter_sink.letters] == [b"one", b"two"]
+    sink, kept = ListSink(), ListDeadLetterSink(answer)
+    play(run(source, sink, dead_letter_sink=kept))
+    assert [letter.original for letter in kept.letters] == [b"one", b"two"]
     assert values(sink.written) == [1]
     assert source.acked == [0]
     [lost] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
@@ -224,10 +218,10 @@ def test_without_a_dead_letter_sink_letters_are_logged_and_counted(
 
 def test_refusals_are_logged_together_too(caplog: pytest.LogCaptureFixture) -> None:
     """A store that refuses everything, record by record, does not flood the log either."""
-    dead_letter_sink = ListDeadLetterSink()
+    kept = ListDeadLetterSink()
     source = ListSource([made(*range(500))])
-    play(run(source, ListSink(Picky(set(range(500)))), dead_letter_sink=dead_letter_sink))
-    assert len(dead_letter_sink.letters) == 500
+    play(run(source, ListSink(Picky(set(range(500)))), dead_letter_sink=kept))
+    assert len(kept.letters) == 500
     assert len(caplog.records) == 11
 
 

@@ -196,13 +196,13 @@ async def test_what_nobody_would_hand_over_again_is_a_dead_letter() -> None:
 @pytest.mark.parametrize("upstream", [True, False])
 def test_bad_lines_that_nobody_would_hand_over_again_are_dead_letters_too(upstream: bool) -> None:
     """They are kept beside the good ones that were not delivered; otherwise both come again."""
-    dead_letter_sink = ListDeadLetterSink()
+    kept = ListDeadLetterSink()
     source = ListSource([decode(b"a value=1 1\nbroken\n")], upstream=upstream)
     sink = ListSink(Failing(AWAY, math.inf))
     with pytest.raises(UnavailableError):
-        play(run_until(60, source, sink, dead_letter_sink=dead_letter_sink))
-    kept = [] if upstream else [b"a value=1.0 1", b"broken"]
-    assert sorted(letter.original for letter in dead_letter_sink.letters) == kept
+        play(run_until(60, source, sink, dead_letter_sink=kept))
+    expected = [] if upstream else [b"a value=1.0 1", b"broken"]
+    assert sorted(letter.original for letter in kept.letters) == expected
 
 
 @virtual
@@ -229,9 +229,9 @@ def test_a_dead_letter_sink_that_fails_at_the_end_does_not_hide_why_it_ended(
     """The sink's error comes out, and the log says how much is lost."""
     source = ListSource([made(1, 2)], upstream=False, stay=True)
     sink = ListSink(Failing(AWAY, math.inf))
-    dead_letter_sink = ListDeadLetterSink(Failing(UnavailableError("disk full"), math.inf))
+    kept = ListDeadLetterSink(Failing(UnavailableError("disk full"), math.inf))
     with pytest.raises(UnavailableError, match="away"):
-        play(run_until(60, source, sink, dead_letter_sink=dead_letter_sink))
+        play(run_until(60, source, sink, dead_letter_sink=kept))
     assert "2 dead letters are lost: disk full" in caplog.text
 
 

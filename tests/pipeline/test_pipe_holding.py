@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import ConfigError, UnavailableError
-from ccpipe.formats.lineprotocol import Lines, RejectedLine, to_lines
 from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.pipeline import Batch, Limits, run
+from ccpipe.pipeline import Limits, run
 from ccpipe.records import Records
 from tests.pipeline.parts import (
     Delay,
@@ -130,29 +129,14 @@ def test_a_translator_hears_nothing_of_what_was_not_written() -> None:
 
 def test_what_a_translator_refuses_is_a_dead_letter() -> None:
     """With its reason, before the batch that it came with is acknowledged."""
-    dead_letter_sink = ListDeadLetterSink()
+    kept = ListDeadLetterSink()
     source = ListSource([made(1, -7), made(2)])
     sink = ListSink()
-    play(run(source, sink, translators=[Delay(1)], dead_letter_sink=dead_letter_sink, limits=NOW))
+    play(run(source, sink, translators=[Delay(1)], dead_letter_sink=kept, limits=NOW))
     assert values(sink.written) == [1, 2]
-    assert dead_letter_sink.numbers == [-7]
-    assert dead_letter_sink.letters[0].reason == "below zero"
-    assert dead_letter_sink.letters[0].origin == "batch 0"
-
-
-def test_what_a_source_could_not_read_is_a_dead_letter() -> None:
-    """Whatever the format is: a batch may bring letters along."""
-
-    class Broken(ListSource):
-        def batch(self, number: int, records: Any) -> Batch[Any]:
-            rejected = [RejectedLine(1, 0, 0, "JSON ends too early", b"{")]
-            return super().batch(number, to_lines(list(records), rejected))
-
-    dead_letter_sink = ListDeadLetterSink()
-    source = Broken([made(1)])
-    play(run(source, ListSink(), dead_letter_sink=dead_letter_sink, limits=NOW))
-    assert [letter.original for letter in dead_letter_sink.letters] == [b"{"]
-    assert source.acked == [0]
+    assert kept.numbers == [-7]
+    assert kept.letters[0].reason == "below zero"
+    assert kept.letters[0].origin == "batch 0"
 
 
 def test_parts_that_do_not_fit_are_refused_before_the_start() -> None:
@@ -163,15 +147,3 @@ def test_parts_that_do_not_fit_are_refused_before_the_start() -> None:
 
     with pytest.raises(ConfigError, match="EnvelopeSource gives envelopes, but ListSink takes"):
         play(run(EnvelopeSource([]), ListSink()))
-
-
-def test_a_plain_function_is_a_translator() -> None:
-    """Its records are of the type that comes to it."""
-
-    def twice(records: Lines) -> Lines:
-        return Lines.concat([records, records])
-
-    source, sink = ListSource([made(1), made(2)]), ListSink()
-    play(run(source, sink, translators=[twice], limits=NOW))
-    assert values(sink.written) == [1, 1, 2, 2]
-    assert source.acked == [0, 1]

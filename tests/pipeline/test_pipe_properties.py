@@ -81,9 +81,7 @@ def test_nothing_is_ever_lost(
     error = DataError("broken") if fails else None
     source = ListSource(payloads, upstream=upstream, delays=delays, fails=error)
     mood, dead = ever_after
-    dead_letter_sink = ListDeadLetterSink(
-        Failing(AWAY, 0 if {"away", "away slowly"} & set(moods) else dead)
-    )
+    kept = ListDeadLetterSink(Failing(AWAY, 0 if {"away", "away slowly"} & set(moods) else dead))
     sink = Moody(moods, mood)
     limits = Limits(lines=lines, memory=memory, age=age, grace=2, backoff=0.5)
     telemetry = Telemetry()
@@ -93,16 +91,11 @@ def test_nothing_is_ever_lost(
         asyncio.get_running_loop().call_later(seconds, stop.set)
         with contextlib.suppress(CcpipeError):
             await run(
-                source,
-                sink,
-                dead_letter_sink=dead_letter_sink,
-                limits=limits,
-                telemetry=telemetry,
-                stop=stop,
+                source, sink, dead_letter_sink=kept, limits=limits, telemetry=telemetry, stop=stop
             )
 
     play(main())
-    written, to_dead_letter = values(sink.written), dead_letter_sink.numbers
+    written, to_dead_letter = values(sink.written), kept.numbers
     assert written == sorted(set(written))
     assert len(to_dead_letter) == len(set(to_dead_letter))
     assert not set(written) & set(to_dead_letter)

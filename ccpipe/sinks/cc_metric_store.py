@@ -25,6 +25,8 @@ class CcMetricStoreSink(HttpSink[Lines]):
 
     stored = frozenset({200})
 
+    path = "/api/write"
+
     limits = Limits(lines=10_000, bytes=4 * 2**20, age=1.0)
 
     def __init__(self, *, url: str = "http://127.0.0.1:8082", **http: Any) -> None:
@@ -45,17 +47,11 @@ class CcMetricStoreSink(HttpSink[Lines]):
         self._require_fileable(lines)
         if len(lines):
             passed = lines.passthrough() if lines.precision == "s" else None
-            await self._post(encode(lines, precision="s") if passed is None else passed)
-
-    async def ask(self) -> None:
-        await self._post(b"")
+            await self.post(encode(lines, precision="s") if passed is None else passed)
 
     def is_receipt(self, answer: Response) -> bool:
         """Return whether the response is an empty 200; other servers send a page."""
         return super().is_receipt(answer) and not answer.text
-
-    async def _post(self, body: bytes) -> None:
-        await self.post(body, path="/api/write")
 
     def _require_fileable(self, lines: Lines) -> None:
         """Raise RejectedError for rows that the store would store wrongly."""

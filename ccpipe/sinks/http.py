@@ -5,7 +5,6 @@ import base64
 import gzip
 import ssl
 import warnings
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
 from urllib.parse import urlsplit
@@ -62,6 +61,8 @@ class HttpSink(TimedSink[A_contra]):
 
     Only these: a captive portal or a wrong address may answer 200 with a page of its own.
     """
+    path: str = ""
+    """Where records are posted, below the address."""
     scheme: str = "Bearer"
     """The scheme before a token in the header ``Authorization``."""
 
@@ -123,9 +124,9 @@ class HttpSink(TimedSink[A_contra]):
         self.ca_file, self.cert_file, self.key_file = ca_file, cert_file, key_file
         self._session: aiohttp.ClientSession | None = None
 
-    @abstractmethod
     async def ask(self) -> None:
         """Verify address and credentials by a request; RejectedError means a wrong address."""
+        await self.post(b"")
 
     async def check(self) -> None:
         """Check that the store accepts records at this address, without sending any."""
@@ -158,11 +159,12 @@ class HttpSink(TimedSink[A_contra]):
         self,
         body: bytes,
         *,
-        path: str,
+        path: str | None = None,
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Send one request; raises for a response that is not a receipt: see ``judge``."""
+        path = self.path if path is None else path
         if self.gzip and body:
             body = await asyncio.to_thread(gzip.compress, body, GZIP_LEVEL, mtime=0)
             headers = {**(headers or {}), "Content-Encoding": "gzip"}

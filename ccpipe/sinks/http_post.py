@@ -62,7 +62,7 @@ class HttpPostSink(HttpSink[Any]):
         """Send the records; a response of 200, 201, 202 or 204 means that they are stored."""
         if self.format == "line":
             headers = {"Content-Type": "text/plain; charset=utf-8"}
-            await self.post(encode(records, precision=self.precision), path="", headers=headers)
+            await self.post(encode(records, precision=self.precision), headers=headers)
             return
         headers = {"Content-Type": "application/json"}
         for number, envelope in enumerate(records):

@@ -77,6 +77,7 @@ class InfluxdbSink(HttpSink[Lines]):
             raise ConfigError("retention_policy: goes with database")
         super().__init__(url=url, **http)
         self.is_v2 = bool(bucket)
+        self.path = "/api/v2/write" if bucket else "/write"
         self.scheme = "Token" if bucket else "Bearer"
         names = {"db": database, "rp": retention_policy, "bucket": bucket, "org": org}
         self.params = {key: value for key, value in names.items() if value}
@@ -99,8 +100,7 @@ class InfluxdbSink(HttpSink[Lines]):
 
     async def _post(self, body: bytes, precision: Precision) -> None:
         unit = precision if self.is_v2 else _UNITS_OF_1.get(precision, precision)
-        path = "/api/v2/write" if self.is_v2 else "/write"
-        await self.post(body, path=path, params={**self.params, "precision": unit})
+        await self.post(body, params={**self.params, "precision": unit})
 
 
 _UNITS_OF_1: dict[str, str] = {"us": "u", "ns": "n"}

@@ -60,19 +60,16 @@ class PrometheusSink(HttpSink[Lines]):
         lines = numbers("Prometheus", records)
         lines.fill_missing_times(time.time_ns())
         if len(lines):
-            await self._post(self.encoder.encode(lines))
+            await self.post(self.encoder.encode(lines), headers=self.headers)
             if self.live is not None and (ended := self.live.ended(lines, time.time_ns())):
-                await self._post(self.encoder.encode(ended))
+                await self.post(self.encoder.encode(ended), headers=self.headers)
 
     async def ask(self) -> None:
-        await self._post(self.encoder.encode(Lines()))
+        await self.post(self.encoder.encode(Lines()), headers=self.headers)
 
     def is_receipt(self, answer: Response) -> bool:
         """Return whether the status is 204 (Prometheus) or 200 (Mimir), without an HTML page."""
         return super().is_receipt(answer) and not answer.text
-
-    async def _post(self, body: bytes) -> None:
-        await self.post(body, path=self.path, headers=self.headers)
 
 
 class LiveSeries:

@@ -36,6 +36,8 @@ class VictoriaMetricsSink(HttpSink[Lines], UnsyncedSink[Lines]):
 
     takes = Lines
 
+    path = "/write"
+
     limits = Limits(lines=50_000, bytes=4 * 2**20, age=1.0)
 
     def __init__(
@@ -69,10 +71,10 @@ class VictoriaMetricsSink(HttpSink[Lines], UnsyncedSink[Lines]):
         lines = numbers("VictoriaMetrics", records)
         if len(lines):
             body, precision = payload(lines)
-            await self.post(body, path="/write", params={"precision": precision})
+            await self.post(body, params={"precision": precision})
 
     async def ask(self) -> None:
-        await self.post(b"", path="/write", params={"precision": "s"})
+        await self.post(b"", params={"precision": "s"})
         if self.safe_after:
             await self.uptime()
 

@@ -33,15 +33,13 @@ class LinesSink(HttpSink[Lines]):
     """POSTs lines to ``/lines``."""
 
     takes = Lines
+    path = "/lines"
 
     def __init__(self, *, url: str = "http://127.0.0.1:1", **http: Any) -> None:
         super().__init__(url=url, **http)
 
     async def write(self, records: Sequence[Message]) -> None:
-        await self.post(encode(records), path="/lines")
-
-    async def ask(self) -> None:
-        await self.post(b"", path="/lines")
+        await self.post(encode(records))
 
 
 @pytest.mark.parametrize(

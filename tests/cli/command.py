@@ -1,13 +1,18 @@
 """The real command as a process of its own: what tests of commands share."""
 
+import asyncio
 import os
 import pty
+import signal
 import subprocess
 import sys
 import tempfile
 import termios
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
+
+from ccpipe.process.die_with_parent import die_with_parent
 
 
 class Ended(NamedTuple):
@@ -41,6 +46,35 @@ def ccpipe(*arguments: object, stdin: bytes = b"", **environ: str) -> Ended:
 
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "ccpipe", *map(str, arguments)]
+
+
+def install(folder: Path, module: str, entry_points: str, code: str) -> None:
+    """Install a package of one module in a folder as pip would; entry points are TOML's."""
+    info = folder / f"{module}-1.0.dist-info"
+    info.mkdir()
+    name = module.replace("_", "-")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    points = entry_points.replace("project.entry-points.", "").replace('"', "")
+    (info / "entry_points.txt").write_text(points)
+    (folder / f"{module}.py").write_text(code)
+
+
+async def start(*arguments: object, **environ: str) -> asyncio.subprocess.Process:
+    """Start a command; it ends with this process at the latest."""
+    environ.setdefault("XDG_STATE_HOME", os.environ["XDG_STATE_HOME"])
+    return await asyncio.create_subprocess_exec(
+        *command(*arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        preexec_fn=die_with_parent, env=environment(**environ),
+    )  # fmt: skip
+
+
+async def ended(process: asyncio.subprocess.Process, number: signal.Signals | None = None) -> Ended:
+    """Wait for the end of a process, after a signal if one is given."""
+    if number is not None:
+        process.send_signal(number)
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return Ended(process.returncode, out.decode(), err.decode())
 
 
 def on_terminal(

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import json
-import os
 import signal
-import sys
 from pathlib import Path
 
 import nats
@@ -17,7 +15,8 @@ from ccpipe.bus.nats.server import NatsServer
 from ccpipe.formats.gridengine import Accounting, encode_classic
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import event, metric
-from ccpipe.process.die_with_parent import die_with_parent
+from tests.cli import command
+from tests.cli.command import Ended, ended
 from tests.conftest import eventually
 from tests.paths import ROOT
 from tests.servers.nats.daemon import accepts
@@ -39,20 +38,12 @@ age = "200ms"
 """
 
 
-async def start(*arguments: str, url: str, **environ: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "bridge", *arguments,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
-        env={**os.environ, "CCPIPE_BUS__SERVERS": url, **environ},
-    )  # fmt: skip
+async def start(*arguments: object, url: str, **environ: str) -> asyncio.subprocess.Process:
+    return await command.start("bridge", *arguments, CCPIPE_BUS__SERVERS=url, **environ)
 
 
-async def ended(process: asyncio.subprocess.Process, *, ask: bool = True) -> tuple[int, str, str]:
-    if ask:
-        process.send_signal(signal.SIGTERM)
-    printed, said = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode is not None
-    return process.returncode, printed.decode(), said.decode()
+async def stop(process: asyncio.subprocess.Process) -> Ended:
+    return await ended(process, signal.SIGTERM)
 
 
 def lines(count: int, start: int = 0) -> list[bytes]:
@@ -84,11 +75,11 @@ async def test_three_broken_lines_of_a_thousand_cost_three_lines(
     payload[10] = b"m,hostname=n1,type=node value=1.2.3 1740000010\n"
     payload[500] = b'm,hostname=n1,type=node event="no end 1740000500\n'
     payload[999] = b"m,hostname=,type=node value=1 1740000999\n"
-    bridge = await start(str(recipe), url=nats_server.url)
+    bridge = await start(recipe, url=nats_server.url)
     client = await nats.connect(nats_server.url)
     await _publish(client, "local.metrics", b"".join(payload))
     await eventually(lambda: len(stored(tmp_path)) >= 997)
-    code, _, said = await ended(bridge)
+    code, _, said = await stop(bridge)
     letters = [await client.jetstream().get_msg("ccpipe-local-dead", i) for i in (1, 2, 3)]
     info = await client.jetstream().stream_info("ccpipe-local-dead")
     await client.close()
@@ -127,7 +118,7 @@ async def test_told_to_end_it_writes_what_it_holds(
     nats_server: NatsServer, recipe: Path, tmp_path: Path
 ) -> None:
     """SIGTERM flushes a batch that is neither full nor old, and acknowledges it."""
-    bridge = await start(str(recipe), url=nats_server.url, CCPIPE_BATCH__AGE="1h")
+    bridge = await start(recipe, url=nats_server.url, CCPIPE_BATCH__AGE="1h")
     client = await nats.connect(nats_server.url)
     await _publish(client, "local.metrics", b"".join(lines(10)))
     jetstream = client.jetstream()
@@ -137,7 +128,7 @@ async def test_told_to_end_it_writes_what_it_holds(
                 if (await jetstream.consumer_info("ccpipe-local", "test")).num_ack_pending:
                     break
             await asyncio.sleep(0.05)
-    code, _, _ = await ended(bridge)
+    code, _, _ = await stop(bridge)
     assert code == 0
     assert len(stored(tmp_path)) == 10
     assert (await jetstream.consumer_info("ccpipe-local", "test")).num_ack_pending == 0
@@ -148,15 +139,15 @@ async def test_a_dry_run_prints_and_takes_nothing_away(
     nats_server: NatsServer, recipe: Path, tmp_path: Path
 ) -> None:
     """It shows what would be written; the real bridge later gets everything."""
-    real = await start(str(recipe), url=nats_server.url)
+    real = await start(recipe, url=nats_server.url)
     client = await nats.connect(nats_server.url)
     await _publish(client, "local.metrics", lines(1)[0])
     await eventually(lambda: len(stored(tmp_path)) == 1)
-    await ended(real)
-    dry = await start(str(recipe), "--dry-run", url=nats_server.url)
+    await stop(real)
+    dry = await start(recipe, "--dry-run", url=nats_server.url)
     payload = encode([event("job", "stop_job", "{}", time=NOW * 10**9, tags=TAGS)])
     printed = await first_line(dry, client, "local.events.job", payload)
-    code, _, _ = await ended(dry)
+    code, _, _ = await stop(dry)
     await client.close()
     assert code == 0
     assert printed == payload
@@ -192,8 +183,8 @@ async def test_a_wrong_recipe_is_fatal_before_start(
     """The error names the file and what was probably meant; the exit code is EX_CONFIG."""
     path = tmp_path / "wrong.toml"
     path.write_text(text)
-    process = await start(str(path), url="nats://127.0.0.1:1")
-    got, _, said = await ended(process, ask=False)
+    process = await start(path, url="nats://127.0.0.1:1")
+    got, _, said = await ended(process)
     assert got == code
     assert says in said
     assert "wrong.toml" in said
@@ -205,7 +196,7 @@ async def test_health_is_answered_while_it_runs(
 ) -> None:
     """``/health /ready /metrics`` are there for probes where the configuration says so."""
     bridge = await start(
-        str(recipe), url=nats_server.url, CCPIPE_TELEMETRY__LISTEN=f"127.0.0.1:{unused_port}"
+        recipe, url=nats_server.url, CCPIPE_TELEMETRY__LISTEN=f"127.0.0.1:{unused_port}"
     )
     await accepts(unused_port)
     for path in ("/health", "/ready", "/metrics"):
@@ -217,7 +208,7 @@ async def test_health_is_answered_while_it_runs(
                 answer = await reader.read()
                 writer.close()
                 await writer.wait_closed()
-    await ended(bridge)
+    await stop(bridge)
     assert b"ccpipe_queued_bytes" in answer
 
 
@@ -225,10 +216,10 @@ async def test_without_a_server_it_waits_and_still_ends_when_told(
     recipe: Path, unused_port: int
 ) -> None:
     """A bridge that starts before its broker waits for it, and SIGTERM ends that too."""
-    bridge = await start(str(recipe), url=f"nats://127.0.0.1:{unused_port}")
+    bridge = await start(recipe, url=f"nats://127.0.0.1:{unused_port}")
     assert bridge.stderr is not None
     assert str(unused_port).encode() in await asyncio.wait_for(bridge.stderr.readline(), 60)
-    code, _, _ = await ended(bridge)
+    code, _, _ = await stop(bridge)
     assert code == 0
 
 
@@ -244,12 +235,12 @@ async def test_victoriametrics_gives_back_what_was_published(
     ]
     payload = encode([*sent, event("job", "stop_job", "{}", time=NOW * 10**9, tags=TAGS)])
     recipe = ROOT / "bridges" / "victoriametrics.toml"
-    bridge = await start(str(recipe), url=nats_server.url, CCPIPE_SINK__URL=store.url)
+    bridge = await start(recipe, url=nats_server.url, CCPIPE_SINK__URL=store.url)
     client = await nats.connect(nats_server.url)
     await _publish(client, "local.metrics", payload)
     await client.close()
     await eventually(lambda: len(store.samples()) >= len(sent))
-    code, _, said = await ended(bridge)
+    code, _, said = await stop(bridge)
     kept = store.samples()
     store.stop()
     assert code == 0
@@ -281,8 +272,8 @@ async def test_a_dry_run_works_with_every_recipe(
     if path.stem == "files":
         (tmp_path / "corrected.lp").touch()
         given["CCPIPE_SOURCE__PATHS"] = str(tmp_path / "corrected.lp")
-    process = await start(str(path), "--dry-run", "--for", "1s", url=nats_server.url, **given)
-    code, _, said = await ended(process, ask=False)
+    process = await start(path, "--dry-run", "--for", "1s", url=nats_server.url, **given)
+    code, _, said = await ended(process)
     client = await nats.connect(nats_server.url)
     streams = await client.jetstream().streams_info()
     await client.close()
@@ -296,12 +287,12 @@ async def test_a_dry_run_prints_envelopes_as_json(nats_server: NatsServer, tmp_p
     assert 'hold = "5s"' in text
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(text.replace('hold = "5s"', 'hold = "100ms"'))
-    dry = await start(str(recipe), "--dry-run", url=nats_server.url)
+    dry = await start(recipe, "--dry-run", url=nats_server.url)
     client = await nats.connect(nats_server.url)
     payload = encode([metric("cpu_load", 1.5, time=NOW * 10**9, tags=TAGS)])
     printed = await first_line(dry, client, "local.metrics", payload)
     await client.close()
-    code, _, _ = await ended(dry)
+    code, _, _ = await stop(dry)
     assert code == 0
     assert json.loads(printed)["data"]["attributes"]["node"] == "n1"
 
@@ -336,13 +327,13 @@ async def test_a_dry_run_starts_where_the_bridge_is_and_does_not_move_it(
         for number in (1, 2)
     ]  # fmt: skip
     (tmp_path / "accounting").write_bytes(jobs[0])
-    real = await start(str(recipe), url=nats_server.url)
-    assert (await ended(real, ask=False))[0] == 0
+    real = await start(recipe, url=nats_server.url)
+    assert (await ended(real))[0] == 0
     (tmp_path / "accounting").write_bytes(jobs[0] + jobs[1])
     before = {name: (tmp_path / name).read_bytes() for name in ("checkpoint", "state")}
     for _ in range(2):
-        dry = await start(str(recipe), "--dry-run", url=nats_server.url)
-        code, printed, said = await ended(dry, ask=False)
+        dry = await start(recipe, "--dry-run", url=nats_server.url)
+        code, printed, said = await ended(dry)
         assert code == 0, said
         assert 'jobId\\":2' in printed.replace(" ", "")
         assert 'jobId\\":1,' not in printed.replace(" ", "")

@@ -3,7 +3,6 @@
 import asyncio
 import re
 import signal
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -11,16 +10,11 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.process.die_with_parent import die_with_parent
-from tests.cli.command import ccpipe, environment
+from tests.cli.command import ccpipe, ended, start
 
 
 async def started(*arguments: str, **environ: str) -> tuple[asyncio.subprocess.Process, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "dashboard", *arguments,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        preexec_fn=die_with_parent, env=environment(**environ),
-    )  # fmt: skip
+    process = await start("dashboard", *arguments, **environ)
     assert process.stderr is not None
     said = b""
     async with asyncio.timeout(60):
@@ -41,9 +35,8 @@ def get(url: str) -> tuple[int, str]:
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
-    process.send_signal(signal.SIGTERM)
-    _, said = await asyncio.wait_for(process.communicate(), 30)
-    assert process.returncode == 0, said.decode()
+    done = await ended(process, signal.SIGTERM)
+    assert done.code == 0, done.err
 
 
 async def test_it_serves_until_it_is_stopped(nats_server: NatsServer) -> None:
@@ -84,17 +77,15 @@ async def test_others_need_the_token_that_is_made(nats_server: NatsServer, tmp_p
 )
 def test_what_cannot_be_is_named(arguments: list[str], code: int, said: str) -> None:
     """By exit codes of sysexits.h."""
-    ended = ccpipe("dashboard", *arguments)
-    assert ended.code == code, ended.err
-    assert said in ended.err
-    assert "Traceback" not in ended.err
+    done = ccpipe("dashboard", *arguments)
+    assert done.code == code, done.err
+    assert said in done.err
+    assert "Traceback" not in done.err
 
 
 async def test_a_refused_password_ends_it(nats_server: NatsServer) -> None:
     """With exit code 77: nothing would ever come."""
     url = nats_server.url.replace("nats://ccpipe:", "nats://ccpipe:not-")
-    ended = await asyncio.to_thread(
-        ccpipe, "dashboard", "--listen", "127.0.0.1:0", CCPIPE_BUS__SERVERS=url
-    )
-    assert ended.code == 77, ended.err
-    assert "Traceback" not in ended.err
+    done = await ended(await start("dashboard", "--listen", "127.0.0.1:0", CCPIPE_BUS__SERVERS=url))
+    assert done.code == 77, done.err
+    assert "Traceback" not in done.err

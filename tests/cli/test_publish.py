@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
 import re
 import signal
 import socket
@@ -21,24 +20,13 @@ from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Duration, Site
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import decode as decode_envelopes
-from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
+from tests.cli.command import Ended, ended, start
 from tests.conftest import eventually, free_port
 
 
-async def start(*arguments: str, **environ: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "publish", *arguments,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
-        env={**os.environ, **environ},
-    )  # fmt: skip
-
-
-async def run(*arguments: str, **environ: str) -> tuple[int, str, str]:
-    process = await start(*arguments, **environ)
-    printed, said = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode is not None
-    return process.returncode, printed.decode(), said.decode()
+async def run(*arguments: object, **environ: str) -> Ended:
+    return await ended(await start("publish", *arguments, **environ))
 
 
 async def test_one_sample_is_valid_line_protocol_of_this_node() -> None:
@@ -89,7 +77,7 @@ async def test_sonars_envelopes_that_are_disabled_cannot_be_printed(tmp_path: Pa
     """Instead of waiting without end for the first one."""
     config = tmp_path / "ccpipe.toml"
     config.write_text("[publish.sonar]\nsample = 0\nsysinfo = 0\n")
-    code, printed, said = await run("--dry-run", "-o", "sonar", "--config", str(config))
+    code, printed, said = await run("--dry-run", "-o", "sonar", "--config", config)
     assert (code, printed) == (64, "")
     assert "publish.sonar" in said
 
@@ -99,7 +87,7 @@ async def test_sonars_envelopes_are_printed_as_their_reader_needs_them(tmp_path:
     config = tmp_path / "ccpipe.toml"
     options = "profile = 'slurm-monitor'\nexclude_system_jobs = false\n"
     config.write_text(f"[publish.sonar]\n{options}")
-    _, printed, _ = await run("--once", "--dry-run", "-o", "sonar", "--config", str(config))
+    _, printed, _ = await run("--once", "--dry-run", "-o", "sonar", "--config", config)
     sample = json.loads(printed.splitlines()[0])["data"]["attributes"]
     assert sample["jobs"]
     assert all("job" in group for group in sample["jobs"])
@@ -109,15 +97,15 @@ async def test_rules_are_explained_and_applied(tmp_path: Path) -> None:
     """What --explain prints, a dry run prints too; without --once there is no sample to explain."""
     config = tmp_path / "ccpipe.toml"
     config.write_text("[[publish.translate]]\nuse = 'rename'\nnames = { cpu_load = 'load' }\n")
-    code, printed, _ = await run("--once", "--explain", "--config", str(config))
+    code, printed, _ = await run("--once", "--explain", "--config", config)
     assert code == 0
     assert printed.startswith("# rule 1 rename")
     assert {"load"} < {m.name for m in decode(printed.encode())}
-    code, printed, _ = await run("--once", "--dry-run", "--config", str(config))
+    code, printed, _ = await run("--once", "--dry-run", "--config", config)
     names = {m.name for m in decode(printed.encode())}
     assert "load" in names
     assert "cpu_load" not in names
-    code, _, said = await run("--explain", "--config", str(config))
+    code, _, said = await run("--explain", "--config", config)
     assert code == 64
     assert "--once" in said
 
@@ -164,7 +152,7 @@ async def test_configuration_chooses_collectors_tags_and_options(tmp_path: Path)
         hwthreads = ["*"]
         """
     )
-    code, printed, _ = await run("--once", "--dry-run", "--config", str(config))
+    code, printed, _ = await run("--once", "--dry-run", "--config", config)
     assert code == 0
     lines = decode(printed.encode())
     assert "cpu_load" not in {m.name for m in lines}
@@ -193,7 +181,7 @@ async def test_wrong_configuration_is_fatal_before_start(
     """The error names the key path; the exit code is EX_CONFIG."""
     config = tmp_path / "ccpipe.toml"
     config.write_text(text)
-    code, _, said = await run("--once", "--config", str(config))
+    code, _, said = await run("--once", "--config", config)
     assert code == 78
     assert says in said
     assert "Traceback" not in said
@@ -203,8 +191,8 @@ async def test_what_was_sampled_before_the_server_came_is_published(tmp_path: Pa
     """A publisher that starts first keeps its samples until there is a server."""
     server, listen = NatsServer(tmp_path / "nats", port=free_port()), f"127.0.0.1:{free_port()}"
     publisher = await start(
-        "--interval", "200ms", CCPIPE_BUS__SERVERS=server.url, CCPIPE_PUBLISH__JITTER="0",
-        CCPIPE_TELEMETRY__LISTEN=listen,
+        "publish", "--interval", "200ms", CCPIPE_BUS__SERVERS=server.url,
+        CCPIPE_PUBLISH__JITTER="0", CCPIPE_TELEMETRY__LISTEN=listen,
     )  # fmt: skip
     try:
         await until_sampled(listen, 3)  # and nobody listens
@@ -267,7 +255,7 @@ async def test_told_to_end_without_server_and_spool_it_keeps_the_lines_in_a_file
     """What could not be delivered is not lost: the file holds it as lines that can be fed back."""
     dead, listen = tmp_path / "dead.lp", f"127.0.0.1:{free_port()}"
     publisher = await start(
-        "--interval", "200ms",
+        "publish", "--interval", "200ms",
         CCPIPE_BUS__SERVERS=f"nats://127.0.0.1:{free_port()}",
         CCPIPE_PUBLISH__JITTER="0", CCPIPE_PUBLISH__DEAD_LETTER_FILE=str(dead),
         CCPIPE_PUBLISH__SPOOL__ENABLED="false", CCPIPE_TELEMETRY__LISTEN=listen,
@@ -276,11 +264,10 @@ async def test_told_to_end_without_server_and_spool_it_keeps_the_lines_in_a_file
     while b"retrying" not in await asyncio.wait_for(publisher.stderr.readline(), 60):
         pass
     await until_sampled(listen, 4)
-    publisher.send_signal(signal.SIGTERM)
-    _, said = await asyncio.wait_for(publisher.communicate(), 60)
-    assert publisher.returncode == 69
-    assert "127.0.0.1" in said.decode()
-    assert "dead letter from log" not in said.decode()  # it stands there as it was
+    code, _, said = await ended(publisher, signal.SIGTERM)
+    assert code == 69
+    assert "127.0.0.1" in said
+    assert "dead letter from log" not in said  # it stands there as it was
     lines = decode(dead.read_bytes())
     assert not lines.rejected
     assert len({m.time for m in lines}) > 2

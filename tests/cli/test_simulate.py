@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -12,20 +11,11 @@ import pytest
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Kind
+from tests.cli.command import Ended, ended, start
 
 
-async def run(*arguments: str) -> tuple[int, bytes, str]:
-    process = await start(*arguments)
-    printed, errors = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode is not None
-    return process.returncode, printed, errors.decode()
-
-
-async def start(*arguments: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "simulate", *arguments,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+async def run(*arguments: object) -> Ended:
+    return await ended(await start("simulate", *arguments))
 
 
 async def test_a_dry_run_prints_lines() -> None:
@@ -35,7 +25,7 @@ async def test_a_dry_run_prints_lines() -> None:
         "--failures", "0",
     )  # fmt: skip
     assert code == 0
-    lines = decode(printed)
+    lines = decode(printed.encode())
     assert not lines.rejected
     assert sum(line.kind is Kind.METRIC for line in lines) == 4 * 5 * 6
     functions = Counter(line.tags.get("function") for line in lines)
@@ -50,7 +40,9 @@ async def test_times_begin_where_it_is_told() -> None:
         "--failures", "0", "--start", "2026-11-01T00:00:05Z",
     )  # fmt: skip
     assert code == 0
-    times = sorted(line.time for line in decode(printed) if line.kind is Kind.METRIC and line.time)
+    times = sorted(
+        line.time for line in decode(printed.encode()) if line.kind is Kind.METRIC and line.time
+    )
     assert times == [1_793_491_200 * 10**9, 1_793_491_210 * 10**9]
 
 
@@ -71,7 +63,7 @@ async def test_the_broker_has_what_the_summary_says(nats_server: NatsServer) -> 
         "--nodes", "20", "--metrics", "10", "--for", "1m", "--speed", "max", "--failures", "0",
         "--server", nats_server.url,
     )  # fmt: skip
-    assert (code, printed) == (0, b"")
+    assert (code, printed) == (0, "")
     assert "lines, 0 broken lines published in" in errors
 
 
@@ -82,7 +74,7 @@ async def test_a_report_tells_what_was_published_and_when(
     path = tmp_path / "report.json"
     code, _, _ = await run(
         "--nodes", "7", "--metrics", "3", "--for", "30s", "--speed", "max", "--failures", "0",
-        "--server", nats_server.url, "--report", str(path),
+        "--server", nats_server.url, "--report", path,
     )  # fmt: skip
     report = json.loads(path.read_text())
     assert code == 0
@@ -104,14 +96,14 @@ async def test_a_report_that_cannot_be_written_is_an_error(nats_server: NatsServ
 
 async def test_an_interrupt_ends_it_with_a_summary(nats_server: NatsServer) -> None:
     """In real time it goes on until then."""
-    process = await start("--nodes", "2", "--interval", "1s", "--server", nats_server.url)
+    process = await start(
+        "simulate", "--nodes", "2", "--interval", "1s", "--server", nats_server.url
+    )
     assert process.stderr is not None
     async with asyncio.timeout(60):
         while b"stores" not in await process.stderr.readline():
             pass
-    process.send_signal(signal.SIGINT)
-    _, errors = await asyncio.wait_for(process.communicate(), 60)
-    assert b"published in" in errors
+    assert "published in" in (await ended(process, signal.SIGINT)).err
 
 
 @pytest.mark.parametrize(
@@ -128,5 +120,5 @@ async def test_an_interrupt_ends_it_with_a_summary(nats_server: NatsServer) -> N
 async def test_a_wrong_option_is_named(arguments: list[str], told: str) -> None:
     """Exit code 64."""
     code, printed, errors = await run(*arguments, "--dry-run")
-    assert (code, printed) == (64, b"")
+    assert (code, printed) == (64, "")
     assert told in errors

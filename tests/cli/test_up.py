@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import re
 import signal
 import sys
@@ -21,7 +20,7 @@ from ccpipe.cli.up import Child
 from ccpipe.process.background import failing
 from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
-from tests.cli.command import ccpipe, environment
+from tests.cli.command import ccpipe, ended, environment, start
 from tests.conftest import eventually, free_port
 
 
@@ -39,8 +38,12 @@ class Up:
                     return child
         return None
 
-    async def replacement(self, word: str, killed: psutil.Process) -> None:
-        await eventually(lambda: (self.child(word) or killed).pid != killed.pid)
+    async def kill(self, word: str) -> None:
+        """Kill a child, and wait until another process does its work."""
+        victim = self.child(word)
+        assert victim is not None
+        victim.send_signal(signal.SIGKILL)
+        await eventually(lambda: (self.child(word) or victim).pid != victim.pid)
 
     async def stores_more(self) -> None:
         before = self.stored()
@@ -73,29 +76,32 @@ class Up:
         await client.close()
 
     async def stop(self) -> str:
-        self.process.send_signal(signal.SIGTERM)
-        _, said = await asyncio.wait_for(self.process.communicate(), 60)
-        assert self.process.returncode == 0, said.decode()
-        return said.decode()
+        done = await ended(self.process, signal.SIGTERM)
+        assert done.code == 0, done.err
+        return done.err
 
 
-@pytest.fixture
-async def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Up]:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "data"),
-        *ports(), "--interval", "100ms", "--roll", "1s",
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
-        env={**os.environ, "CCPIPE_PUBLISH__JITTER": "0"},
+@contextlib.asynccontextmanager
+async def started(folder: Path, *options: str, **environ: str) -> AsyncIterator[Up]:
+    """Start it with a fast publisher, and wait until it has stored something."""
+    process = await start(
+        "up", "--dir", folder / "data", *ports(), "--interval", "100ms", "--roll", "1s", *options,
+        CCPIPE_PUBLISH__JITTER="0", **environ,
     )  # fmt: skip
-    started = Up(process, tmp_path / "data")
+    up = Up(process, folder / "data")
     try:
-        await eventually(lambda: started.stored() > 0)
-        yield started
+        await eventually(lambda: up.stored() > 0 or process.returncode is not None)
+        yield up
     finally:
         if process.returncode is None:
             process.kill()
             await process.communicate()
+
+
+@pytest.fixture
+async def up(tmp_path: Path) -> AsyncIterator[Up]:
+    async with started(tmp_path) as up:
+        yield up
 
 
 def ports() -> list[str]:
@@ -119,10 +125,7 @@ async def test_all_that_is_published_is_stored(up: Up) -> None:
 async def test_nothing_is_lost_when_server_and_bridge_are_killed(up: Up) -> None:
     """Kill -9 of either, while publishing: everything comes back, every line is stored."""
     for word in ("nats-server", "bridge", "nats-server"):
-        victim = up.child(word)
-        assert victim is not None
-        victim.send_signal(signal.SIGKILL)
-        await up.replacement(word, victim)
+        await up.kill(word)
         await up.stores_more()
     await up.acknowledged()  # what the killed bridge held comes again
     said = await up.stop()
@@ -132,13 +135,9 @@ async def test_nothing_is_lost_when_server_and_bridge_are_killed(up: Up) -> None
 
 async def test_a_second_one_in_the_same_folder_is_refused(up: Up) -> None:
     """Two of them would write over each other; the error says what to do."""
-    second = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "up", "--dir", str(up.folder),
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    _, said = await second.communicate()
-    assert second.returncode == 64
-    assert b"--dir" in said
+    second = await ended(await start("up", "--dir", up.folder))
+    assert second.code == 64
+    assert "--dir" in second.err
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
@@ -151,18 +150,10 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 async def test_what_no_restart_can_mend_ends_it(tmp_path: Path) -> None:
     """A wrong setting is told once, with exit code 78, not over and over."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path),
-        *ports(), stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
-        env={
-            **os.environ,
-            "XDG_STATE_HOME": str(tmp_path / "state"),
-            "CCPIPE_PUBLISH__COLLECTORS__CPU__HWTHREAD": "true",
-        },
-    )  # fmt: skip
-    _, said = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 78
-    assert said.decode().count("did you mean 'hwthreads'") == 1
+    wrong = {"CCPIPE_PUBLISH__COLLECTORS__CPU__HWTHREAD": "true"}
+    done = await ended(await start("up", "--dir", tmp_path, *ports(), **wrong))
+    assert done.code == 78
+    assert done.err.count("did you mean 'hwthreads'") == 1
 
 
 async def test_nothing_of_the_current_folder_is_executed(tmp_path: Path) -> None:
@@ -171,14 +162,12 @@ async def test_nothing_of_the_current_folder_is_executed(tmp_path: Path) -> None
     here.mkdir()
     for name in ("msgspec.py", "nats.py", "ccpipe.py", "asyncio.py"):
         (here / name).write_text(f"open({str(seen)!r}, 'a').write('{name} ')\n")
-    program = Path(sys.executable).with_name("ccpipe")
     process = await asyncio.create_subprocess_exec(
-        program, "up", "--dir", str(tmp_path / "d"), "--interval", "200ms", "--roll", "1s",
-        *ports(), cwd=here,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
-        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
+        Path(sys.executable).with_name("ccpipe"), "up", "--dir", tmp_path / "data", *ports(),
+        "--interval", "100ms", "--roll", "1s", cwd=here, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
     )  # fmt: skip
-    up = Up(process, tmp_path / "d")
+    up = Up(process, tmp_path / "data")
     try:
         await eventually(lambda: up.stored() > 0 or process.returncode is not None)
     finally:
@@ -190,35 +179,18 @@ async def test_nothing_of_the_current_folder_is_executed(tmp_path: Path) -> None
 async def test_restarts_are_counted(tmp_path: Path) -> None:
     """At the configured address: of the server and of both children."""
     port = free_port()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "d"),
-        *ports(), "--interval", "200ms", "--roll", "1s",
-        stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
-        preexec_fn=die_with_parent,
-        env={
-            **os.environ,
-            "XDG_STATE_HOME": str(tmp_path / "state"),
-            "CCPIPE_TELEMETRY__LISTEN": f"127.0.0.1:{port}",
-        },
-    )  # fmt: skip
-    started = Up(process, tmp_path / "d")
 
     def metrics() -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             return str(answer.read().decode())
 
-    try:
-        await eventually(lambda: started.stored() > 0)
+    async with started(tmp_path, CCPIPE_TELEMETRY__LISTEN=f"127.0.0.1:{port}") as up:
         for word in ("nats-server", "bridge"):
-            victim = started.child(word)
-            assert victim is not None
-            victim.send_signal(signal.SIGKILL)
-            await started.replacement(word, victim)
+            await up.kill(word)
         text = await asyncio.to_thread(metrics)
         assert 'ccpipe_restarts_total{part="server"} 1.0' in text
         assert 'ccpipe_restarts_total{part="bridge"} 1.0' in text
-    finally:
-        await started.stop()
+        await up.stop()
 
 
 async def test_commands_of_the_same_user_find_it(up: Up) -> None:
@@ -230,11 +202,8 @@ async def test_commands_of_the_same_user_find_it(up: Up) -> None:
     await client.close()
 
 
-async def test_a_command_that_started_first_finds_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_command_that_started_first_finds_it(tmp_path: Path) -> None:
     """`ccpipe tail` may wait in one shell for the `ccpipe up` of another, at any port."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     # A broker of somebody else's may be at the usual port.
     program = (
         "import sys\n"
@@ -250,17 +219,10 @@ async def test_a_command_that_started_first_finds_it(
     )  # fmt: skip
     assert tail.stderr is not None
     await asyncio.wait_for(tail.stderr.readline(), 60)  # it cannot connect, and says so
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "data"), "--for", "90s",
-        *ports(), "--interval", "200ms",
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
-    )  # fmt: skip
-    printed, said = await asyncio.wait_for(tail.communicate(), 60)
-    with contextlib.suppress(ProcessLookupError):
-        process.send_signal(signal.SIGTERM)
-    await process.communicate()
-    assert tail.returncode == 0, said.decode()
-    assert b"local" in printed
+    async with started(tmp_path):
+        shown = await ended(tail)
+    assert shown.code == 0, shown.err
+    assert "local" in shown.out
 
 
 async def test_when_it_is_killed_its_children_end_too(up: Up) -> None:
@@ -273,38 +235,21 @@ async def test_when_it_is_killed_its_children_end_too(up: Up) -> None:
     assert up.stored() > 0
 
 
-async def test_it_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_ends_by_itself(tmp_path: Path) -> None:
     """``--for`` ends it after the time given, as SIGTERM would, however far it has come."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "d"), "--for", "1s",
-        "--interval", "200ms", *ports(),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
-        env={**os.environ, "CCPIPE_PUBLISH__JITTER": "0"},
-    )  # fmt: skip
-    printed, said = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 0, said.decode()
-    assert b"ccpipe tail" in printed
+    done = await ended(await start("up", "--dir", tmp_path / "d", "--for", "1s", *ports()))
+    assert done.code == 0, done.err
+    assert "ccpipe tail" in done.out
 
 
-async def test_the_dashboard_is_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_dashboard_is_part_of_it(up: Up) -> None:
     """Its address is printed, and what it shows are this node's metrics."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "data"),
-        *ports(), "--interval", "200ms",
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
-    )  # fmt: skip
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(60):
-            while not (found := re.search(rb"http://\S+", await process.stdout.readline())):
-                pass
-        await shows_a_node(found[0].decode())
-    finally:
-        process.send_signal(signal.SIGTERM)
-        await process.communicate()
-    assert process.returncode == 0
+    assert up.process.stdout is not None
+    async with asyncio.timeout(60):
+        while not (found := re.search(rb"http://\S+", await up.process.stdout.readline())):
+            pass
+    await shows_a_node(found[0].decode())
+    await up.stop()
 
 
 async def shows_a_node(url: str) -> None:
@@ -321,11 +266,8 @@ async def shows_a_node(url: str) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_variables_of_other_recipes_do_not_reach_its_bridge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_variables_of_other_recipes_do_not_reach_its_bridge(tmp_path: Path) -> None:
     """What a shell has set for another bridge is not for this one; --config is for all of them."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     config = tmp_path / "site.toml"
     config.write_text('hostname = "renamed"\n')
     added = {
@@ -334,20 +276,8 @@ async def test_variables_of_other_recipes_do_not_reach_its_bridge(
         "CCPIPE_TRANSLATE": "x",
         "CCPIPE_BATCH__LINES": "soon",
     }
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "data"), *ports(),
-        "--interval", "100ms", "--roll", "1s", "--no-dashboard", "--config", str(config),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
-        env={**os.environ, **added},
-    )  # fmt: skip
-    up = Up(process, tmp_path / "data")
-    try:
-        await eventually(lambda: up.stored() > 0 or process.returncode is not None, 60)
-    finally:
-        if process.returncode is None:
-            said = await up.stop()
-        else:
-            said = (await process.communicate())[1].decode()
+    async with started(tmp_path, "--no-dashboard", "--config", str(config), **added) as up:
+        said = await up.stop()
     assert up.stored() > 0, said
     with duckdb.connect() as database:
         pattern = f"{up.folder}/parquet/**/*.parquet"

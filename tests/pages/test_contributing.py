@@ -13,7 +13,7 @@ import nats
 import pytest
 
 from ccpipe.bus.nats.server import NatsServer
-from tests.cli.command import environment
+from tests.cli.command import environment, install
 from tests.paths import ROOT
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -37,12 +37,7 @@ asyncio.run(run(Dice(), Wrong()))
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    info = tmp_path / "ccpipe_smallest-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ccpipe-smallest\nVersion: 1.0\n")
-    points = ENTRY_POINTS.replace("project.entry-points.", "").replace('"', "")
-    (info / "entry_points.txt").write_text(points)
-    (tmp_path / "ccpipe_smallest.py").write_text(CODE)
+    install(tmp_path, "ccpipe_smallest", ENTRY_POINTS, CODE)
     return tmp_path
 
 

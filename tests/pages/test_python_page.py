@@ -21,7 +21,7 @@ from nats.aio.subscription import Subscription
 
 import ccpipe
 from ccpipe.process.die_with_parent import die_with_parent
-from tests.cli.command import command, environment
+from tests.cli.command import command, environment, install
 from tests.conftest import eventually, free_port
 from tests.paths import ROOT, TEST_DATA
 
@@ -224,14 +224,8 @@ async def test_subscribe_durably(up: dict[str, str], tmp_path: Path) -> None:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    info = tmp_path / "ccpipe_example-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ccpipe-example\nVersion: 1.0\n")
-    points = block("Plug-ins", language="toml").replace("project.entry-points.", "")
-    (info / "entry_points.txt").write_text(points.replace('"', ""))
-    (tmp_path / "ccpipe_example.py").write_text(
-        "\n".join(b.text for b in blocks() if b.text.startswith("# ccpipe_example.py\n"))
-    )
+    code = "\n".join(b.text for b in blocks() if b.text.startswith("# ccpipe_example.py\n"))
+    install(tmp_path, "ccpipe_example", block("Plug-ins", language="toml"), code)
     return tmp_path
 
 

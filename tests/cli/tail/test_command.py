@@ -25,7 +25,8 @@ from ccpipe.config import Bus
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.telemetry import Telemetry
-from tests.cli.command import Ended, ccpipe, command, environment, on_terminal
+from tests.cli import command
+from tests.cli.command import Ended, ccpipe, ended, environment, on_terminal
 
 PAYLOAD = b"""\
 cpu_load,cluster=fritz,hostname=e1,type=node value=1.5 1740027951
@@ -36,18 +37,8 @@ kernel,cluster=fritz,hostname=e2,loglevel=info,type=node log="a \\\\ b" 17400279
 BROKEN = PAYLOAD.replace(b"mem_used", b"broken value=\nmem_used")
 
 
-async def start(server: NatsServer | str, *arguments: str) -> asyncio.subprocess.Process:
-    url = server if isinstance(server, str) else server.url
-    return await asyncio.create_subprocess_exec(
-        *command("tail", "--server", url, *arguments),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment(),
-    )  # fmt: skip
-
-
-async def ended(process: asyncio.subprocess.Process) -> Ended:
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode is not None
-    return Ended(process.returncode, out.decode(), err.decode())
+async def start(server: NatsServer, *arguments: str) -> asyncio.subprocess.Process:
+    return await command.start("tail", "--server", server.url, *arguments)
 
 
 @contextlib.asynccontextmanager
@@ -216,8 +207,7 @@ async def test_ctrl_c_ends_with_a_summary(nats_server: NatsServer, number: signa
         process = await start(nats_server, "-o", "line")
         assert process.stdout is not None
         await asyncio.wait_for(process.stdout.readline(), 60)
-        process.send_signal(number)
-        shown = await ended(process)
+        shown = await ended(process, number)
     assert shown.code == 0
     assert " shown" in shown.err.splitlines()[-1]
 
@@ -227,7 +217,7 @@ async def test_a_reader_that_goes_away_is_no_error(nats_server: NatsServer) -> N
     ours, theirs = os.pipe()
     async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
         process = await asyncio.create_subprocess_exec(
-            *command("tail", "--server", nats_server.url, "-o", "line"),
+            *command.command("tail", "--server", nats_server.url, "-o", "line"),
             stdout=theirs, stderr=asyncio.subprocess.PIPE, env=environment(),
         )  # fmt: skip
         os.close(theirs)
@@ -252,14 +242,13 @@ async def test_it_survives_the_server(nats_server: NatsServer) -> None:
         async with publishing(nats_server, ("fritz.metrics", [later])), asyncio.timeout(60):
             while not (await process.stdout.readline()).startswith(b"later,"):
                 pass
-        process.send_signal(signal.SIGINT)
-        assert (await ended(process)).code == 0
+        assert (await ended(process, signal.SIGINT)).code == 0
 
 
 async def test_a_server_that_refuses_ends_it(nats_server: NatsServer) -> None:
     """Wrong credentials are no reason to wait; no password is shown."""
     wrong = nats_server.url.replace("ccpipe:", "ccpipe:hunter2")
-    shown = await ended(await start(wrong))
+    shown = await ended(await command.start("tail", "--server", wrong))
     assert shown.code == 77
     assert "hunter2" not in shown.err
 

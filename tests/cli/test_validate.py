@@ -131,6 +131,7 @@ def test_all_files_are_checked_and_the_gravest_decides() -> None:
     write("d.txt", BAD_LINES)
     write("x.bin", b"")
     write("r.toml", BAD_RECIPE)
+    assert ccpipe("validate", "/nonexistent").code == 66
     assert ccpipe("validate", "x.bin", "none.lp").code == 66
     assert ccpipe("validate", "x.bin", "none.lp", "d.txt").code == 65
     shown = ccpipe("validate", "x.bin", "none.lp", "d.txt", "r.toml", "--no-connect")

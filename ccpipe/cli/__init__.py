@@ -41,10 +41,8 @@ COMMANDS = {
     "completion": "Print the completion script for a shell.",
     "version": "Show the versions of ccpipe, Python and libraries.",
 }
-"""Subcommands by name, with their summaries for the list of commands."""
 
 FOLDERS = {"acct", "config", "convert", "dead", "profile", "step", "tail", "top"}
-"""Commands implemented as packages."""
 
 HELP = """\
 The monitoring pipe for HPC clusters.

@@ -23,7 +23,6 @@ from ccpipe.terminal import listed, printable
 HELP_FLAGS = ("--help", "-h")
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-"""Values of ``CCPIPE_LOGLEVEL``."""
 
 
 class _App(App):
@@ -94,7 +93,6 @@ def _explain(error: CycloptsError) -> str:
 
 
 def _similar(error: UnknownCommandError) -> str:
-    """Return the command that was probably meant, else all if they are few."""
     assert error.app is not None
     assert error.unused_tokens
     known = subcommands(error.app)
@@ -104,7 +102,6 @@ def _similar(error: UnknownCommandError) -> str:
 
 
 def start_logging() -> None:
-    """Log to stderr at the level of ``CCPIPE_LOGLEVEL``; raises ConfigError."""
     level = os.environ.get("CCPIPE_LOGLEVEL", "INFO")
     if level.upper() not in LEVELS:
         known = ", ".join(LEVELS).lower()

@@ -133,7 +133,6 @@ def _source(
     format: Format | Literal["auto"],  # noqa: A002 - as recipes call it
     **options: Any,
 ) -> Source[Any]:
-    """Return a reader for a store or for files; raises UsageError for an empty selection."""
     if selection.start >= selection.end:
         raise UsageError("there is nothing between --start and --end")
     if stored is None:
@@ -152,7 +151,6 @@ def _stored(
 
 
 def _said(start: datetime | None, end: datetime | None) -> Iterator[str]:
-    """Yield the given times as text, for the checkpoint."""
     for word, time in (("from", start), ("until", end)):
         if time is not None:
             yield f"{word} {time.isoformat()}"

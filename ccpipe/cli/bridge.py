@@ -177,7 +177,6 @@ class Printer(Sink[Any]):
 
 
 def batch_limits(sink: Sink[Any], batch: Batching) -> Limits:
-    """Return the sink's default limits, overridden by the recipe's."""
     given = {
         key: value for key, value in msgspec.structs.asdict(batch).items() if value is not None
     }

@@ -63,7 +63,6 @@ class Finding(msgspec.Struct, frozen=True):
     status: Status
     text: str
     value: float | None = None
-    """None if it could not be measured."""
     unit: str = ""
     """``s``, ``B`` or ``c``; empty for a count."""
     warning: float | None = None
@@ -108,7 +107,6 @@ def worst(findings: Sequence[Finding]) -> Status:
 
 
 def line(name: str, findings: Sequence[Finding]) -> str:
-    """Return the output line: the worst findings first, then performance data."""
     status = worst(findings)
     bad = [finding for finding in findings if finding.status is not Status.OK]
     shown = sorted(bad, key=lambda finding: _BY_SEVERITY.index(finding.status)) or findings

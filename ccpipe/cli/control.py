@@ -184,7 +184,6 @@ def _as_json(answer: Message) -> dict[str, Any]:
 
 
 def _value(answer: Message) -> Any:
-    """Parse the value of an answer: JSON if it is an object or a list, else its text."""
     text = str(answer.value)
     if text[:1] in ("{", "["):
         try:

@@ -77,7 +77,6 @@ async def dashboard(
 
 
 def _own_token() -> str:
-    """Return this user's token, which is generated once."""
     path = state_folder() / "dashboard.token"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -50,7 +50,6 @@ def nodelist(
 
 
 def _texts(name: str) -> Iterator[str]:
-    """Yield a list as given, or for ``-`` the words of standard input."""
     if name != "-":
         yield name
         return

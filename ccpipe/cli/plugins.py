@@ -31,7 +31,6 @@ class PluginOption(msgspec.Struct, frozen=True):
     name: str
     type: str
     default: Any
-    """None for an option without a default."""
     required: bool
 
 
@@ -43,7 +42,6 @@ class Plugin(msgspec.Struct, frozen=True):
     cls: str = msgspec.field(name="class")
     origin: str = msgspec.field(name="from")
     problem: str = ""
-    """Why it cannot be used; empty if it can."""
     help: str = ""
     options: list[PluginOption] = []
 
@@ -78,7 +76,6 @@ def everything() -> list[tuple[str, EntryPoint]]:
 
 
 def wanted(name: str) -> list[tuple[str, EntryPoint]]:
-    """Return the parts with a name, which may be ``group.name``; raises UsageError."""
     found = [(g, e) for g, e in everything() if name in (e.name, f"{g}.{e.name}")]
     if not found:
         known = [entry.name for _, entry in everything()]
@@ -122,7 +119,6 @@ def describe(part: Plugin) -> None:
 
 
 def _help(cls: Part) -> str:
-    """Join the docstrings of a class and of the constructors that define its options."""
     texts = [inspect.getdoc(cls)] if isinstance(cls, type) else []
     texts += [inspect.cleandoc(each.__doc__ or "") for each in constructors(cls)]
     inherited = (inspect.cleandoc(object.__init__.__doc__ or ""), "")

@@ -225,7 +225,6 @@ def _print(payloads: Iterator[Payload], output: str) -> None:
 
 
 def _pace(text: str) -> float | None:
-    """Return the factor between simulated and real time; None for as fast as possible."""
     if text == "max":
         return None
     try:

@@ -142,7 +142,6 @@ def _consumer_row(consumer: Consumer, stream: Stream, owner: str | None) -> list
 
 
 def _process(owner: str) -> str:
-    """Return a process's name for display, without its unique suffix."""
     return owner.rpartition(" ")[0]
 
 
@@ -162,7 +161,6 @@ def _report(found: Survey) -> None:
 
 
 def _report_undivided(found: Survey, site: Site) -> None:
-    """Report subjects that cannot be shared by several bridges."""
     if all(partitions_of(stream.config) == 1 for stream in found.streams):
         return
     for key, template in undivided(Subjects.of(site)).items():

@@ -36,7 +36,6 @@ STOP_SECONDS = {"dashboard": 1.0, "publisher": 1.5, "bridge": 2.5}
 """Time limit for each child to end; together with the server under 5 s."""
 MAX_PAUSE = 5.0
 DASHBOARD_PORT = 8770
-"""Preferred port of the dashboard."""
 
 _RECIPE_KEYS = {*Recipe.__struct_fields__} - {*Site.__struct_fields__}
 
@@ -177,7 +176,6 @@ class Child:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Ask it to end, and kill it if it does not."""
         assert self._watch is not None
         self._watch.cancel()
         if not await child.end(self.process, STOP_SECONDS[self.name]):
@@ -319,7 +317,6 @@ Ctrl-C stops everything.""",  # noqa: S608 - for people
 
 
 def _program() -> str:
-    """Return how ``ccpipe`` is called from another shell in this folder."""
     program = Path(sys.executable).with_name("ccpipe")
     found = shutil.which("ccpipe")
     if found and Path(found) == program:

@@ -143,7 +143,6 @@ async def validate(
 
 
 def is_data(path: Path) -> bool:
-    """Whether a file contains data, by its name; raises UsageError for an unknown suffix."""
     suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
     suffix = suffixes[-1] if suffixes else ""
     if suffix not in {".toml", *LINE_SUFFIXES}:
@@ -197,7 +196,6 @@ class _Check:
             await self.streams(recipe)
 
     async def configuration(self) -> None:
-        """Read a site's configuration, construct its parts, and test the broker connection."""
         self.what = "configuration"
         site = load(self.path, Site, flags=self.where.flags())
         Subjects.of(site)
@@ -252,7 +250,6 @@ class _Check:
                     self.check_rules(block)
 
     def envelopes(self, profile: ReadProfile, *, strict: bool) -> None:
-        """Read Sonar's JSON; report each rule that an envelope breaks, of types only or all."""
         self.what = "Sonar's JSON"
         self.facts = {"envelopes": 0, "rejected": 0}
         with open_stream(self.path) as stream:

@@ -47,7 +47,6 @@ def kernel() -> str:
 
 
 def requirements() -> list[tuple[str, str]]:
-    """List the required and optional libraries, each with its extra or ''."""
     found: dict[str, str] = {}
     for line in metadata.requires("ccpipe") or []:
         name = re.match(r"[\w.-]+", line)

@@ -19,12 +19,10 @@ MAX_POINTS = 400
 """Points per series: the requested time is divided into so many intervals."""
 MAX_ROWS = 400_000
 MAX_NODES = 64
-"""Maximum number of nodes per query."""
 MAX_FILES = 20_000
 MAX_DAYS = 366
 QUERY_SECONDS = 30.0
 MEMORY = "256MB"
-"""Memory limit of DuckDB."""
 LATE_SECONDS = 600
 """Tolerated lag of the writer's clock in a file's name, relative to its newest row."""
 

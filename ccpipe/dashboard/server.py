@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 MAX_PAGES = 64
-"""Maximum number of open pages."""
 MAX_QUERY = 64 * 2**10
 SEND_SECONDS = 30.0
 """Time after which a page that does not accept frames is disconnected."""
@@ -280,7 +279,6 @@ def _hostname(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a name or address is this machine's own."""
     if host == "localhost":
         return True
     try:

@@ -20,20 +20,17 @@ from ccpipe.live.nodes import NAN, LiveNode
 from ccpipe.node.sampling.metrics import POWERS
 
 MAX_METRICS = 64
-"""Maximum number of metrics per page."""
 MAX_LINES = 32
 """Maximum number of nodes of a job with separate lines.
 
 More are shown as minimum, mean and maximum.
 """
 MAX_JOBS = 500
-"""Maximum number of jobs in a list."""
 MAX_PARTS = 64
 """Maximum number of parts of a metric shown on a node's page."""
 MAX_NAMES = 32
 """Maximum number of nodes of each job in a list, by which it can be found."""
 MAX_SUBJECTS = 20
-"""Maximum number of subjects shown of a stream."""
 SECOND = 10**9
 FINE = ("hwthread ", "core ")
 """Types with too many parts to show one by one."""
@@ -106,7 +103,6 @@ class PageView(Generic[Q]):
     """One page's view; `frame` is called once a second."""
 
     def __init__(self, feed: LiveFeed, query: Q) -> None:
-        """Show what `query` asks for, all of it at first."""
         self.feed = feed
         self.query = query
         self.state = feed.state
@@ -126,7 +122,6 @@ class PageView(Generic[Q]):
         raise NotImplementedError
 
     def _has_changed(self, what: Literal["layout", "jobs"]) -> bool:
-        """Return whether nodes or jobs have changed since the last call."""
         state = self.state
         version = state.nodes.layout if what == "layout" else state.jobs.version
         before, self._versions[what] = self._versions[what], version
@@ -147,7 +142,6 @@ class PageView(Generic[Q]):
         }
 
     def known(self, names: Iterable[str]) -> Mapping[str, Any]:
-        """Return the properties of those metrics that collectors declare."""
         known = self.state.nodes.known
         return {
             name: {"unit": row.unit, "meaning": row.meaning, "averaged": row.is_averaged}
@@ -156,7 +150,6 @@ class PageView(Generic[Q]):
         }
 
     def new_entries(self, maximum: int) -> list[Any]:
-        """Return the events and log messages since the last call."""
         fresh = self.state.journal.after(self.entries, maximum)
         self.entries = self.state.journal.count
         return fresh
@@ -235,7 +228,6 @@ class NodePage(RowsView[NodeQuery]):
 
 
 def _series_of(node: LiveNode) -> list[tuple[str, str, int]]:
-    """Return the series of a node's page: metric, part and slot."""
     found: list[tuple[str, str, int]] = []
     for metric, cell in sorted(node.cells.items()):
         found.append((metric, "", cell))
@@ -298,7 +290,6 @@ class JobPage(RowsView[JobQuery]):
 
 
 def _extremes(row: Sequence[float], count: int) -> list[float]:
-    """Return minimum, mean, maximum of each `count` values."""
     found: list[float] = []
     for start in range(0, len(row), count):
         values = [v for v in row[start : start + count] if v == v]  # noqa: PLR0124 - not NaN
@@ -319,9 +310,7 @@ class HealthPage(PageView[HealthQuery]):
     """The health of the pipe."""
 
     dead = 0
-    """Number of the latest dead letter that was sent."""
     last = 0.0
-    """Time of the latest rate that was sent."""
 
     def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
         health, nodes = self.state.health, self.state.nodes
@@ -388,7 +377,6 @@ def summary(job: Job) -> dict[str, Any]:
 
 
 def details(job: Job) -> dict[str, Any]:
-    """Return a job with all its nodes and what it asked for."""
     found = summary(job) | {
         "nodes": [node.hostname for node in job.nodes], "hwthreads": job.hwthreads,
         "accelerators": job.accelerators, "walltime": job.walltime,

@@ -28,7 +28,6 @@ MAX_PENDING_BYTES = 64 * 2**20
 """Limit on undecoded data; beyond it, payloads are dropped and counted."""
 MAX_STREAMS = 256
 POLL_SECONDS = 5.0
-"""Interval at which streams and consumers are queried."""
 FORGET_TICKS = 30
 REPLAY_SECONDS = 20.0
 OVERLAP_SECONDS = 5.0
@@ -189,7 +188,6 @@ class LiveFeed:
             texts -= self.state.feed(lines, now, payloads=count, max_texts=texts)
 
     def update(self) -> None:
-        """Process what has arrived, as is done once a second."""
         self._decode()
         self.state.tick(time.time())
 

@@ -11,7 +11,6 @@ from ccpipe.message import Message
 MAX_JOBS = 3000
 """Maximum number of jobs; beyond it those that ended first are dropped."""
 MAX_NODES = 10_000
-"""Maximum number of nodes per job."""
 MAX_TEXT = 255
 SECOND = 10**9
 
@@ -28,7 +27,6 @@ class LiveJobs:
         self.ended: dict[RunKey, float] = {}
         """When the end of each job was received, in this order; jobs that run are not in it."""
         self.version = 0
-        """Grows with every change."""
         self._stops: dict[RunKey, tuple[Job, float]] = {}  # of starts that are not known yet
         self._on_node: dict[tuple[str, str], dict[RunKey, None]] = {}
 
@@ -47,7 +45,6 @@ class LiveJobs:
         return iter(sorted(self.jobs.values(), key=_newest_first))
 
     def on(self, cluster: str, hostname: str) -> list[Job]:
-        """Return the running jobs of a node, the latest first."""
         found = [self.jobs[key] for key in self._on_node.get((cluster, hostname), ())]
         return sorted(found, key=_newest_first)
 
@@ -126,7 +123,6 @@ def _newest_first(job: Job) -> tuple[int, str, int]:
 
 
 def _shortened(job: Job) -> Job:
-    """Return what is kept of a job: texts and lists of bounded length."""
     texts = {name: getattr(job, name)[:MAX_TEXT] for name in _TEXTS}
     nodes = tuple(JobNode(node.hostname[:MAX_TEXT]) for node in job.nodes[:MAX_NODES])
     end = 0 if job.state == RUNNING else job.end

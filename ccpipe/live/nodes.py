@@ -27,12 +27,10 @@ MAX_REFUSED = 100_000
 MIN_TABLE = 2**16
 """Series that the decoder may know at least."""
 ROW_SECONDS = 2
-"""Time between two rows of history."""
 MAX_ROWS = 300
 MAX_HISTORY_BYTES = 96 * 2**20
 """The oldest rows are dropped beyond this, so many series have a shorter history."""
 SILENT_SECONDS = 60
-"""Time without messages after which a node is shown as silent."""
 FORGET_SECONDS = 900
 """Time without values after which a series is forgotten: longer than the history, so that no row
 holds values of a slot's former series."""
@@ -43,7 +41,6 @@ MAX_NODES = 50_000
 
 NAN = math.nan
 NodeId = tuple[str, str]
-"""Cluster and hostname."""
 
 
 class LineCounter:
@@ -54,7 +51,6 @@ class LineCounter:
     def __init__(self) -> None:
         self.lines = 0
         self.rate = 0.0
-        """Lines per second."""
         self._before = (0, 0)  # lines at the start of the last interval and of the one before
         self._spans: tuple[float, float] | None = None  # when these intervals started
 
@@ -322,7 +318,6 @@ class LiveNodes:
         return slot
 
     def _refuse(self, key: bytes) -> None:
-        """Count a dropped series, once."""
         if hash(key) not in self._refused:
             self.left_out += 1
             if len(self._refused) < MAX_REFUSED:
@@ -386,7 +381,6 @@ class LiveNodes:
 
 
 _NOBODY = LiveNode(("", ""))
-"""The node of lines that name none."""
 
 
 def _base(unit: str) -> tuple[float, float] | None:

@@ -18,7 +18,6 @@ MAX_RATES = 300
 WINDOW = 10
 """Calls of ``tick`` over which rates are averaged: publishers send at the same time."""
 MAX_DEAD = 100
-"""Maximum number of dead letters kept."""
 MAX_REASONS = 50
 """Maximum number of distinct reasons; others are counted together."""
 MAX_EXCERPT = 400
@@ -26,16 +25,13 @@ MAX_ENTRIES = 1000
 MAX_TEXTS = 2000
 """Maximum number of texts per decoding round; a flood of log messages loses the rest."""
 MAX_TEXT = 2000
-"""Maximum length of a stored text."""
 MAX_NAME = 255
 MAX_ERRORS = 200
-"""Maximum number of errors kept."""
 MAX_CLUSTERS = 1000
 """Maximum number of clusters; further ones are counted together."""
 OTHERS = "(others)"
 
 SEVERE = frozenset({"err", "error", "crit", "alert", "emerg"})
-"""Levels of log messages that are errors."""
 
 
 class Entry(msgspec.Struct):
@@ -96,7 +92,6 @@ class DeadLetterRow(msgspec.Struct):
     reason: str
     origin: str
     text: str
-    """The beginning of the original."""
 
 
 class Health:

@@ -218,7 +218,6 @@ def _columns_of_qacct(filters: Filters, by: Sequence[Key]) -> tuple[Key, ...]:
 
 
 def _given(filters: Filters) -> dict[str, str | int]:
-    """Return the columns that have a single value because of a filter."""
     asked = _asked(filters)
     return {
         name: values[0]

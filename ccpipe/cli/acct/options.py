@@ -152,7 +152,6 @@ def _number(text: str, flag: str) -> int:
 
 
 def group_name(text: str) -> str:
-    """Return the name of a group given by number, if this machine knows it."""
     if not _is_number(text):
         return text
     try:

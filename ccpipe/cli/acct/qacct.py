@@ -48,7 +48,6 @@ SEPARATOR = "=" * 62
 
 _SIZES = ("ru_maxrss", "ru_ixrss", "ru_ismrss", "ru_idrss", "ru_isrss")
 _SIGNALLED = 128
-"""Added to the signal number in an exit status, as shells do."""
 
 
 def sums(
@@ -95,7 +94,6 @@ def _width(
 
 
 def block(record: Accounting) -> Iterator[str]:
-    """Yield the lines of one record as ``qacct -j`` prints them."""
     yield SEPARATOR
     for label, text in _labelled(record):
         yield f"{label:<13}{text}"
@@ -151,7 +149,6 @@ def _usage(record: Accounting) -> Iterator[tuple[str, str]]:
 
 
 def _size(number: float) -> str:
-    """Format an amount with the largest unit that fits, up to tebi."""
     for unit in ("", "K", "M", "G"):
         if number < 1024:  # noqa: PLR2004 - the next unit
             return f"{number:.3f}{unit}"

@@ -29,7 +29,6 @@ NOT_FOUND = 1
 """Exit code if no record is found, as in qacct and grep."""
 
 ROWS = 4096
-"""Records aggregated at once."""
 
 MAX_ROWS = 10_000
 """Maximum rows of a table, which are kept in memory."""
@@ -80,7 +79,6 @@ class TableLayout:
     Units are seconds, bytes of memory, and fractions.
     """
     measures: Mapping[str, str]
-    """Titles of the measures that have percentiles."""
     hidden_sums: AbstractSet[str]
     """Columns of sums that a table omits; CSV and JSON have all."""
     hidden: AbstractSet[str]
@@ -88,9 +86,7 @@ class TableLayout:
     shares: AbstractSet[str]
     """Columns that a table shows in percent."""
     volumes: AbstractSet[str]
-    """Columns of bytes."""
     number: Callable[[str, Any], str]
-    """Formats any other number of a column."""
     cpu: str
     """The column of CPU time, by which rows are sorted if no other one is given."""
 
@@ -140,7 +136,6 @@ class TableLayout:
 
 
 def local_time(nanoseconds: int | None) -> str | None:
-    """Format a time as ISO 8601 in local time."""
     if nanoseconds is None:
         return None
     seconds, rest = divmod(nanoseconds, 10**9)
@@ -195,7 +190,6 @@ def _aligned(rows: list[list[str]]) -> list[list[str]]:
 
 
 def format_bytes(value: float) -> str:
-    """Format with the largest unit that fits."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:  # noqa: PLR2004 - the next unit
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"

@@ -132,7 +132,6 @@ async def _sent(where: SiteOptions, site: Site, since: str | None) -> Sent:
 
 
 async def _of_node(where: SiteOptions) -> Sent:
-    """Return what this node's publisher sends after its rules, from one sample."""
     agent = Agent(where.site, where.path(), once=True, telemetry=Telemetry())
     records = Lines.concat([batch.records async for batch in agent.metrics.batches()])
     names = [table["use"] for table in agent.site.publish.translate]

@@ -29,12 +29,9 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of one rule on its input, each record shown as its series."""
 
     rule: int
-    """Index in the list, from 1."""
     use: str
     reached: int
-    """Number of input records."""
     left: int
-    """Number of output records."""
     changed: list[RecordChange]
     dropped: list[str]
     added: list[str]

@@ -23,7 +23,6 @@ MAX_NAME = 26
 """Options with longer names have a line of their own."""
 
 TYPES = {Path: "PATH", int: "INTEGER", float: "NUMBER", str: "TEXT", Any: "TEXT"}
-"""Placeholders of values."""
 
 
 class CommandOption(NamedTuple):
@@ -35,7 +34,6 @@ class CommandOption(NamedTuple):
     flag."""
     meaning: str
     default: str
-    """Empty where there is none."""
     choices: tuple[str, ...]
     required: bool
 
@@ -70,7 +68,6 @@ class CommandEntry(NamedTuple):
     arguments: list[CommandOption]
     options: list[CommandOption]
     subcommands: dict[str, str]
-    """Summaries by name."""
 
     @property
     def usage(self) -> str:
@@ -114,7 +111,6 @@ def subcommands(app: App) -> list[str]:
 
 
 def _text(command: App) -> str:
-    """Return the text of a command, up to the section of its parameters."""
     text = inspect.cleandoc(command.help)
     return re.split(r"^Parameters\n-+\n", text, maxsplit=1, flags=re.MULTILINE)[0]
 

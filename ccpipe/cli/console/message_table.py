@@ -29,7 +29,6 @@ SCALED = {
 """Units that take a prefix: symbol and factor."""
 
 PLAIN = {"percent": "%", "degC": "°C", "sec": "s"}
-"""Formats of other units."""
 
 PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _STEP = 1000.0
@@ -42,7 +41,6 @@ class TableRow(NamedTuple):
     cells: Sequence[str]
     colours: Sequence[str]
     marks: Sequence[str] = ()
-    """Additional lines below it."""
 
 
 class MessageTable:
@@ -59,7 +57,6 @@ class MessageTable:
     """Maximum column width; a longer cell shifts the rest of its own row only."""
 
     MIN_WIDTH = 6
-    """Minimum width of names on a narrow terminal."""
 
     def __init__(self, stream: IO[str]) -> None:
         self.units: Mapping[str, str] = {}

@@ -42,7 +42,6 @@ Encoder = tuple[bytes, Callable[[Sequence[Message]], bytes]]
 """The header line of a format, and what encodes messages in it."""
 
 ROWS = 1000
-"""Rows of sacct in one envelope."""
 _HEAD = 64
 """Bytes that are enough to distinguish CSV from JSON."""
 
@@ -80,7 +79,6 @@ class RowConverter(Converter):
                 yield from self._one_by_one(block, problem)
 
     def _one_by_one(self, block: LinesBlock, problem: Report) -> Pieces:
-        """Encode the rows of a block one by one, skipping those that cannot be encoded."""
         for line, message in block.numbered():
             try:
                 yield self.encode([message]), 1
@@ -94,7 +92,6 @@ class FromGridEngine(Converter):
     unit = "record"
 
     def __init__(self, to: Format, *, cluster: str, command_line: bool = False) -> None:
-        """Convert to a format of ``export``; `cluster` is the name in events."""
         self.is_held = to == "parquet"  # its writer needs the file's positions
         self.command_line = command_line
         self.target = io.BytesIO()
@@ -134,7 +131,6 @@ class FromSacct(Converter):
     unit = "row"
 
     def __init__(self, cluster: str, profile: WriteProfile, target: Encoder | None = None) -> None:
-        """Write Sonar's JSON for a profile, or events as `target` encodes them."""
         self.cluster = cluster
         self.profile = profile
         self.head = target[0] if target else b""

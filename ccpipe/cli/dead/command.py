@@ -178,7 +178,6 @@ async def _connected(where: SiteOptions) -> AsyncIterator[Connection]:
 async def _letters(
     file: Path | None, where: SiteOptions, bus: Connection | None = None
 ) -> AsyncIterator[DeadLetterStore]:
-    """Open the file, or the bus if there is none."""
     if file is not None:
         letters = FileDeadLetters(file)
         with contextlib.closing(letters):
@@ -191,7 +190,6 @@ async def _letters(
 
 
 def _report(letters: DeadLetterStore, text: str = "") -> None:
-    """Print the totals, with damaged and replayed dead letters of a file; raises DataError."""
     if isinstance(letters, FileDeadLetters) and letters.replayed:
         text += f"{', ' if text else ''}{letters.replayed} replayed before"
     if text:

@@ -96,7 +96,6 @@ class FileDeadLetters:
         self._file.close()
 
     async def read(self) -> AsyncIterator[StoredDeadLetter]:
-        """Yield dead letters that were not replayed; report damaged ones."""
         for each in self._read():
             if isinstance(each, Damaged):
                 self.damaged += 1

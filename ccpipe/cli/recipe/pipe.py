@@ -22,7 +22,6 @@ from ccpipe.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 GARBAGE_THRESHOLDS = 100_000, 50, 50
-"""See ``gc.set_threshold``."""
 
 
 @contextlib.contextmanager

@@ -142,7 +142,6 @@ class _Tail:
                 await end_tasks([reading])
 
     async def stored(self) -> list[str]:
-        """Return the patterns that are read from streams rather than subscribed to."""
         if not self.options.is_history:
             return []
         stored = await stored_patterns(self.bus, self.patterns)

@@ -8,7 +8,6 @@ from ccpipe.formats.lineprotocol import Lines
 from ccpipe.terminal import listed, note, plural, printable
 
 MAX_SEEN = 1000
-"""Maximum of nodes, clusters or names remembered for the hint."""
 
 
 class IdleHint:
@@ -20,7 +19,6 @@ class IdleHint:
         "no matches": 5.0,
         "paused": 60.0,
     }
-    """Seconds before each kind of idleness is explained."""
 
     def __init__(self, bus: Connection, patterns: Sequence[str]) -> None:
         self.bus = bus
@@ -50,7 +48,6 @@ class IdleHint:
         self._last_received = time.monotonic()
 
     def report(self) -> None:
-        """Print the hint if it is due; to be called periodically."""
         kind, now = self._state(), time.monotonic()
         if kind != self._kind:
             if self._kind == "unconnected" and self._reported:

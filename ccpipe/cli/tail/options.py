@@ -111,7 +111,6 @@ class Options:
 
     @property
     def kinds(self) -> Sequence[Kind]:
-        """The kinds shown: those given, else all that the format supports."""
         if self.kind:
             return self.kind
         is_for_lines = self.output in ("line", "csv") and not self.raw

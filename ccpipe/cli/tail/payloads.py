@@ -10,7 +10,6 @@ from ccpipe.bus.nats.connection import Delivery
 from ccpipe.cli.console.message_table import TableRow, clock
 
 MAX_EXCERPT = 200
-"""Maximum bytes of a dead letter shown in a row."""
 
 SONAR_COLOURS = ("dim", "cyan", "", "bold", "", "", "")
 DEAD_COLOURS = ("dim", "cyan", "red", "red", "", "", "")
@@ -89,7 +88,6 @@ def dead_row(delivery: Delivery) -> TableRow:
 
 
 def dead_json(delivery: Delivery) -> bytes:
-    """Return a dead letter as a JSON object in one line."""
     headers = {key: value for key, value in delivery.headers.items() if key.startswith("Ccpipe-")}
     named = {key.removeprefix("Ccpipe-").lower(): value for key, value in headers.items()}
     text = delivery.payload.decode(errors="replace")

@@ -78,7 +78,6 @@ class MessageFilter:
 
     @functools.cached_property
     def _selects(self) -> "dict[bool, Select]":
-        """What keeps lines, by whether their subject names the cluster."""
         from ccpipe.translate.rules.select import Select
 
         select = functools.partial(

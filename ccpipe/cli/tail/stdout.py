@@ -18,7 +18,6 @@ class Stdout:
 
     def __init__(self, descriptor: int) -> None:
         self.dropped = 0
-        """Lines dropped because the buffer was full."""
         self._descriptor = descriptor
         self._held: deque[bytes] = deque()
         self._size = 0

@@ -99,7 +99,6 @@ class TailView:
             self._table.units = await asyncio.to_thread(units)
 
     def show_envelope(self, envelope: Mapping[str, Any], arrival: int, *, whole: bool) -> None:
-        """Show one of Sonar's envelopes; in the table `whole` or as a summary."""
         self._show_other(
             lambda: msgspec.json.encode(envelope) + b"\n",
             lambda: sonar_row(envelope, arrival, whole=whole),

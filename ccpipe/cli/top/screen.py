@@ -27,7 +27,6 @@ MAX_ROWS = 500
 """Maximum number of rows drawn; a filter finds the others."""
 
 DRILL = {"clusters": "nodes", "nodes": "jobs", "jobs": "nodes", "gpus": "nodes"}
-"""The table that Enter opens from each table."""
 
 
 class Top(App[None]):
@@ -59,7 +58,6 @@ class Top(App[None]):
         self.reverse = False
         self.words = ""
         self.failure: Exception | None = None
-        """The error that ended it."""
         self._feeding: asyncio.Task[None] | None = None
         self._keys: list[str] = []
 
@@ -128,7 +126,6 @@ class Top(App[None]):
         self.query_one(DataTable).focus()
 
     def action_clear(self) -> None:
-        """Clear the filter; without one return to the clusters."""
         self.query_one("#filter", Input).display = False
         self.query_one(DataTable).focus()
         if self.words:

@@ -17,10 +17,8 @@ MAX_SERIES = 1_000_000
 MAX_JOBS = 50_000
 
 SILENT_SECONDS = 120.0
-"""Time without a message after which a node counts as silent."""
 
 ENDED_SECONDS = 300.0
-"""How long a finished job is listed."""
 
 OF_NODE = {
     "load": ("load_one", "cpu_load"),
@@ -101,7 +99,6 @@ def _text(head: str) -> Column:
 def _quantity(
     state: LiveState, node: LiveNode, names: Sequence[str], part: str | None = None
 ) -> float:
-    """Return the value of the first of some metrics that a node, or its part, has."""
     for name in names:
         value = state.nodes.quantity(node, name, part)
         if not math.isnan(value):
@@ -117,7 +114,6 @@ def _busy(state: LiveState, node: LiveNode) -> float:
 
 
 def _all_nodes(state: LiveState) -> list[LiveNode]:
-    """Return all nodes, also those that run jobs and have sent nothing."""
     nodes = state.nodes.nodes
     return [*nodes.values(), *(LiveNode(id_) for id_ in state.jobs.nodes if id_ not in nodes)]
 
@@ -128,7 +124,6 @@ def _gpus_of(node: LiveNode) -> list[str]:
 
 
 def listed_jobs(state: LiveState) -> dict[str, Job]:
-    """Return the latest run of each job, by the key of its row, unless it ended a while ago."""
     ended, now = state.jobs.ended, time.time()
     runs = {f"{job.cluster}/{job.id}": job for job in reversed(list(state.jobs.latest()))}
     return {
@@ -233,7 +228,6 @@ VIEWS: dict[str, TopView] = {
 """All tables, in the order of their keys 1 to 5."""
 
 DEFAULT_SORT = {"clusters": 0, "nodes": 2, "jobs": 9, "gpus": 3, "errors": 0}
-"""Initial sort column of each table."""
 
 
 def select_rows(
@@ -264,7 +258,6 @@ def select_rows(
 
 
 def printable_cells(view: TopView, row: TopRow) -> list[str]:
-    """Format a row, escaped so that it cannot control a terminal."""
     return [
         _cell(value, column.unit) for value, column in zip(row.values, view.columns, strict=True)
     ]

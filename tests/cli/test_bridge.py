@@ -175,6 +175,7 @@ async def first_line(
         ("[source]\nuse='nats'\n[sink]\nuse='parquet'\ndri='x'\n", 78, "did you mean 'dir'"),
         ("[source]\nuse='nats'\ndurabel='x'\n[sink]\nuse='null'\n", 78, "source"),
         ("[source\n", 78, "not TOML"),
+        ("[sorce]\n[sink]\nuse='null'\n", 78, "unknown key 'sorce'; did you mean 'source'?"),
     ],
 )
 async def test_a_wrong_recipe_is_fatal_before_start(

@@ -10,22 +10,23 @@ from ccpipe.cli.nodelist import nodelist
 from ccpipe.errors import DataError, UsageError
 
 
-def test_names_are_written_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of all lists, in their order."""
-    nodelist("expand", "n[08-10]", "login")
-    assert capsys.readouterr().out == "n08\nn09\nn10\nlogin\n"
-
-
-def test_names_and_lists_are_made_short(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each node is named once."""
-    nodelist("compress", "c1", "c[2-3]", "c3", "login")
-    assert capsys.readouterr().out == "c[1-3],login\n"
-
-
-def test_names_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also those that nobody could write out."""
-    nodelist("count", "a[1-1000000000]", "b")
-    assert capsys.readouterr().out == "1000000001\n"
+@pytest.mark.parametrize(
+    ("action", "names", "printed"),
+    [
+        ("expand", ("n[08-10]", "login"), "n08\nn09\nn10\nlogin\n"),
+        ("compress", ("c1", "c[2-3]", "c3", "login"), "c[1-3],login\n"),
+        ("count", ("a[1-1000000000]", "b"), "1000000001\n"),  # more than could be written out
+    ],
+)
+def test_lists_are_expanded_compressed_and_counted(
+    action: Literal["expand", "compress", "count"],
+    names: tuple[str, ...],
+    printed: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """All lists in their order; compressed, each node is named once."""
+    nodelist(action, *names)
+    assert capsys.readouterr().out == printed
 
 
 @pytest.mark.parametrize("names", [(), ("-",)])

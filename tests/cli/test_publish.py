@@ -163,28 +163,43 @@ async def test_configuration_chooses_collectors_tags_and_options(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[publish.collectors.memry]\n", "did you mean 'memory'"),
+        ("[publish]\nintervall = 1", "publish: unknown key 'intervall'; did you mean 'interval'?"),
+        ("[publish.collectors.dsk]\n", "unknown collector 'dsk'; did you mean 'disk'?"),
+        ("[publish.collectors.disk]\nx = 1", "publish.collectors.disk: unknown key 'x'"),
         ("[publish.collectors.cpu]\nhwthread = true\n", "did you mean 'hwthreads'"),
         ("[publish.collectors.cpu]\nintervall = '5s'\n", "did you mean 'interval'"),
         ("[publish.collectors.cpu]\nenable = false\n", "did you mean 'enabled'"),
         ("[publish.collectors.cpu]\nenabled = 'perhaps'\n", "publish.collectors.cpu.enabled"),
         ("[publish]\ninterval = '5y'\n", "publish.interval"),
-        ("[bus]\nuser = 'x'\n", "bus.password_file"),
-        ("[[publish.translate]]\nuse = 'renam'\n", "publish.translate[0].use"),
+        ("[bus]\nuser = 'x'\n", "bus.password_file: is missing"),
+        (
+            "[[publish.translate]]\nuse = 'renam'\n",
+            "publish.translate[0].use: unknown translator 'renam'; did you mean 'rename'?",
+        ),
+        ("a = [", "not TOML"),
         ("[[publish.translate]]\nuse = 'sonar_to_cc'\n", "it is for a bridge"),
-        ("[publish]\njitter = '9s'\n[publish.collectors.cpu]\ninterval = '1s'\n", "jitter is 9"),
     ],
 )
 async def test_wrong_configuration_is_fatal_before_start(
     tmp_path: Path, text: str, says: str
 ) -> None:
-    """The error names the key path; the exit code is EX_CONFIG."""
+    """The error names the key path; the exit code is EX_CONFIG; ``validate`` finds it before."""
     config = tmp_path / "ccpipe.toml"
     config.write_text(text)
+    ends = await run("--once", "--config", config)
+    found = await ended(await start("validate", "--no-connect", config))
+    for code, printed, said in (ends, found):
+        assert code == 78
+        assert says in printed + said
+        assert "Traceback" not in said
+
+
+async def test_a_jitter_that_exceeds_an_interval_is_refused(tmp_path: Path) -> None:
+    """Samples of one interval would come after those of the next."""
+    config = tmp_path / "ccpipe.toml"
+    config.write_text("[publish]\njitter = '9s'\n[publish.collectors.cpu]\ninterval = '1s'\n")
     code, _, said = await run("--once", "--config", config)
-    assert code == 78
-    assert says in said
-    assert "Traceback" not in said
+    assert (code, "jitter is 9" in said) == (78, True)
 
 
 async def test_what_was_sampled_before_the_server_came_is_published(tmp_path: Path) -> None:

@@ -12,32 +12,11 @@ from cyclopts import CycloptsError
 
 from ccpipe.cli import COMMANDS
 from ccpipe.cli.app import app
-from ccpipe.cli.console.help import CommandEntry, CommandOption, command_entry
+from ccpipe.cli.console.help import CommandEntry, CommandOption, command_entry, subcommands
 from tests.cli.command import ccpipe
 from tests.paths import ROOT
 
-SUBCOMMANDS = (
-    "acct sacct",
-    "auth init",
-    "check dead",
-    "check freshness",
-    "check lag",
-    "check streams",
-    "config clustercockpit",
-    "config show",
-    "control get",
-    "control put",
-    "dead list",
-    "dead replay",
-    "dead show",
-    "profile extract",
-    "profile items",
-    "profile list",
-    "profile merge",
-    "profile show",
-    "streams apply",
-    "streams show",
-)
+SUBCOMMANDS = [f"{name} {sub}" for name in COMMANDS for sub in subcommands(app[name])]
 GROUPS = {"auth", "check", "config", "control", "dead", "profile", "streams"}
 """Commands that are nothing without a subcommand."""
 
@@ -65,8 +44,8 @@ def invocations(example: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
 def test_help_shows_three_examples_that_parse(command: str) -> None:
-    """They stand unbroken, and every option in them exists."""
-    shown = ccpipe(*command.split(), "--help")
+    """They stand unbroken, and every option in them exists; texts fill the screen's lines."""
+    shown = ccpipe(*command.split(), "--help", COLUMNS="80")
     assert shown.code == 0
     assert command not in COMMANDS or shown.out.startswith(f"{COMMANDS[command]}\n")
     lines = examples(shown.out)
@@ -77,16 +56,11 @@ def test_help_shows_three_examples_that_parse(command: str) -> None:
         assert any(call[:1] == command.split()[:1] for call in calls)
         for call in calls:
             app.parse_args(call, exit_on_error=False, print_error=False)
-
-
-@pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
-def test_help_says_what_each_option_is_for(command: str) -> None:
-    """No option stands without a word."""
-    shown = ccpipe(*command.split(), "--help", COLUMNS="200").out.partition("\nExamples:")[0]
-    rows = re.findall(r"^  ([-A-Z][^ ]+(?: [^ ]+)*)(?:  +(.*))?$", shown, re.MULTILINE)
-    assert len(rows) > 1 or command in GROUPS
-    for name, meaning in rows:
-        assert meaning.partition("One of ")[0].partition("Default: ")[0].strip(), name
+    paragraphs = [each for each in shown.out.split("\n\n") if not each.startswith("Usage: ")]
+    for paragraph in itertools.takewhile(lambda text: "\n  " not in text, paragraphs):
+        for line, after in itertools.pairwise(paragraph.splitlines()):
+            assert len(line) + 1 + len(after.split()[0]) > 80, line
+    assert max(map(len, shown.out.splitlines())) <= 80
 
 
 def test_the_list_of_commands_says_what_each_one_says() -> None:
@@ -94,18 +68,6 @@ def test_the_list_of_commands_says_what_each_one_says() -> None:
     shown = ccpipe("--help", COLUMNS="200").out
     for command, summary in COMMANDS.items():
         assert re.search(rf"^  {command} +{re.escape(summary)}$", shown, re.MULTILINE)
-
-
-@pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
-def test_help_fills_its_lines(command: str) -> None:
-    """Texts break where the screen ends, not where a line of the source did."""
-    shown = ccpipe(*command.split(), "--help", COLUMNS="80").out
-    paragraphs = [each for each in shown.split("\n\n") if not each.startswith("Usage: ")]
-    for paragraph in itertools.takewhile(lambda text: "\n  " not in text, paragraphs):
-        lines = paragraph.splitlines()
-        for line, after in itertools.pairwise(lines):
-            assert len(line) + 1 + len(after.split()[0]) > 80, line
-    assert max(map(len, shown.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(
@@ -151,8 +113,10 @@ def accepts(entry: CommandEntry, words: list[str]) -> bool:
 
 @pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
 def test_help_shows_what_is_accepted_and_the_reference_the_same(command: str) -> None:
-    """Each option in the help is taken, none beside them, and the reference lists just these."""
+    """Each option has a meaning and is taken, none beside them; the reference lists just these."""
     entry = command_entry(app, command.split())
+    assert all(option.meaning for option in (*entry.arguments, *entry.options))
+    assert entry.options or entry.arguments or command in GROUPS
     names = [name for option in entry.options for name in option.names]
     for option in entry.options:
         for name in option.names:

@@ -122,12 +122,14 @@ async def test_a_torn_letter_is_reported_and_the_others_go(
     await DeadLetterFile(path).write(GOOD[:1])
     path.write_bytes(path.read_bytes()[:-20])
     await DeadLetterFile(path).write(GOOD[1:])
+    content = path.read_bytes()
     done = await dead(site, "replay", path)
     assert done.code == 65
     assert "at byte 0: a torn or edited letter" in done.err
     assert await stored(nats_server) == [
         (letter.origin, letter.original + b"\n") for letter in GOOD[1:]
     ]
+    assert path.read_bytes() == content
 
 
 async def test_a_dry_run_prints_and_changes_nothing(site: Site, tmp_path: Path) -> None:

@@ -98,15 +98,3 @@ async def test_replay_publishes_on_another_subject_only_where_it_is_named(site: 
         for refused in ("h3.control.put", "h3.*", "h3.", "h 3"):
             with pytest.raises(UsageError, match="--to"):
                 DeadLetterReplay(bus, site, lenient=False, rate=0, to=refused)
-
-
-async def test_a_letter_leaves_its_store_when_the_broker_has_it(site: Site) -> None:
-    """And one that is still invalid stays; both are counted."""
-    kept = Kept([letter(LINE, number=1), letter(b"broken", number=2), letter(LINE, number=3)])
-    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
-        replay = DeadLetterReplay(bus, site, lenient=False, rate=0)
-        await replay.run(kept.read(), kept)
-        assert (replay.replayed, replay.invalid) == (2, 1)
-        assert [each.id for each in kept.letters] == ["2"]
-        [stream] = await bus.jetstream().streams_info()
-        assert stream.state.messages == 2

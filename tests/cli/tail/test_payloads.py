@@ -11,7 +11,6 @@ from ccpipe.bus.nats.connection import Delivery
 from ccpipe.bus.nats.protocol.frames import write_header
 from ccpipe.cli.tail.payloads import (
     MAX_EXCERPT,
-    dead_json,
     dead_row,
     envelopes,
     sonar_row,
@@ -79,12 +78,3 @@ def test_a_dead_letter_says_why_from_where_and_how_it_begins() -> None:
     assert row.cells[5:] == ["fox", "fox.metrics line 3: no good: bad \ufffd"]
     cut = dead_row(letter(b"x" * 1000)).cells[6]
     assert cut == "?: no reason given: " + "x" * MAX_EXCERPT
-
-
-def test_a_dead_letter_is_one_json_object_on_a_line() -> None:
-    """All of it, with what its headers say."""
-    line = dead_json(letter(b"bad\nline", reason="no", origin="fox.metrics"))
-    assert line.count(b"\n") == 1
-    assert json.loads(line) == {
-        "dead": "bad\nline", "subject": "fox.dead", "reason": "no", "origin": "fox.metrics",
-    }  # fmt: skip

@@ -97,12 +97,6 @@ def test_dead_letters_have_neither_nodes_nor_names() -> None:
         assert not MessageFilter(options, []).has_dead_letters
 
 
-def test_it_says_whether_anything_may_be_left_out() -> None:
-    """For the hint why nothing is shown."""
-    assert not MessageFilter(Options(), []).is_filtered
-    assert MessageFilter(Options(job=[1]), []).is_filtered
-
-
 def test_subjects_follow_kinds_and_clusters() -> None:
     """Named clusters have subjects of their own; a pattern, or a flat subject, needs the tag."""
     site = Site(cluster="x")

@@ -14,10 +14,8 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
-from ccpipe.cli.console.options import SiteOptions
-from ccpipe.cli.control import _as_json, _rows, get
+from ccpipe.cli.control import _as_json, _rows
 from ccpipe.config import Bus, ControlOptions, Publish, Site
-from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
 from ccpipe.node.agent.controls import controls
@@ -204,15 +202,6 @@ async def test_where_no_node_runs_it_says_so(nats_server: NatsServer) -> None:
     shown = await control(nats_server, "get", "interval", "--wait", "20s")
     assert shown.code == 69
     assert "no node of fox answered" in shown.err
-
-
-async def test_where_no_server_runs_it_says_so(
-    unused_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As every command that needs one, and not forever."""
-    monkeypatch.setattr("ccpipe.bus.nats.connection.CONNECT_SECONDS", 0.2)
-    with pytest.raises(UnavailableError, match="no NATS server answers"):
-        await get("interval", where=SiteOptions(server=f"nats://127.0.0.1:{unused_port}"))
 
 
 def test_an_answer_that_only_looks_like_json_is_a_text() -> None:

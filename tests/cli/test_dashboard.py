@@ -80,11 +80,3 @@ def test_what_cannot_be_is_named(arguments: list[str], code: int, said: str) -> 
     assert done.code == code, done.err
     assert said in done.err
     assert "Traceback" not in done.err
-
-
-async def test_a_refused_password_ends_it(nats_server: NatsServer) -> None:
-    """With exit code 77: nothing would ever come."""
-    url = nats_server.url.replace("nats://ccpipe:", "nats://ccpipe:not-")
-    done = await ended(await start("dashboard", "--listen", "127.0.0.1:0", CCPIPE_BUS__SERVERS=url))
-    assert done.code == 77, done.err
-    assert "Traceback" not in done.err

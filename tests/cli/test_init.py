@@ -52,11 +52,3 @@ def test_a_choice_of_recipes(tmp_path: Path) -> None:
     assert written(tmp_path) == set()
     assert ccpipe("init", tmp_path, "--recipe", "parquet").code == 0
     assert written(tmp_path) == {"ccpipe.toml", "nats.conf", "bridges/parquet.toml"}
-
-
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    """With EX_CANTCREAT, as everywhere, and without a traceback."""
-    (tmp_path / "file").touch()
-    shown = ccpipe("init", tmp_path / "file" / "x")
-    assert shown.code == 73
-    assert "Not a directory" in shown.err

@@ -1,5 +1,6 @@
 """The command itself: its streams, its exit codes, Ctrl-C at any time."""
 
+import asyncio
 import importlib
 import pkgutil
 import signal
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from ccpipe import cli
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.cli import COMMANDS, FOLDERS, main
-from tests.cli.command import ccpipe, command, environment
+from tests.cli.command import Ended, ccpipe, command, ended, environment, start
 from tests.paths import ROOT
 
 DRY_RUN = ("bridge", ROOT / "bridges" / "null.toml", "--dry-run")
@@ -128,6 +130,8 @@ def test_an_unknown_log_level_is_a_mistake_in_the_configuration() -> None:
         ("config", "show", "--config", "/nonexistent.toml"),
         ("convert", "--to", "json", "/nonexistent.lp"),
         ("acct", "/nonexistent"),
+        ("send", "/nonexistent"),
+        ("dead", "list", "/nonexistent"),
         ("profile", "show", "--input", "/nonexistent.h5"),
     ],
     ids=lambda words: " ".join(words[:2]),
@@ -137,7 +141,42 @@ def test_missing_input_is_66(words: tuple[str, ...]) -> None:
     shown = ccpipe(*words)
     assert shown.code == 66
     assert "/nonexistent" in shown.out + shown.err
-    assert "No such file or directory" in shown.out + shown.err
+    assert "no such file" in (shown.out + shown.err).lower()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    """With EX_CANTCREAT, and without a traceback."""
+    (tmp_path / "file").touch()
+    for words in (("up", "--dir"), ("init",), ("auth", "init", "--node", "a")):
+        shown = ccpipe(*words, tmp_path / "file" / "x")
+        assert shown.code == 73
+        assert "Not a directory" in shown.err
+        assert "Traceback" not in shown.err
+
+
+async def ran(*commands: str, server: str, **environ: str) -> list[Ended]:
+    """Run commands beside each other."""
+    processes = [await start(*line.split(), "--server", server, **environ) for line in commands]
+    return await asyncio.gather(*map(ended, processes))
+
+
+async def test_a_broker_that_is_away_is_named(unused_port: int) -> None:
+    """With EX_UNAVAILABLE, and not forever: an empty answer would look like an idle cluster."""
+    commands = ("streams show", "streams apply", "control get", "dead list",
+                "send --rejected /dev/null -", "top --once --for 500ms")  # fmt: skip
+    for shown in await ran(*commands, server=f"nats://127.0.0.1:{unused_port}"):
+        assert (shown.code, shown.out) == (69, "")
+        assert str(unused_port) in shown.err
+
+
+async def test_a_broker_that_refuses_ends_it(nats_server: NatsServer, tmp_path: Path) -> None:
+    """With EX_NOPERM, since waiting would not help; no password is shown."""
+    (tmp_path / "site.toml").touch()
+    commands = ("tail", "dashboard --listen 127.0.0.1:0", f"validate {tmp_path}/site.toml")
+    for shown in await ran(*commands, server=nats_server.url.replace("ccpipe:", "ccpipe:hunter2")):
+        assert shown.code == 77, shown.err
+        assert "hunter2" not in shown.out + shown.err
+        assert "Traceback" not in shown.err
 
 
 def test_ctrl_c_at_any_time_ends_it_without_a_traceback(tmp_path: Path) -> None:

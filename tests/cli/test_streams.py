@@ -12,10 +12,7 @@ from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.nats.streams.reconcile import apply, survey
 from ccpipe.bus.nats.streams.stream import ensure_stream
 from ccpipe.bus.subjects import Subjects
-from ccpipe.cli.console.options import SiteOptions
-from ccpipe.cli.streams import apply_, show
 from ccpipe.config import Bus, Site
-from ccpipe.errors import UnavailableError
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
 from tests.cli.command import Ended, ccpipe
@@ -83,16 +80,6 @@ async def test_who_reads_which_partition_is_shown(nats_server: NatsServer) -> No
     assert stream["partitions"] == 2
     owned = {each["name"]: each["owner"] for each in report["consumers"]}
     assert {name: owned[name] for name in owners} == owners
-
-
-async def test_a_broker_that_is_away_is_named(
-    unused_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As everywhere; nothing waits for it."""
-    monkeypatch.setattr("ccpipe.bus.nats.connection.CONNECT_SECONDS", 0.2)
-    for command in (show, apply_):
-        with pytest.raises(UnavailableError, match=str(unused_port)):
-            await command(where=SiteOptions(server=f"nats://127.0.0.1:{unused_port}"))
 
 
 async def test_validate_compares_streams(nats_server: NatsServer, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from ccpipe.cli.up import Child
 from ccpipe.process.background import failing
 from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
-from tests.cli.command import ccpipe, ended, environment, start
+from tests.cli.command import ended, environment, start
 from tests.conftest import eventually, free_port
 
 
@@ -138,14 +138,6 @@ async def test_a_second_one_in_the_same_folder_is_refused(up: Up) -> None:
     second = await ended(await start("up", "--dir", up.folder))
     assert second.code == 64
     assert "--dir" in second.err
-
-
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    """With EX_CANTCREAT, as everywhere."""
-    (tmp_path / "file").touch()
-    shown = ccpipe("up", "--dir", tmp_path / "file" / "x")
-    assert shown.code == 73
-    assert "Not a directory" in shown.err
 
 
 async def test_what_no_restart_can_mend_ends_it(tmp_path: Path) -> None:

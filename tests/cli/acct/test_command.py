@@ -99,13 +99,6 @@ def test_compressed_files_are_read_and_indexed(acct: Acct, tmp_path: Path, suffi
     assert indexed.out == found.out
 
 
-def test_a_missing_file_is_named(acct: Acct, tmp_path: Path) -> None:
-    """It is named."""
-    shown = acct(tmp_path / "none")
-    assert (shown.code, shown.out) == (66, "")
-    assert f"{tmp_path / 'none'}: No such file or directory" in shown.err
-
-
 def test_without_files_the_cell_is_read(
     acct: Acct, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

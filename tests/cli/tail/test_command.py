@@ -245,14 +245,6 @@ async def test_it_survives_the_server(nats_server: NatsServer) -> None:
         assert (await ended(process, signal.SIGINT)).code == 0
 
 
-async def test_a_server_that_refuses_ends_it(nats_server: NatsServer) -> None:
-    """Wrong credentials are no reason to wait; no password is shown."""
-    wrong = nats_server.url.replace("ccpipe:", "ccpipe:hunter2")
-    shown = await ended(await command.start("tail", "--server", wrong))
-    assert shown.code == 77
-    assert "hunter2" not in shown.err
-
-
 class Hinting:
     """Runs ``ccpipe tail`` in this process, until it has given a hint."""
 

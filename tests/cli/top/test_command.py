@@ -12,7 +12,6 @@ from ccpipe.bus.nats.server import NatsServer
 from ccpipe.cli.console.options import LoginOptions
 from ccpipe.cli.top import command
 from ccpipe.cli.top.tables import as_json, new_state
-from tests.cli.command import ccpipe
 from tests.cli.top.messages import NODE, job_event
 
 
@@ -39,9 +38,3 @@ async def test_once_prints_all_tables_as_json(
     assert [node["node"] for node in read["nodes"]] == ["e1", "e2"]
     assert [(job["job"], job["user"]) for job in read["jobs"]] == [(7, "ann")]
     assert read["gpus"][0]["used"] == 80
-
-
-def test_without_a_server_it_fails(unused_port: int) -> None:
-    """An empty table would look like an idle cluster."""
-    shown = ccpipe("top", "--once", "--for", "500ms", "--server", f"nats://127.0.0.1:{unused_port}")
-    assert (shown.code, shown.out) == (69, "")

@@ -162,8 +162,8 @@ async def ran(*commands: str, server: str, **environ: str) -> list[Ended]:
 
 async def test_a_broker_that_is_away_is_named(unused_port: int) -> None:
     """With EX_UNAVAILABLE, and not forever: an empty answer would look like an idle cluster."""
-    commands = ("streams show", "streams apply", "control get", "dead list",
-                "send --rejected /dev/null -", "top --once --for 500ms")  # fmt: skip
+    commands = ("streams show", "streams apply", "control get", "dead list", "send -",
+                "top --once --for 500ms", "tail --for 500ms")  # fmt: skip
     for shown in await ran(*commands, server=f"nats://127.0.0.1:{unused_port}"):
         assert (shown.code, shown.out) == (69, "")
         assert str(unused_port) in shown.err

@@ -11,16 +11,11 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
 
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.cli.console.options import LoginOptions
-from ccpipe.cli.tail.command import tail
-from ccpipe.cli.tail.idle_hint import IdleHint
-from ccpipe.cli.tail.options import Options
 from ccpipe.config import Bus
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import decode
@@ -106,6 +101,7 @@ async def test_filters_choose_lines(
     """Each may be repeated; one of each sort must match."""
     shown = await seen(nats_server, *filters.split(), "-o", "json", "--count", str(2 * len(names)))
     assert [json.loads(line)["name"] for line in shown.out.splitlines()] == names * 2
+    assert ("filtered out" in shown.err.splitlines()[-1]) == (len(names) < 4)
 
 
 async def test_a_named_cluster_is_heard_by_its_subjects(nats_server: NatsServer) -> None:
@@ -243,61 +239,6 @@ async def test_it_survives_the_server(nats_server: NatsServer) -> None:
             while not (await process.stdout.readline()).startswith(b"later,"):
                 pass
         assert (await ended(process, signal.SIGINT)).code == 0
-
-
-class Hinting:
-    """Runs ``ccpipe tail`` in this process, until it has given a hint."""
-
-    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
-        self.capfd = capfd
-        self.said = ""
-
-    async def tail(self, hint: str, url: str, **options: Any) -> None:
-        """End it as soon as it has said the hint; it has ended when this returns."""
-        asked = Options(login=LoginOptions(server=url), for_="300s", **options)
-        running = asyncio.create_task(tail(options=asked))
-        while not (running.done() or hint in self.said):
-            await asyncio.sleep(0.02)
-            self.said += self.capfd.readouterr().err
-        if not running.done():
-            os.kill(os.getpid(), signal.SIGTERM)
-        try:
-            await running
-        finally:
-            self.said += self.capfd.readouterr().err
-
-
-@pytest.fixture
-def hinting(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Hinting:
-    monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
-    return Hinting(capfd)
-
-
-async def test_no_server_is_explained(unused_port: int, hinting: Hinting) -> None:
-    """Where it tried, and what to do; when its time is over without one, that is a failure."""
-    url = f"nats://me:hunter2@127.0.0.1:{unused_port}"
-    with pytest.raises(UnavailableError, match="no NATS server answered"):
-        await hinting.tail("`ccpipe up` starts one", url)
-    said = hinting.said
-    assert f"not connected to nats://127.0.0.1:{unused_port}, trying again" in said
-    assert "hunter2" not in said
-
-
-async def test_a_silent_bus_is_explained(nats_server: NatsServer, hinting: Hinting) -> None:
-    """What it listens to; a silent bus is no failure."""
-    hint = "but no messages have arrived on fox%2Ea.metrics, fox%2Ea.metrics.*"
-    await hinting.tail(hint, nats_server.url, cluster=["fox.a"], kind=["metric"])
-
-
-async def test_filters_that_match_nothing_are_explained(
-    nats_server: NatsServer, hinting: Hinting
-) -> None:
-    """What came instead is named, so that a typing mistake shows."""
-    async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
-        await hinting.tail("lines received, none matches", nats_server.url, node=["e9"])
-    hint = "lines received, none matches; seen: clusters fritz; nodes e1, e2;"
-    assert hinting.said.count(hint) == 1
-    assert "filtered out" in hinting.said.splitlines()[-1]
 
 
 async def test_a_terminal_sees_a_sample_and_is_told_what_is_left_out(

@@ -23,7 +23,7 @@ def _no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_each_state_is_explained_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not connected, nothing received, nothing that matches, nothing more."""
+    """Not connected, nothing received, nothing that matches, nothing more; without a password."""
     (tmp_path / "nats").mkdir()
     server = NatsServer(tmp_path / "nats", port=free_port())
     bus = Connection(Bus(servers=[server.url]), name="test", telemetry=Telemetry())
@@ -34,9 +34,13 @@ async def test_each_state_is_explained_once(
             hint.report()
         return capsys.readouterr().err
 
-    assert said().count("not connected") == 1
+    address = f"nats://127.0.0.1:{server.port}"
+    away = said()
+    assert away.count(f"not connected to {address}, trying again: ") == 1
+    assert "`ccpipe up` starts one" in away
     async with server, bus:
         connected = said()
+        assert f"connected to {address}, but no messages" in connected
         assert connected.count("connected to nats://") == 2
         assert connected.count("no messages have arrived on fritz.metrics") == 1
         hint.record(LINES, decode(b""))

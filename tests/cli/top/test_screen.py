@@ -37,6 +37,15 @@ async def shows(pilot: Pilot[None], app: Top, *wanted: str) -> None:
     raise AssertionError(f"{wanted} are not in {rows(app)}")
 
 
+async def failure(app: Top) -> Exception | None:
+    async with app.run_test() as pilot:
+        for _ in range(600):
+            await pilot.pause(0.05)
+            if app.failure is not None:
+                break
+    return app.failure
+
+
 async def publish(client: Client) -> None:
     start = job_event("start_job", user="ann", resources=[{"hostname": "e1"}], startTime=900)
     while True:
@@ -81,12 +90,7 @@ async def test_keys_lead_through_the_tables(nats_server: NatsServer) -> None:
 async def test_a_server_that_refuses_ends_it(nats_server: NatsServer) -> None:
     """With the reason, not an empty screen."""
     app = app_for(nats_server, nats_server.url.replace("ccpipe:", "ccpipe:wrong"))
-    async with app.run_test() as pilot:
-        for _ in range(600):
-            await pilot.pause(0.05)
-            if app.failure is not None:
-                break
-    assert isinstance(app.failure, DeniedError)
+    assert isinstance(await failure(app), DeniedError)
 
 
 async def test_screen_ends_when_its_feed_fails_unexpectedly(
@@ -98,13 +102,7 @@ async def test_screen_ends_when_its_feed_fails_unexpectedly(
         raise KeyError("unexpected")
 
     monkeypatch.setattr(LiveFeed, "run", fail)
-    app = app_for(nats_server)
-    async with app.run_test() as pilot:
-        for _ in range(600):
-            await pilot.pause(0.05)
-            if app.failure is not None:
-                break
-    assert isinstance(app.failure, KeyError)
+    assert isinstance(await failure(app_for(nats_server)), KeyError)
 
 
 async def test_a_still_screen_costs_nothing_on_the_line(nats_server: NatsServer) -> None:

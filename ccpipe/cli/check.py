@@ -131,11 +131,7 @@ FULL_WARNING, FULL_CRITICAL = 75.0, 90.0
 
 @check.command
 async def freshness(
-    *,
-    node: Nodes = None,
-    warning: str = "1m",
-    critical: str = "5m",
-    report: Report = Report(),
+    *, node: Nodes = None, warning: str = "1m", critical: str = "5m", report: Report = Report()
 ) -> None:
     """Check the age of the newest metrics, for the cluster or for each node.
 
@@ -183,10 +179,7 @@ def _patterns(site: Site, nodes: list[str] | None) -> dict[str, list[str]]:
 
 @check.command
 async def lag(
-    *durable: str,
-    warning: float = 1000,
-    critical: float = 10_000,
-    report: Report = Report(),
+    *durable: str, warning: float = 1000, critical: float = 10_000, report: Report = Report()
 ) -> None:
     """Check the number of messages that bridges have not read yet.
 
@@ -217,12 +210,7 @@ async def lag(
 
 
 @check.command
-async def dead(
-    *,
-    warning: float = 0,
-    critical: float = 1000,
-    report: Report = Report(),
-) -> None:
+async def dead(*, warning: float = 0, critical: float = 1000, report: Report = Report()) -> None:
     """Check the number of stored dead letters.
 
     Examples:
@@ -247,10 +235,7 @@ async def dead(
 
 @check.command
 async def streams(
-    *,
-    warning: float = FULL_WARNING,
-    critical: float = FULL_CRITICAL,
-    report: Report = Report(),
+    *, warning: float = FULL_WARNING, critical: float = FULL_CRITICAL, report: Report = Report()
 ) -> None:
     """Check that streams match the configuration, are read, and lose nothing unread.
 

@@ -11,13 +11,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.control_requests import control_request, send_requests
 from ccpipe.cli.console.options import Nodes, SiteOptions, seconds
 from ccpipe.cli.console.output import print_json, print_table
-from ccpipe.errors import (
-    CcpipeError,
-    DataError,
-    DeniedError,
-    UnavailableError,
-    UsageError,
-)
+from ccpipe.errors import CcpipeError, DataError, DeniedError, UnavailableError, UsageError
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.formats.nodelist import compress, expand
 from ccpipe.message import Message
@@ -90,12 +84,7 @@ async def get(
 
 @control.command
 async def put(
-    name: str,
-    value: str,
-    /,
-    *,
-    to: Recipients = Recipients(),
-    where: SiteOptions = SiteOptions(),
+    name: str, value: str, /, *, to: Recipients = Recipients(), where: SiteOptions = SiteOptions()
 ) -> None:
     """Set a value on nodes.
 

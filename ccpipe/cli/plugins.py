@@ -96,9 +96,7 @@ def read(group: str, entry: EntryPoint) -> Plugin:
     except Exception as error:  # noqa: BLE001 - the import of a plug-in can raise anything
         return msgspec.structs.replace(part, problem=f"{type(error).__name__}: {error}")
     return msgspec.structs.replace(
-        part,
-        help=_help(cls),
-        options=[_option(field) for field in msgspec.structs.fields(schema)],
+        part, help=_help(cls), options=[_option(field) for field in msgspec.structs.fields(schema)]
     )
 
 

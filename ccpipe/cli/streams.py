@@ -29,11 +29,7 @@ Examples: ccpipe streams show
 
 
 @streams.command
-async def show(
-    *,
-    output: Output = "table",
-    where: SiteOptions = SiteOptions(),
-) -> None:
+async def show(*, output: Output = "table", where: SiteOptions = SiteOptions()) -> None:
     """Show streams, consumers and differences from the configuration.
 
     AWAY is how long a bridge can be down without losing messages, at the average

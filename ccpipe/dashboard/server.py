@@ -17,13 +17,7 @@ import msgspec
 from ccpipe import __version__
 from ccpipe.dashboard.history import HistoryQuery, ParquetHistory
 from ccpipe.dashboard.views import view_of
-from ccpipe.errors import (
-    ConfigError,
-    MissingExtra,
-    UnavailableError,
-    UsageError,
-    system_reason,
-)
+from ccpipe.errors import ConfigError, MissingExtra, UnavailableError, UsageError, system_reason
 from ccpipe.listening import ConnectionLimits, is_same_secret, listen, peer_of
 from ccpipe.live.feed import LiveFeed
 

@@ -46,11 +46,7 @@ async def running(
         pass
 
     answers = controls(
-        site=lambda: site,
-        collectors=dict,
-        sysinfo=list,
-        set_interval=set_interval,
-        root=str(root),
+        site=lambda: site, collectors=dict, sysinfo=list, set_interval=set_interval, root=str(root)
     )
     async with (
         Connection(bus, name="test", telemetry=Telemetry()) as connection,

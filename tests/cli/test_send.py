@@ -65,10 +65,7 @@ async def test_waiting_for_input_it_obeys_signals(site: Site) -> None:
     """What came before is sent; nothing keeps the process."""
     given = ("send", "--server", site.bus.servers[0], "--cluster", site.cluster)
     process = subprocess.Popen(
-        command(*given),
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(),
+        command(*given), stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
     )
     assert process.stdin is not None
     assert process.stderr is not None

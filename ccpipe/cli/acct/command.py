@@ -104,10 +104,7 @@ def sums(
 
 
 @acct.command
-def index(
-    *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
-    to: Path,
-) -> None:
+def index(*files: Annotated[Path, Parameter(allow_leading_hyphen=True)], to: Path) -> None:
     """Index accounting files to find one job among millions quickly.
 
     The files are Grid Engine's, or the output of `sacct -P`. The folder gets one

@@ -40,8 +40,7 @@ ROWS = 200
 """Rows of a table formatted together, so that memory is bounded."""
 
 File = Annotated[
-    Path | None,
-    Parameter(allow_leading_hyphen=False, help="Dead-letter file, instead of the bus."),
+    Path | None, Parameter(allow_leading_hyphen=False, help="Dead-letter file, instead of the bus.")
 ]
 
 

@@ -156,9 +156,7 @@ def test_what_is_held_comes_out_and_what_is_refused_is_told_of(
     assert "# rule 2 rename: 2 in, 2 out: nothing changed\n" in text
 
 
-def test_what_does_not_print_cannot_steer_the_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_does_not_print_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """Peers choose names and tags."""
     tags = {"x": "\x9b31m"}
     explain(to_lines([metric("m", 1.0, time=1, tags=tags)]), [Drop(names=["m"])], ["drop"], "line")

@@ -155,7 +155,7 @@ def test_jobs_of_another_source_are_rejected() -> None:
     slurms = as_job(SacctRow(SlurmId(3), state="COMPLETED", end=TIME), "fox")
     made = SlurmToSonar(site=Site(cluster="fox")).feed(Jobs([*others, slurms], time=TIME))
     (envelope,) = made
-    assert isinstance(envelope.data, JobsData)
+    assert isinstance(envelope.data, sonar.JobsData)
     assert [job.job_id for job in envelope.data.attributes.slurm_jobs] == [3]
     first, second = made.rejected
     assert first.reason.startswith("job 1 is not Slurm's")

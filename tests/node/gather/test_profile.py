@@ -1,5 +1,6 @@
 """What is profiled and how often, the life of a profile, and the real sh5util on what it leaves."""
 
+import contextlib
 import os
 import pwd
 import subprocess
@@ -33,6 +34,14 @@ def gather(tmp_path: Path) -> Iterator[ProfileGather]:
     found.conf_set({"ProfileHDF5Dir": str(tmp_path)})
     yield found
     found.fini()
+
+
+@contextlib.contextmanager
+def written(gather: ProfileGather) -> Iterator[Profile]:
+    assert gather.path is not None
+    gather.node_step_end()
+    with open_profile(gather.path) as profile:
+        yield profile
 
 
 def rows(profile: Profile, series: str) -> list[tuple[int | float, ...]]:
@@ -69,9 +78,7 @@ def test_a_step_of_the_second_generation_of_calls(gather: ProfileGather) -> None
     gather.add_sample_data(first, (0.25,), 1795170876)
     card = gather.create_dataset("card-0", gather.create_group("Cards"), [("Power", int)])
     gather.add_sample_data(card, [300], 1795170876)
-    assert gather.path is not None
-    gather.node_step_end()
-    with open_profile(gather.path) as profile:
+    with written(gather) as profile:
         energy = rows(profile, "Energy")
         assert energy[0][1:] == (1795170874, 5, 6)
         assert energy[1][3] == 7
@@ -141,9 +148,7 @@ def test_what_does_not_fit_is_a_named_error(gather: ProfileGather) -> None:
         with pytest.raises(ProfileGatherError, match=reason):
             call()
     gather.add_sample_data(number, [7])
-    gather.node_step_end()
-    assert gather.path is not None
-    with open_profile(gather.path) as profile:
+    with written(gather) as profile:
         assert len(rows(profile, "Energy")) == 1
 
 
@@ -186,9 +191,7 @@ def test_series_are_sampled_at_their_interval_unless_suspended(gather: ProfileGa
     rest = len(list(readings))
     assert rest > 9000
     gather.resume()
-    assert gather.path is not None
-    gather.node_step_end()
-    with open_profile(gather.path) as profile:
+    with written(gather) as profile:
         assert [row[2] for row in rows(profile, "Energy")][:3] == [1, 2, 3]
     assert not others
 
@@ -207,9 +210,7 @@ def test_a_forked_child_leaves_the_file_alone(gather: ProfileGather) -> None:
             os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
     gather.add_sample_data(SeriesSelection.ENERGY, {"Power": 6})
-    assert gather.path is not None
-    gather.node_step_end()
-    with open_profile(gather.path) as profile:
+    with written(gather) as profile:
         assert [row[2] for row in rows(profile, "Energy")] == [5, 6]
 
 

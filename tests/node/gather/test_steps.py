@@ -16,6 +16,8 @@ from tests.node.cgroups import put, unpack_snapshot
 
 FREEZER = "freezer/slurm_c1/uid_0/job_9/step_0"
 
+Spawn = Callable[[int], "subprocess.Popen[bytes]"]
+
 
 def process(root: Path, pid: int, **environment: object) -> None:
     folder = root / f"proc/{pid}"
@@ -141,7 +143,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 @pytest.fixture
-def spawn() -> Iterator[Callable[[int], "subprocess.Popen[bytes]"]]:
+def spawn() -> Iterator[Spawn]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start(mebibytes: int) -> "subprocess.Popen[bytes]":
@@ -163,9 +165,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def test_a_step_from_its_first_process_to_its_last(
-    node: Node, spawn: Callable[[int], "subprocess.Popen[bytes]"]
-) -> None:
+def test_a_step_from_its_first_process_to_its_last(node: Node, spawn: Spawn) -> None:
     """Tasks may begin and end on their own; the record is that of all of them."""
     node.gather.scan()
     assert not node.started
@@ -194,9 +194,7 @@ def test_a_step_from_its_first_process_to_its_last(
     assert (memory.max or 0) > 40 * 2**20 > (memory.min or 0)
 
 
-def test_a_process_of_another_parent_counts_for_its_group(
-    node: Node, spawn: Callable[[int], "subprocess.Popen[bytes]"]
-) -> None:
+def test_a_process_of_another_parent_counts_for_its_group(node: Node, spawn: Spawn) -> None:
     """As one that was forked twice: no parent leads from it to the task."""
     first, other = spawn(5), spawn(30)
     put(node.root, f"{STEP}/task_0", first.pid, other.pid)
@@ -205,9 +203,7 @@ def test_a_process_of_another_parent_counts_for_its_group(
     assert next(iter(node.gather.steps.values())).tasks == {0: first.pid}
 
 
-def test_steps_of_several_jobs_are_told_apart(
-    node: Node, spawn: Callable[[int], "subprocess.Popen[bytes]"]
-) -> None:
+def test_steps_of_several_jobs_are_told_apart(node: Node, spawn: Spawn) -> None:
     of_step: dict[str, set[int | None]] = {}
 
     def take(running: RunningStep, samples: list[TaskSample]) -> None:
@@ -243,9 +239,7 @@ def test_a_group_that_lists_what_has_ended_does_no_harm(node: Node) -> None:
     assert running.record.tasks == 1
 
 
-def test_a_suspended_step_is_not_sampled(
-    node: Node, spawn: Callable[[int], "subprocess.Popen[bytes]"]
-) -> None:
+def test_a_suspended_step_is_not_sampled(node: Node, spawn: Spawn) -> None:
     """From the look that sees it frozen to the one that does not; that time does not count."""
     other = STEP.replace("job_9", "job_10")
     put(node.root, f"{STEP}/task_0", spawn(1).pid)

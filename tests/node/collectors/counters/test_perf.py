@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from ccpipe.node.linux.perf_event import (
     GroupReading,
     PerfEvent,
 )
-from tests.node.conftest import Root, checked, reported
+from tests.node.conftest import Root, Told, checked, reported
 
 CYCLES, INSTRUCTIONS = PerfEvent(HARDWARE, 0), PerfEvent(HARDWARE, 1)
 SECOND = 10**9
@@ -53,6 +54,12 @@ class Made:
 
 
 @pytest.fixture
+def root(root: Root) -> Root:
+    root.show("perf/first")
+    return root
+
+
+@pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     """Replace the kernel: hardware thread n does n + 1 instructions in 2 cycles."""
 
@@ -64,13 +71,17 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     return kernel
 
 
+def second(made: Made, root: object, **options: Any) -> Told:
+    """Return the second sample, ten seconds after the first, which is empty."""
+    collector = Perf(root=str(root), **options)
+    assert list(collector.collect(1)) == []
+    made.seconds += 10
+    return reported(collector.collect(2))
+
+
 def test_rates_are_those_of_each_hardware_thread_and_of_the_node(root: Root, made: Made) -> None:
     """From two readings; 1000 of each kind of instruction a second, of 1 to 8 operations."""
-    root.show("perf/first")
-    collector = Perf(hwthreads=["*"], root=str(root))
-    assert list(collector.collect(1)) == []
-    made.seconds = 11
-    values = reported(collector.collect(2))
+    values = second(made, root, hwthreads=["*"])
     assert values["ipc", "0"] == 0.5
     assert values["ipc", "3"] == 2
     assert values["ipc", ""] == (1 + 2 + 3 + 4) / 8
@@ -82,18 +93,13 @@ def test_rates_are_those_of_each_hardware_thread_and_of_the_node(root: Root, mad
 
 def test_traffic_is_that_of_each_socket_and_of_the_node(root: Root, made: Made) -> None:
     """A socket's read and write, 64 bytes each."""
-    root.show("perf/first")
-    collector = Perf(root=str(root))
-    list(collector.collect(1))
-    made.seconds = 11
-    messages = list(collector.collect(2))
-    traffic = {m.tags.get("type-id", ""): m.value for m in messages if m.name == "mem_bw"}
+    values = second(made, root)
+    traffic = {of: value for (name, of), value in values.items() if name == "mem_bw"}
     assert traffic == {"0": 0.128, "1": 0.128, "": 0.256}
 
 
 def test_exactly_what_the_table_declares_is_sent(root: Root, made: Made) -> None:
     """Names, types of values and node types; of hardware threads what the option names."""
-    root.show("perf/first")
     declared = {(row.name, row.kind, of) for row in METRICS for of in row.types}
     for hwthreads in (["*"], ["ipc", "flops_any"], []):
         collector = Perf(hwthreads=hwthreads, root=str(root))
@@ -136,10 +142,7 @@ def test_operations_are_counted_where_the_table_knows_how(
 
 def test_amds_later_processors_tell_no_precision(tmp_path: Path, made: Made) -> None:
     _machine(tmp_path, "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n")
-    collector = Perf(root=str(tmp_path))
-    list(collector.collect(1))
-    made.seconds = 3
-    values = reported(collector.collect(2))
+    values = second(made, tmp_path)
     assert values == {
         ("ipc", ""): 0.5, ("ipc", "0"): 0.5, ("flops_any", ""): 1000, ("flops_any", "0"): 1000,
     }  # fmt: skip
@@ -147,27 +150,18 @@ def test_amds_later_processors_tell_no_precision(tmp_path: Path, made: Made) -> 
 
 def test_what_is_not_offered_is_left_out(root: Root, made: Made) -> None:
     """Here the events of double precision: no half of flops_any is told of."""
-    root.show("perf/first")
     made.refused = {INTEL_DP[0]: 2}
-    collector = Perf(root=str(root))
-    list(collector.collect(1))
-    made.seconds = 2
-    names = {name for name, _ in reported(collector.collect(2))}
+    names = {name for name, _ in second(made, root)}
     assert names == {"ipc", "flops_sp", "mem_bw"}
 
 
 def test_a_controller_that_is_refused_makes_no_smaller_sum(root: Root, made: Made) -> None:
-    root.show("perf/first")
     made.refused = {PerfEvent(24, 0x0C04): 22}
-    collector = Perf(root=str(root))
-    list(collector.collect(1))
-    made.seconds = 2
-    assert ("mem_bw", "") not in reported(collector.collect(2))
+    assert ("mem_bw", "") not in second(made, root)
 
 
 def test_nothing_to_count_is_what_the_kernel_said(root: Root, made: Made) -> None:
     """ENOENT, as on a virtual machine: the sampler leaves the collector out, with one line."""
-    root.show("perf/first")
     events = [CYCLES, *INTEL_DP, *INTEL_SP, PerfEvent(24, 0x0304)]
     made.refused = dict.fromkeys(events, 2)
     with pytest.raises(FileNotFoundError):
@@ -176,7 +170,6 @@ def test_nothing_to_count_is_what_the_kernel_said(root: Root, made: Made) -> Non
 
 def test_not_for_us_is_no_absent_event(root: Root, made: Made) -> None:
     """A missing capability is told as such, not as hardware that is not there."""
-    root.show("perf/first")
     made.refused = {INTEL_DP[0]: 13}
     with pytest.raises(PermissionError):
         list(Perf(root=str(root)).collect(1))
@@ -184,7 +177,6 @@ def test_not_for_us_is_no_absent_event(root: Root, made: Made) -> None:
 
 def test_hardware_threads_that_come_or_go_are_noticed(root: Root, made: Made) -> None:
     """What counts is opened anew; the next sample has rates again, of those that are there."""
-    root.show("perf/first")
     collector = Perf(hwthreads=["*"], root=str(root))
     list(collector.collect(1))
     root.show("perf/second")
@@ -205,11 +197,7 @@ def test_a_group_that_never_had_its_turn_costs_its_metrics(
         return idle(group)
 
     monkeypatch.setattr(Made.Group, "read", read)
-    root.show("perf/first")
-    collector = Perf(hwthreads=["*"], root=str(root))
-    list(collector.collect(1))
-    made.seconds = 9
-    values = reported(collector.collect(2))
+    values = second(made, root, hwthreads=["*"])
     assert {n for name, n in values if name == "flops_sp"} == {"0", "1", "3"}
     assert {n for name, n in values if name == "flops_dp"} == {"0", "1", "2", "3", ""}
 

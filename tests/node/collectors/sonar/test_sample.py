@@ -78,6 +78,13 @@ def jobs(reported: SampleAttributes) -> dict[tuple[int, int, str], list[int]]:
 
 
 @pytest.fixture
+def first(root: Root) -> Root:
+    """Return the root with the tree of the first sample."""
+    root.show("sonar/first")
+    return root
+
+
+@pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Return a function that sets the seconds between two walks, which trees do not hold."""
 
@@ -88,10 +95,9 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return between
 
 
-def test_processes_are_told_by_job(root: Root) -> None:
+def test_processes_are_told_by_job(first: Root) -> None:
     """Slurm's have epoch 0, whichever version of cgroups; the others are process groups."""
-    root.show("sonar/first")
-    assert jobs(clean(made(root))) == {
+    assert jobs(clean(made(first))) == {
         (123, 0, ANN): [1000, 1001, 1002, 1003],
         (456, 0, BOB): [1500],
         (2000, EPOCH, BOB): [2000],
@@ -102,10 +108,9 @@ def test_processes_are_told_by_job(root: Root) -> None:
     }
 
 
-def test_a_process_is_told_with_its_measures(root: Root) -> None:
+def test_a_process_is_told_with_its_measures(first: Root) -> None:
     """Each in its unit; the first sample's use is the mean of the process' life."""
-    root.show("sonar/first")
-    reported = processes(clean(made(root)))
+    reported = processes(clean(made(first)))
     assert reported[1001] == SampleProcess(
         resident_memory=500_000,
         virtual_memory=600_132,
@@ -145,46 +150,41 @@ def test_use_is_over_the_time_since_the_last_sample(
     assert 2002 not in reported
 
 
-def test_all_processes_are_told_on_request(root: Root) -> None:
+def test_all_processes_are_told_on_request(first: Root) -> None:
     """Threads of the kernel are process group 0; one that is being removed is never told."""
-    root.show("sonar/first")
-    reported = jobs(clean(made(root, exclude_system_jobs=False)))
+    reported = jobs(clean(made(first, exclude_system_jobs=False)))
     assert reported[0, EPOCH, ROOT] == [2, 20]
     assert reported[1, EPOCH, ROOT] == [1]
     assert reported[123, 0, ROOT] == [900, 1004]
     assert 2004 not in itertools.chain.from_iterable(reported.values())
 
 
-def test_containers_are_no_system_jobs(root: Root) -> None:
-    root.show("sonar/first")
-    reported = processes(clean(made(root)))
+def test_containers_are_no_system_jobs(first: Root) -> None:
+    reported = processes(clean(made(first)))
     inside = {pid for pid, process in reported.items() if process.in_container}
     assert inside == {3001, 3002}
     assert 3000 not in reported
 
 
-def test_users_and_beginnings_of_commands_are_left_out(root: Root) -> None:
-    root.show("sonar/first")
-    assert set(processes(clean(made(root, exclude_users=[BOB, "_user_10"])))) == {
+def test_users_and_beginnings_of_commands_are_left_out(first: Root) -> None:
+    assert set(processes(clean(made(first, exclude_users=[BOB, "_user_10"])))) == {
         1000, 1001, 1002, 1003, 3001, 3002,
     }  # fmt: skip
     commands = ["rank", "bas", "ginx"]
-    reported = clean(made(root, exclude_commands=commands))
+    reported = clean(made(first, exclude_commands=commands))
     assert set(processes(reported)) == {1500, 2001, 2002, 2003, 2005, 3001, 3002}
     assert all(job.processes for job in reported.jobs)
 
 
-def test_little_used_processes_are_left_out(root: Root) -> None:
-    root.show("sonar/first")
-    reported = clean(made(root, min_cpu_time=4.0))
+def test_little_used_processes_are_left_out(first: Root) -> None:
+    reported = clean(made(first, min_cpu_time=4.0))
     assert set(processes(reported)) == {1001, 1002, 1500, 2002, 3001}
     assert all(job.processes for job in reported.jobs)
 
 
-def test_alike_processes_are_rolled_up(root: Root) -> None:
+def test_alike_processes_are_rolled_up(first: Root) -> None:
     """Only leaves of batch jobs: a child that is left out still makes a parent."""
-    root.show("sonar/first")
-    [job] = [job for job in clean(made(root, rollup=True)).jobs if job.job == 123]
+    [job] = [job for job in clean(made(first, rollup=True)).jobs if job.job == 123]
     *alone, rolled = sorted(job.processes, key=lambda process: process.pid)
     assert [process.pid for process in alone] == [1000, 1003]
     assert rolled.pid == synthetic_pid(job, rolled.ppid, rolled.cmd) > 2**22
@@ -192,17 +192,15 @@ def test_alike_processes_are_rolled_up(root: Root) -> None:
     assert rolled.resident_memory == 1_000_000
 
 
-def test_the_least_time_is_that_of_what_was_rolled_up(root: Root) -> None:
+def test_the_least_time_is_that_of_what_was_rolled_up(first: Root) -> None:
     """Filters come after the roll-up: 350 s and 210 s are 560 s together."""
-    root.show("sonar/first")
-    reported = clean(made(root, rollup=True, min_cpu_time=400.0))
+    reported = clean(made(first, rollup=True, min_cpu_time=400.0))
     assert [(job.job, len(job.processes)) for job in reported.jobs] == [(123, 1), (456, 1)]
 
 
-def test_a_walk_is_shared_with_the_collector_of_states(root: Root) -> None:
-    root.show("sonar/first")
-    states = Processes(root=str(root))
-    collector = made(root, table=states.table)
+def test_a_walk_is_shared_with_the_collector_of_states(first: Root) -> None:
+    states = Processes(root=str(first))
+    collector = made(first, table=states.table)
     list(states.collect(1))
     walk = states.table.at(1)
     assert len(processes(clean(collector, 1))) == 12
@@ -213,11 +211,10 @@ def test_a_walk_is_shared_with_the_collector_of_states(root: Root) -> None:
     assert states.table.at(2) is walk
 
 
-def test_the_table_may_change_between_samples(root: Root) -> None:
-    root.show("sonar/first")
-    collector = made(root)
+def test_the_table_may_change_between_samples(first: Root) -> None:
+    collector = made(first)
     before = processes(clean(collector, 1))
-    collector.table = ProcessTable(root=str(root))
+    collector.table = ProcessTable(root=str(first))
     assert set(processes(clean(collector, 2))) == set(before)
 
 

@@ -24,7 +24,7 @@ from ccpipe.node.agent.profiles import (
     with_profile,
 )
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import Metric, units
+from ccpipe.node.sampling.metrics import declared, units
 from ccpipe.pipeline import Stages
 from ccpipe.registry import construct, find
 from ccpipe.telemetry import Telemetry
@@ -184,12 +184,6 @@ def mixed(messages: Iterable[Message]) -> set[str]:
     return {key[0] for key, count in Counter(map(stored_as, messages)).items() if count > 1}  # type: ignore[misc]
 
 
-def rows() -> list[Metric]:
-    modules = {entry.module for entry in metadata.entry_points(group="ccpipe.collectors")}
-    tables = [getattr(importlib.import_module(name), "METRICS", ()) for name in sorted(modules)]
-    return [row for table in tables for row in table]
-
-
 def sample(root: Root, site: Site) -> list[Message]:
     found: list[Message] = []
     for name, tree in TREES.items():
@@ -237,7 +231,7 @@ def test_what_cannot_be_added_up_is_averaged() -> None:
     """By the units that collectors declare: as ``ccpipe config clustercockpit`` has it."""
     averaged = {
         row.name
-        for row in rows()
+        for row in declared()
         if row.stype not in ("", "job", "mig", "nvlink")
         and "node" in row.types
         and row.unit

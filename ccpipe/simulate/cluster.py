@@ -121,14 +121,14 @@ class SimulatedCluster:
         parts[1::3] = values
         name = self.nodes[index]
         body = b"".join(parts).replace(_HOST, name.encode())
-        return Payload(self._subject(name), body, len(values))
+        return Payload(self._subject("metrics", name), body, len(values))
 
-    def _subject(self, node: str) -> str:
-        template = self.subjects.templates["metrics"]
+    def _subject(self, kind: str, node: str, name: str = "") -> str:
+        template = self.subjects.templates[kind]
         if "{" not in template:
             return template
         return template.format(
-            cluster=escape(self.subjects.cluster), hostname=escape(node), name="", method=""
+            cluster=escape(self.subjects.cluster), hostname=escape(node), name=name, method=""
         )
 
     def _spoil(self, payload: Payload, number: int) -> Iterator[Payload]:
@@ -164,19 +164,14 @@ class SimulatedCluster:
             yield self._event(event("nodestate", "nodestate", payload, time=now, tags=tags))
 
     def _sonar(self, now: int) -> Iterator[Payload]:
-        template = self.subjects.templates["sonar"]
         for index, name in enumerate(self.nodes):
             if self.jobs.is_away[index]:
                 continue
-            subject = template.format(
-                cluster=escape(self.subjects.cluster), hostname=escape(name), name="sample",
-                method="",
-            )  # fmt: skip
             body = sample_envelope(
                 self.subjects.cluster, name, now, self.jobs.job_of[index],
                 self.shape.parts, self._places[index],
             )  # fmt: skip
-            yield Payload(subject, body, 0)
+            yield Payload(self._subject("sonar", name, "sample"), body, 0)
 
 
 def _prefix(each: SimulatedSeries, cluster: str) -> bytes:

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from array import array
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -75,12 +74,7 @@ class PayloadPublisher:
             await self.bus.subscribe(f"{self._inbox}.*", self._acknowledged)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *exit_: object) -> None:
         if kind is None:
             await self.flush()
 

@@ -172,9 +172,10 @@ class JsonObject:
             return None
         return whole + rest / 10**6 if rest else whole
 
-    def states(self, *path: str) -> tuple[str, ...]:
+    def state(self, *path: str) -> str | None:
+        """Return a state in capitals, the first one of a list."""
         found = self.text(*path)
-        return tuple(found.upper().split(",")) if found else ()
+        return found.upper().partition(",")[0] if found else None
 
     def exit_code(self, *path: str) -> tuple[int | None, int | None]:
         """Return code and signal, from either dialect or from the raw status of wait(2)."""
@@ -228,7 +229,7 @@ def _job(job: JsonObject) -> SacctRow:
         job_name=job.text("name"),
         user=job.text("user") or job.text("association", "user"),
         account=job.text("account"),
-        state=next(iter(job.states("state", "current")), None),
+        state=job.state("state", "current"),
         submit=job.time("time", "submission"),
         start=job.time("time", "start"),
         end=job.time("time", "end"),
@@ -296,7 +297,7 @@ def _step(step: JsonObject, job: SacctRow) -> SacctRow:
         _step_id(step, job.id),
         job_name=step.text("step", "name"),
         account=job.account,
-        state=next(iter(step.states("state")), None),
+        state=step.state("state"),
         submit=step.time("time", "start"),
         start=step.time("time", "start"),
         end=step.time("time", "end"),

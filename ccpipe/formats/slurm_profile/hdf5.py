@@ -145,21 +145,16 @@ class Hdf5File:
         return found
 
     def open(self, name: str) -> "Group | Dataset":
-        reply = self._ask(name)
+        reply = self.ask(name)
         if isinstance(reply, GroupReply):
             return Group(self, name, reply)
         assert isinstance(reply, TableReply)
         return Dataset(self, name, reply)
 
-    def read(self, name: str, start: int, stop: int) -> bytes:
-        reply = self._ask(name, start, stop)
-        assert isinstance(reply, RowsReply)
-        return reply.data
-
     def close(self) -> None:
         _process.close_file(ObjectRequest(self._number, b"", (0, 0), ""))
 
-    def _ask(self, name: str, start: int = 0, stop: int | None = None) -> Reply:
+    def ask(self, name: str, start: int = 0, stop: int | None = None) -> Reply:
         request = ObjectRequest(self._number, self._absolute, self.identity[:2], name, start, stop)
         reason = f"libhdf5 crashed {MAX_CRASHES} times while reading the file"
         if self._crashes < MAX_CRASHES:
@@ -228,7 +223,9 @@ class Dataset:
         stop = self._rows if stop is None else min(stop, self._rows)
         if stop <= start:
             return np.empty(0, self.dtype)
-        return np.frombuffer(self._file.read(self.path, start, stop), self.dtype)
+        reply = self._file.ask(self.path, start, stop)
+        assert isinstance(reply, RowsReply)
+        return np.frombuffer(reply.data, self.dtype)
 
 
 class _Process:

@@ -20,9 +20,7 @@ _SPECIAL_STEPS = {
 
 _FILE = re.compile(r"(\d{1,10})_(batch|\d{1,10})_([^/\0]+)\.h5")
 _KEPT = re.compile(r"\.(\d{1,10})_(batch|\d{1,10})_([^/\0]+)\.\d+\.h5")
-_JOB = re.compile(
-    r"(\d{1,10})(?:_(\d{1,10})|\+(\d{1,10}))?(?:\.(batch|interactive|extern|\d{1,10}))?"
-)
+_JOB = re.compile(r"(\d{1,10})((?:[_+]\d{1,10})?)(?:\.(batch|interactive|extern|\d{1,10}))?")
 
 
 class NodeStepName(msgspec.Struct, frozen=True):
@@ -61,15 +59,9 @@ class JobSelection(msgspec.Struct, frozen=True):
     """A job, or one step of it, as users name it: ``13``, ``13.0``, ``13_1.batch``, ``17+1``."""
 
     job: int
-    array_task: int | None = None
-    het_offset: int | None = None
+    job_text: str
+    """The job without the step."""
     step: str | None = None
-
-    @property
-    def job_text(self) -> str:
-        if self.array_task is not None:
-            return f"{self.job}_{self.array_task}"
-        return f"{self.job}" if self.het_offset is None else f"{self.job}+{self.het_offset}"
 
     def raw_id(self) -> int:
         """Return the job id that files are named by.
@@ -77,7 +69,7 @@ class JobSelection(msgspec.Struct, frozen=True):
         That of a task of an array, or of a component of a het job, raises DataError: it cannot be
         computed, and the id of the array is another task's.
         """
-        if self.array_task is None and self.het_offset is None:
+        if self.job_text == str(self.job):
             return self.job
         raise DataError(
             f"{self.job_text}: files are named by raw job ids, and this one is not known"
@@ -95,10 +87,6 @@ def parse_jobs(text: str) -> list[JobSelection]:
         match = _JOB.fullmatch(part.strip())
         if match is None:
             raise DataError(f"not a job: {part!r:.80} (expected e.g. 13, 13.0, 13_1.batch, 17+1)")
-        job, task, offset, step = match.groups()
-        found.append(JobSelection(int(job), _int(task), _int(offset), step and step_name(step)))
+        job, task, step = match.groups()
+        found.append(JobSelection(int(job), f"{int(job)}{task}", step and step_name(step)))
     return found
-
-
-def _int(text: str | None) -> int | None:
-    return None if text is None else int(text)

@@ -132,9 +132,9 @@ def test_exit_codes_in_all_dialects(value: Any, code: tuple[int | None, int | No
 
 
 def test_states_and_lists_of_words() -> None:
-    assert of("down").states("x") == ("DOWN",)
-    assert of(["RUNNING", "COMPLETING"]).states("x") == ("RUNNING", "COMPLETING")
-    assert of("").states("x") == of(None).states("x") == of([]).states("x") == ()
+    assert of("down").state("x") == "DOWN"
+    assert of(["RUNNING", "COMPLETING"]).state("x") == "RUNNING"
+    assert of("").state("x") is of(None).state("x") is of([]).state("x") is None
     assert of("None assigned").word("x") is None
 
 

@@ -92,32 +92,33 @@ def zip_item(tables: Sequence[Table], item: str) -> Iterator[ItemRow]:
         names = [_name(table) for table, _ in columns]
         rows = [_rows(table, name) for table, name in columns]
         while True:
-            pairs = zip(names, (next(row, None) for row in rows), strict=True)
-            found = {name: row for name, row in pairs if row is not None}
-            if not found:
+            found = [next(row, None) for row in rows]
+            present = [name for name, row in zip(names, found, strict=True) if row]
+            if not present:
                 break
-            elapsed = list(found.values())[-1][0]
-            values = {name: value for name, (_, value) in found.items()}
-            yield _item_row(step, elapsed, None, values, dict.fromkeys(names, 0) | values)
+            values = [row[1] for row in found if row]
+            elapsed = [row[0] for row in found if row][-1]
+            shown = {name: row[1] if row else 0 for name, row in zip(names, found, strict=True)}
+            yield _item_row(step, elapsed, None, present, values, shown)
 
 
 def _item_row(
     step: str,
     elapsed: int,
     time: int | None,
-    values: dict[str, int | float],
+    names: Sequence[str],
+    values: Sequence[int | float],
     shown: dict[str, int | float],
 ) -> ItemRow:
-    low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
-    total = sum(values.values())
+    low, high, total = min(values), max(values), sum(values)
     return ItemRow(
         step=step,
         elapsed=elapsed,
         time=time,
-        min_table=low,
-        min=values[low],
-        max_table=high,
-        max=values[high],
+        min_table=names[values.index(low)],
+        min=low,
+        max_table=names[values.index(high)],
+        max=high,
         sum=total,
         average=float(total) / len(values),
         count=len(values),
@@ -264,5 +265,6 @@ def _window(step: str, columns: list[_Column], horizon: int, interval: int) -> I
     for line, slot in enumerate(slots.tolist()):
         there = np.flatnonzero(present[line])
         names = [columns[number].name for number in there.tolist()]
-        found = dict(zip(names, values[line, there].tolist(), strict=True))
-        yield _item_row(step, int(elapsed[line].max()), slot * interval, found, found)
+        found = values[line, there].tolist()
+        shown = dict(zip(names, found, strict=True))
+        yield _item_row(step, int(elapsed[line].max()), slot * interval, names, found, shown)

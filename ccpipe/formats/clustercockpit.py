@@ -86,6 +86,7 @@ STATES = (
     "preempted",
     "timeout",
 )
+"""States of a job that has ended."""
 
 
 class NodeState(msgspec.Struct, omit_defaults=True):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
-from ccpipe.formats.lineprotocol import Series, SeriesTable, decode
+from ccpipe.formats.lineprotocol import Series, SeriesTable
 from ccpipe.formats.lineprotocol import series as series_module
 from ccpipe.formats.lineprotocol.decoder import decode_compiled, decode_in_python
 from ccpipe.formats.lineprotocol.grammar import INFLUX
@@ -65,14 +65,6 @@ def test_fields_are_bounded_too() -> None:
         table = table.current()
         table.add_field(b"f%d" % number)
         assert len(table.fields) <= 100
-
-
-def test_lines_keep_the_table_they_were_decoded_with() -> None:
-    """Rows decoded with an earlier table still have their series."""
-    before = decode(b"m,host=a value=1 1")
-    for number in range(100):
-        decode(b"m,job=%d value=1 1" % number)
-    assert before[0].tags == {"host": "a"}
 
 
 def test_a_table_that_was_replaced_leaves_memory_at_once() -> None:

@@ -219,25 +219,6 @@ def test_cpu_time_of_a_job_is_counted_by_process() -> None:
     assert cpu_used(fed(first, sample(0, jobs=(job(process(1, 130)),)))) is None
 
 
-def test_cpu_time_of_children_is_counted_once() -> None:
-    """A shell that starts eight children of ten minutes, one after the other: a CPU's worth."""
-    translator, total = SonarToCc(envelopes=False), 0.0
-    for second in range(0, 4801, 60):
-        ended, running = divmod(second, 600)
-        child = sonar.SampleProcess(
-            cmd="work", pid=100 + ended, ppid=1, cpu_time=running, cpu_avg=100
-        )
-        shell = sonar.SampleProcess(cmd="sh", pid=1, cpu_time=600 * ended)
-        lines = translator.feed(
-            Envelopes([sample(second, cpus=(second, 0), jobs=(job(shell, child),))])
-        )
-        if second:
-            used = cpu_used(lines)
-            assert used == 100
-            total += 60 * used / 100
-    assert total == 4800
-
-
 def test_a_job_uses_no_more_than_the_whole_node() -> None:
     """Of which each CPU reports only whole seconds; whatever a number used again seems to say."""
     first = sample(0, cpus=(0, 0), jobs=(job(process(1, 0)),))

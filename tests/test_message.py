@@ -140,12 +140,6 @@ def test_all_broken_rules_are_named_together() -> None:
     assert max(map(len, problems)) < 100
 
 
-def test_the_hostname_is_the_tag_or_empty() -> None:
-    """Whoever sorts by node need not ask whether the tag is there."""
-    assert Message("m", NODE, 1).hostname == "e1208"
-    assert Message("m", {}, 1).hostname == ""
-
-
 def test_a_message_cannot_be_changed() -> None:
     """Messages of one series share their tags, so nobody may write into one."""
     with pytest.raises(AttributeError):

@@ -65,11 +65,6 @@ class FileSource(Source[Lines]):
         rate
             Maximum lines per second; 0 for no limit.
 
-        Raises
-        ------
-        ConfigError
-            if there is no path, or the rate is negative.
-
         """
         if not paths:
             raise ConfigError("paths is empty")

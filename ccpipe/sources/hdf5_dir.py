@@ -82,11 +82,6 @@ class Hdf5Dir(Source[Lines]):
         batch_size
             Maximum number of samples in one batch.
 
-        Raises
-        ------
-        ConfigError
-            if the size is not positive.
-
         """
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}: it must be positive")

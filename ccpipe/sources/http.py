@@ -118,11 +118,6 @@ class HttpSource(Source[Any]):
         memory
             Maximum total size of pending requests; beyond it, requests are answered with 503.
 
-        Raises
-        ------
-        ConfigError
-            if the address is none or an option contradicts another.
-
         """
         self.host, self.port = listen_address("listen", listen)
         if key_file and not cert_file:

@@ -70,11 +70,6 @@ class TreeSource(Source[Envelopes]):
         strict
             Reject envelopes that violate the specification.
 
-        Raises
-        ------
-        ConfigError
-            if a day is none, and for a state without ``follow``.
-
         """
         if state and not follow:
             raise ConfigError("state is for follow = true: a range of days is read from its start")

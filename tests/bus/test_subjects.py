@@ -41,11 +41,6 @@ def test_the_cluster_tag_decides_over_our_own_cluster() -> None:
     assert subjects().of_message(message) == "alex.metrics"
 
 
-def test_a_flat_subject_replaces_the_tree() -> None:
-    """Sites use flat subjects: a template without placeholders is taken as it stands."""
-    assert subjects(metrics="hpc-nats").of_message(metric("m", 1, time=0, tags=TAGS)) == "hpc-nats"
-
-
 START = event("job", "start_job", "{}", time=0, tags=TAGS)
 STATE = event("nodestate", "nodestate", "{}", time=0, tags=TAGS)
 OTHER = event("sonar", "sample", "{}", time=0, tags=TAGS)
@@ -79,13 +74,6 @@ def test_a_sink_may_have_subjects_of_its_own() -> None:
     site = Site(cluster="fritz", bus=Bus(subjects={"metrics": "a", "log": "b"}))
     own = Subjects.of(site, {"metrics": "hpc-nats"})
     assert (own.templates["metrics"], own.templates["log"]) == ("hpc-nats", "b")
-
-
-def test_one_subject_a_node_is_possible() -> None:
-    """The broker can then hold each node to its own name."""
-    own = subjects(metrics="{cluster}.metrics.{hostname}")
-    assert own.of_message(metric("m", 1, time=0, tags=TAGS)) == "fritz.metrics.n1"
-    assert own.patterns(["metrics"]) == ["fritz.metrics.*"]
 
 
 def test_a_control_message_without_method_has_no_subject() -> None:

@@ -5,7 +5,6 @@ import base64
 import gzip
 import json
 import shutil
-import ssl
 import time
 import zlib
 from collections.abc import AsyncIterator, Sequence
@@ -25,7 +24,6 @@ from ccpipe.pipeline import Limits, Sink, run
 from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.sources.http import HttpSource
 from ccpipe.telemetry import Telemetry
-from tests.certificates import certificates
 from tests.cli.command import command, environment
 from tests.conftest import eventually, free_port
 from tests.paths import ROOT, TEST_DATA
@@ -59,8 +57,7 @@ class Client:
 
     def __init__(self, source: HttpSource, session: aiohttp.ClientSession) -> None:
         self.source, self.session = source, session
-        scheme = "https" if source.cert_file else "http"
-        self.url = f"{scheme}://{source.host}:{source.port}"
+        self.url = f"http://{source.host}:{source.port}"
 
     async def post(
         self, body: bytes, path: str = "/write?precision=s", **more: Any
@@ -319,13 +316,6 @@ async def test_user_writes_envelopes_only_for_own_cluster(tmp_path: Path) -> Non
                 body = json.dumps(envelope).encode()
                 assert (await client.post(body, "/api/cluster", headers=basic(name)))[0] == 204
     assert [each.data is None for each in sink.written] == [False, True, False, True]
-
-
-async def test_tls(tmp_path: Path) -> None:
-    made = certificates(tmp_path)
-    tls = ssl.create_default_context(cafile=made.ca)
-    async with running(Gate(), cert_file=str(made.cert), key_file=str(made.key)) as client:
-        assert (await client.post(LINE, ssl=tls))[0] == 204
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ccpipe.bus.kafka.broker import KafkaBroker
 from ccpipe.bus.kafka.sink import KafkaSink
 from ccpipe.bus.kafka.source import KafkaSource
 from ccpipe.config import Duration, Site, Size
-from ccpipe.errors import EncodeError, RejectedError, UnavailableError
+from ccpipe.errors import RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.sonar import encode
 from ccpipe.formats.sonar.envelopes import Envelopes
@@ -83,13 +83,6 @@ async def test_messages_that_are_too_large(kafka: Kafka) -> None:
             await sink.write(
                 to_lines([log("c", "info", "x" * 2**22, time=NOON, tags={"hostname": "n1"})])
             )
-
-
-async def test_a_name_that_is_no_topic(kafka: Kafka) -> None:
-    """It is an error of the record, not of the cluster."""
-    async with lines_to(kafka, Site(cluster="ä", hostname="n1")) as sink:
-        with pytest.raises(EncodeError, match="is not a valid Kafka topic"):
-            await sink.write(to_lines([metric("m", 1.0, time=NOON, tags={})]))
 
 
 async def test_no_broker() -> None:

@@ -12,11 +12,9 @@ from ccpipe.bus.mqtt.source import MqttSource
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import to_lines
-from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.pipeline import Scope
 from ccpipe.telemetry import Telemetry
 from tests.bus.codecs.readings import Readings, ReadingsCodec
-from tests.bus.envelopes import JOBS, SAMPLE
 from tests.bus.mqtt.reader import metrics, remember, subscribed
 from tests.conftest import eventually
 from tests.reading import Reader
@@ -87,33 +85,14 @@ async def test_an_acknowledgement_after_a_lost_connection_is_not_sent(
         await eventually(lambda: after.values == [7.0], 60)
 
 
-async def test_envelopes(source: Callable[..., MqttSource], mosquitto: Mosquitto) -> None:
-    """The codec is composed: Sonar's envelopes travel as they do on NATS."""
-    site = Site(cluster="fox.no", hostname="n1")
-    reading = MqttSource(
-        site=site, telemetry=Telemetry(), broker=mosquitto.broker, codec=SonarCodec(), prefix="hpc"
-    )
-    async with Reader(reading) as reader:
-        await subscribed(reading)
-        sink = MqttSink(site=site, broker=mosquitto.broker, codec=SonarCodec(), prefix="hpc")
-        async with sink:
-            await sink.write(Envelopes([SAMPLE, JOBS]))
-        await eventually(lambda: len(reader.records) == 2, 60)
-    assert reader.records == [SAMPLE, JOBS]
-    assert [batch.records.provenance.origins for batch in reader.batches] == [
-        ["hpc/fox%2Eno/sonar/sample"],
-        ["hpc/fox%2Eno/sonar/job"],
-    ]
-
-
 async def test_bridges_of_one_queue_share_the_messages(
     source: Callable[..., MqttSource], mosquitto: Mosquitto, fox: Site
 ) -> None:
-    first, second = source(queue="q"), source(queue="q")
+    first, second = [source(queue="q", prefix="hpc/x") for _ in range(2)]
     async with Reader(first) as one, Reader(second) as two:
         for each in (first, second):
             await subscribed(each)
-        async with MqttSink(site=fox, broker=mosquitto.broker, lines=1) as sink:
+        async with MqttSink(site=fox, broker=mosquitto.broker, lines=1, prefix="hpc/x") as sink:
             await sink.write(to_lines(metrics(40)))
         await eventually(lambda: len(one.records) + len(two.records) >= 40, 60)
     assert sorted(one.values + two.values) == [float(i) for i in range(40)]

@@ -14,7 +14,7 @@ from ccpipe.bus.nats.client import UNANSWERED_PINGS, Client
 from ccpipe.bus.nats.connection import DEFAULT_SERVER, Connection, Delivery, check, servers_of
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Site
-from ccpipe.errors import ConfigError, DeniedError, UnavailableError
+from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 
@@ -26,17 +26,6 @@ async def test_wrong_credentials_end_it_at_once(nats_server: NatsServer) -> None
         async with Connection(bus, name="t", telemetry=Telemetry()):
             pass
     assert "wrong" not in str(caught.value)
-
-
-async def test_no_server_is_said_when_nobody_waits(
-    unused_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Commands that cannot wait forever name the address that does not answer."""
-    monkeypatch.setattr(module, "CONNECT_SECONDS", 0.2)
-    bus = Bus(servers=[f"nats://127.0.0.1:{unused_port}"])
-    with pytest.raises(UnavailableError, match=str(unused_port)):
-        async with Connection(bus, name="t", telemetry=Telemetry(), forever=False):
-            pass
 
 
 async def test_a_check_connects_and_leaves(
@@ -73,12 +62,6 @@ def test_without_servers_it_is_the_local_one(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert servers_of(Bus()) == [DEFAULT_SERVER]
     assert servers_of(Bus(servers=["nats://h"])) == ["nats://h"]
-
-
-def test_credentials_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    """The error says which key of the configuration names the missing file."""
-    with pytest.raises(ConfigError, match="bus.ca_file"):
-        Connection(Bus(ca_file=str(tmp_path / "none")), name="t", telemetry=Telemetry())
 
 
 async def test_the_same_trouble_is_told_once_a_minute_for_hours(

@@ -30,18 +30,6 @@ from tests.reading import Reader
 from tests.servers.nats.daemon import nats_daemon
 
 
-async def test_what_was_not_acknowledged_is_handed_over_again(site: Site, sink: NatsSink) -> None:
-    """A bridge that dies with work in hand leaves it to the next one of its name."""
-    await sink.write(to_lines(metrics(10)))
-    async with Reader(source(site, ack_wait=Duration(1)), acknowledge=False) as first:
-        await eventually(lambda: len(first.values) == 10)
-    async with Reader(source(site, ack_wait=Duration(1))) as second:
-        await eventually(lambda: len(second.values) == 10)
-    async with Reader(source(site, ack_wait=Duration(1), drain=Duration(2))) as third:
-        pass
-    assert third.values == []
-
-
 async def test_a_living_bridge_keeps_what_it_holds(site: Site, sink: NatsSink) -> None:
     """Held longer than `ack_wait`, a message is not handed over twice: the bridge says it lives."""
     await sink.write(to_lines(metrics(10)))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.nats.streams.jetstream import stream_of
-from ccpipe.bus.nats.streams.partitions import StreamPartition, partitions_of, transform, undivided
+from ccpipe.bus.nats.streams.partitions import StreamPartition, partitions_of, transform
 from ccpipe.bus.nats.streams.reconcile import apply, check_streams, survey
 from ccpipe.bus.nats.streams.stream import ensure_stream
 from ccpipe.bus.subjects import Subjects
@@ -57,12 +57,6 @@ def test_a_transform_names_its_count() -> None:
         assert partitions_of({"mirror": {"subject_transforms": [wanted]}}) == count
     assert partitions_of({"subject_transform": {"src": "a", "dest": "b"}}) == 1
     assert partitions_of({}) == 1
-
-
-def test_a_subject_that_all_nodes_share_is_found(site: Site) -> None:
-    """It stays in one partition, whatever their number."""
-    assert list(undivided(Subjects.of(site))) == ["metrics", "sonar"]
-    assert list(undivided(Subjects.of(partitioned(site, 4)))) == ["sonar"]
 
 
 async def test_a_bridge_warns_of_a_subject_that_all_nodes_share(

@@ -1,8 +1,5 @@
 """Rotation: whatever is done to a file, every line is read, and none twice."""
 
-import gzip
-import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -11,67 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccpipe.sources.follow import Chunk, FileProgress, Follower
-
-HEADER = b"# Version: 8.1.9\n# \n"
-
-
-class Cell:
-    """A folder in which a qmaster writes and a cron job rotates."""
-
-    def __init__(self, folder: Path, *, header: bytes = HEADER) -> None:
-        self.folder = folder
-        self.path = folder / "accounting"
-        self.header = header
-        self.written: list[bytes] = []
-        self.partial = b""
-        self.rotations = 0
-
-    def append(self, count: int = 1, *, size: int = 0) -> None:
-        for _ in range(count):
-            line = b"%d:%s" % (len(self.written), b"x" * size)
-            self._write(line[len(self.partial) :] + b"\n")
-            self.partial = b""
-            self.written.append(line)
-
-    def append_half(self) -> None:
-        if not self.partial:
-            self.partial = b"%d" % len(self.written)
-            self._write(self.partial)
-
-    def _write(self, text: bytes) -> None:
-        empty = not self.path.exists() or not self.path.stat().st_size
-        with self.path.open("ab") as file:
-            file.write(self.header * empty + text)
-
-    def rotate(self, how: str) -> None:
-        if self.partial or not self.path.exists():
-            return
-        self.rotations += 1
-        if how == "date":
-            self.path.rename(self.folder / f"accounting-202611{self.rotations:04}")
-            return
-        for old in sorted(self.folder.glob("accounting.*"), key=self._number, reverse=True):
-            packed = ".gz" * (old.suffix == ".gz")
-            old.rename(self.folder / f"accounting.{self._number(old) + 1}{packed}")
-        newest = self.folder / "accounting.0"
-        if how == "copytruncate":
-            shutil.copyfile(self.path, newest)
-            os.truncate(self.path, 0)
-            return
-        self.path.rename(newest)
-        if how == "gzip":
-            self.pack(newest)
-
-    def pack(self, path: Path) -> None:
-        packed = path.with_name(f"{path.name}.gz")
-        with path.open("rb") as source, gzip.open(packed, "wb") as target:
-            shutil.copyfileobj(source, target)
-        shutil.copystat(path, packed)
-        path.unlink()
-
-    @staticmethod
-    def _number(path: Path) -> int:
-        return int(path.name.split(".")[1])
+from tests.sources.cell import HEADER, ROTATIONS, Cell
 
 
 def drain(follower: Follower) -> list[Chunk]:
@@ -89,32 +26,6 @@ def lines(stretches: list[Chunk]) -> list[bytes]:
 
 def follow(cell: Cell, progress: FileProgress | None = None) -> Follower:
     return Follower(cell.path, progress or FileProgress(), grace=0, block=16)
-
-
-ROTATIONS = ["rename", "gzip", "copytruncate", "date"]
-
-
-@pytest.mark.parametrize("how", ROTATIONS)
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_lines_before_and_after_a_rotation_are_read_once(
-    tmp_path: Path, how: str, is_restarted: bool
-) -> None:
-    """Unread lines of the rotated file come first, then those of the new one."""
-    cell = Cell(tmp_path)
-    cell.append(5)
-    follower = follow(cell)
-    found = drain(follower)
-    cell.append(3)
-    cell.rotate(how)
-    if is_restarted:
-        follower.close()
-        follower = follow(cell, found[-1].progress)
-    found += drain(follower)
-    cell.append(2)
-    found += drain(follower)
-    assert lines(found) == cell.written
-    assert [s.offset for s in found if s.line == 1] == [0, 0]
-    follower.close()
 
 
 steps = st.lists(
@@ -198,21 +109,6 @@ def test_a_week_away_is_caught_up_oldest_first(tmp_path: Path) -> None:
     follower = follow(cell, found[-1].progress)
     assert lines(found + drain(follower)) == cell.written
     follower.close()
-
-
-def test_what_was_there_before_the_first_start_can_be_left(tmp_path: Path) -> None:
-    """Rotated files, and also the current one, can be taken as read."""
-    cell = Cell(tmp_path)
-    cell.append(2)
-    cell.rotate("gzip")
-    cell.append(2)
-    start, end = follow(cell), follow(cell)
-    start.skip_rotated()
-    end.skip_all()
-    cell.append(1)
-    assert (lines(drain(start)), lines(drain(end))) == (cell.written[2:], cell.written[4:])
-    start.close()
-    end.close()
 
 
 def test_an_inode_that_is_used_again_is_another_file(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,71 +18,24 @@ import pytest
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Duration, Site, Size
 from ccpipe.errors import ConfigError, UnavailableError
-from ccpipe.formats.lineprotocol import Lines, decode
-from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.pipeline import Limits, Sink, run
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.pipeline import Limits
 from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.sources.http import HttpSource
-from ccpipe.telemetry import Telemetry
 from tests.cli.command import command, environment
 from tests.conftest import eventually, free_port
 from tests.paths import ROOT, TEST_DATA
 from tests.servers.nats.stored import stored_lines
-
-LINE = b"cpu_load,host=n1 value=0.5 1740052800\n"
-
-
-class Gate(Sink[Any]):
-    """Holds everything back until it is opened."""
-
-    takes = Lines
-    limits = Limits(age=0, backoff=0.05, grace=0.1)
-
-    def __init__(self, *, open: bool = True) -> None:  # noqa: A002
-        self.open = asyncio.Event()
-        self.written: list[Any] = []
-        self.fails = False
-        if open:
-            self.open.set()
-
-    async def write(self, records: Sequence[Any]) -> None:
-        await self.open.wait()
-        if self.fails:
-            raise UnavailableError("down")
-        self.written += records
-
-
-class Client:
-    """Posts to a running source."""
-
-    def __init__(self, source: HttpSource, session: aiohttp.ClientSession) -> None:
-        self.source, self.session = source, session
-        self.url = f"http://{source.host}:{source.port}"
-
-    async def post(
-        self, body: bytes, path: str = "/write?precision=s", **more: Any
-    ) -> tuple[int, str]:
-        async with self.session.post(self.url + path, data=body, **more) as answer:
-            return answer.status, await answer.text()
-
-
-@asynccontextmanager
-async def running(
-    sink: Sink[Any], stop: asyncio.Event | None = None, **options: Any
-) -> AsyncIterator[Client]:
-    source = HttpSource(site=Site(cluster="fox"), listen=f"127.0.0.1:{free_port()}", **options)
-    telemetry, stop = Telemetry(), stop or asyncio.Event()
-    pipe = asyncio.create_task(run(source, sink, telemetry=telemetry, stop=stop))
-    await eventually(lambda: telemetry.ready or pipe.done())
-    async with aiohttp.ClientSession() as session:
-        try:
-            yield Client(source, session)
-        finally:
-            stop.set()
-            await asyncio.wait([pipe], timeout=30)
-            assert pipe.done()
-            assert source.held == 0
-    pipe.result()
+from tests.sources.http_client import (
+    ENVELOPE,
+    LINE,
+    Gate,
+    SonarGate,
+    basic,
+    envelope_of,
+    error_of,
+    running,
+)
 
 
 async def test_the_answer_comes_when_the_records_are_safe() -> None:
@@ -242,11 +195,6 @@ async def test_credentials(tmp_path: Path) -> None:
         assert (await client.post(LINE))[0] == 401
 
 
-def basic(user: str) -> dict[str, str]:
-    pair = base64.b64encode(f"{user}:x".encode()).decode()
-    return {"Authorization": f"Basic {pair}"}
-
-
 async def test_refused_requests_are_logged_once_a_minute_for_each_status(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -365,34 +313,6 @@ async def test_pings() -> None:
             assert (answer.status, await answer.json()) == (200, {"results": [{"statement_id": 0}]})
         assert (await client.post(b"q=SHOW+DATABASES", "/query"))[0] == 400
         assert (await client.post(b"", "/elsewhere"))[0] == 404
-
-
-class SonarGate(Gate):
-    """Takes envelopes."""
-
-    takes = Envelopes  # type: ignore[assignment]
-
-
-ENVELOPE: dict[str, Any] = {
-    "meta": {"producer": "sonar", "version": "0.18.0"},
-    "data": {
-        "type": "cluster",
-        "attributes": {
-            "time": "2025-02-20T12:00:00Z", "cluster": "fox", "slurm": True,
-            "partitions": [], "nodes": [],
-        },
-    },
-}  # fmt: skip
-
-
-def envelope_of(cluster: str) -> dict[str, Any]:
-    attributes = {**ENVELOPE["data"]["attributes"], "cluster": cluster}
-    return {**ENVELOPE, "data": {**ENVELOPE["data"], "attributes": attributes}}
-
-
-def error_of(cluster: str) -> dict[str, Any]:
-    error = {"time": "2025-02-20T12:00:00Z", "detail": "no", "cluster": cluster, "node": "n1"}
-    return {"meta": ENVELOPE["meta"], "errors": [error]}
 
 
 async def test_envelopes() -> None:

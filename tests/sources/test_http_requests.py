@@ -17,7 +17,7 @@ from ccpipe.config import Size
 from ccpipe.sources.http_requests import CHUNK, STREAM_PART, Credentials, Refused, Unpacker
 from tests.conftest import eventually
 from tests.formats.sonar.test_kprox import control_of
-from tests.sources.test_http import SonarGate, basic, envelope_of, error_of, running
+from tests.sources.http_client import SonarGate, basic, envelope_of, error_of, running
 
 
 def unpacked(body: bytes, size: int) -> bytes:

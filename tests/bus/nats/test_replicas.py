@@ -7,34 +7,23 @@ from collections.abc import Sequence
 
 import pytest
 
-from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.nats.streams.reconcile import apply, survey
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import to_lines
-from ccpipe.message import Message, metric
 from ccpipe.pipeline import Scope
-from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.reader import SECOND, source
-from tests.bus.nats.streams.test_partitions import partitioned, read_to_the_end
+from tests.bus.nats.reader import (
+    NODES,
+    partitioned,
+    publish,
+    read_to_the_end,
+    source,
+)
 from tests.conftest import eventually
 from tests.reading import Reader
 
-NODES = 24
 LEASE = Duration(2)
-
-
-def samples(start: int, count: int = 1) -> list[Message]:
-    return [
-        metric(
-            "m", float(number), time=(1_740_000_000 + number) * SECOND,
-            tags={"cluster": "fox.test", "hostname": f"n{node}", "type": "node"},
-        )
-        for number in range(start, start + count)
-        for node in range(NODES)
-    ]  # fmt: skip
 
 
 def by_node(readers: Sequence[Reader]) -> dict[str, list[float]]:
@@ -52,12 +41,6 @@ def nodes_of(reader: Reader, value: float) -> set[str]:
 
 def shared(site: Site, **options: object) -> NatsSource:
     return source(site, ack_wait=LEASE, **options)
-
-
-async def publish(site: Site, start: int, count: int = 1) -> None:
-    async with NatsSink(site=site, telemetry=Telemetry()) as sink:
-        for number in range(start, start + count):
-            await sink.write(to_lines(samples(number)))
 
 
 async def until_all(readers: Sequence[Reader], value: int) -> None:

@@ -18,8 +18,7 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.formats.lineprotocol import decode
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.streams.test_partitions import partitioned
-from tests.bus.nats.test_replicas import NODES, publish
+from tests.bus.nats.reader import NODES, partitioned, publish
 from tests.cli.command import command, environment
 from tests.conftest import eventually
 

@@ -22,7 +22,7 @@ from ccpipe.pipeline import HoldingTranslator, Limits, Translator, run
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.rules.aggregate import Aggregate
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
-from tests.bus.nats.streams.test_partitions import partitioned
+from tests.bus.nats.reader import partitioned
 from tests.conftest import eventually
 from tests.pipeline.parts import ListSink, running
 from tests.translate.sonar.sonar_samples import START, job, sample

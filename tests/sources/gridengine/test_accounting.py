@@ -30,7 +30,7 @@ from tests.conftest import eventually
 from tests.paths import TEST_DATA
 from tests.reading import Reader, read_all
 from tests.sinks.conftest import full_disk
-from tests.sources.test_follow import ROTATIONS, Cell
+from tests.sources.cell import ROTATIONS, Cell
 
 DATA = TEST_DATA / "gridengine"
 SITE = Site(cluster="fox.test", hostname="master")

@@ -7,33 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.nats.streams.jetstream import stream_of
 from ccpipe.bus.nats.streams.partitions import StreamPartition, partitions_of, transform
 from ccpipe.bus.nats.streams.reconcile import apply, check_streams, survey
 from ccpipe.bus.nats.streams.stream import ensure_stream
 from ccpipe.bus.subjects import Subjects
-from ccpipe.config import Bus, Site
+from ccpipe.config import Site
 from ccpipe.errors import ConfigError
-from ccpipe.pipeline import Scope
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.reader import source
+from tests.bus.nats.reader import partitioned, read_to_the_end, source
 from tests.conftest import eventually
 from tests.reading import Reader
 
 METRICS = ["fox%2Etest.metrics", "fox%2Etest.metrics.*"]
-
-
-async def read_to_the_end(endless: NatsSource, scope: Scope = Scope.RECORD) -> None:
-    async with endless:
-        async for _ in endless.batches(scope):
-            pass
-
-
-def partitioned(site: Site, count: int, **more: object) -> Site:
-    subjects = {"metrics": "{cluster}.metrics.{hostname}"}
-    bus: Bus = msgspec.structs.replace(site.bus, stream_partitions=count, subjects=subjects, **more)
-    return msgspec.structs.replace(site, bus=bus)
 
 
 @given(st.text("abc-0123456789of", min_size=1), st.integers(2, 256))

@@ -56,6 +56,7 @@ class Jobs(RecordList[Job]):
 
     @staticmethod
     def size_of(record: Job) -> int:  # noqa: ARG004 - all count alike
+        """Return the approximate size of a job in memory, in bytes."""
         return _JOB_SIZE
 
     def take(self, keep: Sequence[int]) -> Self:

@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol import Lines, decode, to_lines
 from ccpipe.formats.sonar import Envelopes, SampleAttributes, SampleData, SampleEnvelope
 from ccpipe.message import event
 from ccpipe.pipeline import Batch, Limits, Sink, Source, run
+from ccpipe.records import Records
 from ccpipe.registry import entry_points
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
@@ -31,50 +32,50 @@ TRIES = 6
 """How often a write fails before memory is looked at; what takes too long is halved each time."""
 
 
-def lines(number: int) -> Any:
+def lines(number: int) -> Lines:
     time = NOON + number
     rows = (f"m,cluster=fox,hostname=n{n},type=node value={number} {time}\n" for n in range(500))
     return decode("".join(rows).encode())
 
 
-def jobs(number: int) -> Any:
+def jobs(number: int) -> Lines:
     tags = {"cluster": "fox"}
     rest = f'"cluster":"fox","startTime":{NOON},"script":"{"x" * 20_000}"'
-    return [
+    return to_lines(
         event("job", "start_job", f'{{"jobId":{job},{rest}}}', time=NOON + number, tags=tags)
         for job in range(5 * number, 5 * number + 5)
-    ]
+    )
 
 
-def envelopes(number: int) -> Any:
+def envelopes(number: int) -> Envelopes:
     time = f"2025-04-07T12:00:{number % 60:02}Z"
     attributes = SampleAttributes(time=time, cluster="fox", node="n1")
     return Envelopes([SampleEnvelope(data=SampleData(attributes=attributes))] * 50)
 
 
-RECORDS: dict[str, Callable[[int], Any]] = {
+RECORDS: dict[str, Callable[[int], Records]] = {
     "cc_backend": jobs,
     "postgres_sonar": envelopes,
     "tree": envelopes,
 }
 
 
-class Endless(Source[Any]):
+class Endless(Source[Records]):
     """Yields batches without end once it may; the first one before that."""
 
-    def __init__(self, sink: Sink[Any], make: Callable[[int], Any]) -> None:
+    def __init__(self, sink: Sink[Any], make: Callable[[int], Records]) -> None:
         self.gives = sink.takes
         self.make = make
         self.goes_on, self.stopped = asyncio.Event(), False
         self.yielded = self.acknowledged = self.size = 0
 
-    async def batches(self) -> AsyncIterator[Batch[Any]]:
+    async def batches(self) -> AsyncIterator[Batch[Records]]:
         for number in itertools.count():
             if number:
                 await self.goes_on.wait()
             if self.stopped:
                 return
-            batch = Batch(self.gives.of(self.make(number)), self.acknowledge, "test")
+            batch = Batch(self.make(number), self.acknowledge, "test")
             self.yielded += 1
             self.size += batch.records.size
             yield batch

@@ -75,16 +75,28 @@ class SeriesOfRows(NamedTuple):
     """Of each line the index of its series in these columns."""
 
 
+def _used(codes: "array[int]") -> "tuple[np.ndarray[Any, Any], pa.Array]":
+    """Return the codes that occur, ascending, and of each row the index of its code in these.
+
+    Codes count from 0, so that marking them takes a fraction of what hashing them would.
+    """
+    rows = np.asarray(codes)
+    place = np.zeros(rows.max(initial=-1) + 1, np.int32)
+    place[rows] = 1
+    used = np.flatnonzero(place)
+    place[used] = np.arange(len(used))
+    return used, pa.array(place[rows])
+
+
 def series_of(lines: Columns) -> SeriesOfRows:
-    encoded = pa.array(np.asarray(lines.series)).dictionary_encode()
-    used = encoded.dictionary.to_numpy()
+    used, rows = _used(lines.series)
     if KERNEL is None:
-        return SeriesOfRows(_series_in_python(lines.table, used.tolist()), encoded.indices)
-    codes, tags = array("i", used.tobytes()), [tag.encode() for tag in TAG_COLUMNS]
+        return SeriesOfRows(_series_in_python(lines.table, used.tolist()), rows)
+    codes, tags = array("i", used.astype(np.int32).tobytes()), [tag.encode() for tag in TAG_COLUMNS]
     columns, ends, keys, values = KERNEL.series_texts(lines.table, codes, tags)
     others = pa.MapArray.from_arrays(pa.array(np.asarray(ends)), _texts(*keys), _texts(*values))
     arrays = [*(_texts(*column) for column in columns), others]
-    return SeriesOfRows(pa.Table.from_arrays(arrays, schema=SERIES), encoded.indices)
+    return SeriesOfRows(pa.Table.from_arrays(arrays, schema=SERIES), rows)
 
 
 def _texts(valid: bytes, offsets: "array[int]", text: bytes) -> pa.Array:
@@ -123,9 +135,9 @@ def to_arrow(lines: Columns, series: SeriesOfRows | None = None) -> pa.Table:
 
 
 def _fields(lines: Columns) -> pa.Array:
-    codes = pa.array(np.asarray(lines.fields)).dictionary_encode()
-    used = [lines.table.fields[code] for code in codes.dictionary.to_pylist()]
-    return pa.DictionaryArray.from_arrays(codes.indices, pa.array(used, pa.string()))
+    used, rows = _used(lines.fields)
+    names = [lines.table.fields[code] for code in used.tolist()]
+    return pa.DictionaryArray.from_arrays(rows, pa.array(names, pa.string()))
 
 
 def _series(series: SeriesOfRows) -> dict[str, pa.Array]:
@@ -146,7 +158,7 @@ def _series(series: SeriesOfRows) -> dict[str, pa.Array]:
 def _values(lines: Columns) -> dict[str, pa.Array]:
     """Return the values by type, null in the columns of other types."""
     types, exact = np.asarray(lines.types), np.asarray(lines.exact)
-    used = lines.used_types
+    used, size = lines.used_types, len(types)
     by_type = {
         "int": (ValueType.INT, exact),
         "uint": (ValueType.UINT, exact.view(np.uint64)),
@@ -155,13 +167,16 @@ def _values(lines: Columns) -> dict[str, pa.Array]:
     columns = {
         name: masked(values, types != kind)
         if kind in used
-        else pa.nulls(len(lines.types), SCHEMA.field(name).type)
+        else pa.nulls(size, SCHEMA.field(name).type)
         for name, (kind, values) in by_type.items()
     }
+    numbers = np.asarray(lines.numbers)
+    if ValueType.TEXT not in used:
+        return columns | {"text": pa.nulls(size, pa.string()), "value": pa.array(numbers)}
     is_text = types == ValueType.TEXT
     texts = pa.array([lines.texts[place] for place in exact[is_text]], pa.string())
     columns["text"] = texts.take(pa.array(np.cumsum(is_text) - 1, mask=~is_text))
-    columns["value"] = masked(np.asarray(lines.numbers), is_text)
+    columns["value"] = masked(numbers, is_text)
     return columns
 
 

@@ -84,12 +84,13 @@ def by_day(lines: Lines) -> Iterator[DayRows]:
         return
     series = series_of(lines)
     times = np.asarray(lines.times)
-    days = np.where(times == NO_TIME, NO_DAY, times // DAY)
     clusters = series.columns["cluster"].combine_chunks().fill_null("").dictionary_encode()
-    if len(clusters.dictionary) == 1 and days.min() == days.max():
-        path = _path(clusters.dictionary[0].as_py(), int(days[0]), range(len(lines)))
+    first, last = _days(np.array([times.min(), times.max()])).tolist()
+    if len(clusters.dictionary) == 1 and first == last:
+        path = _path(clusters.dictionary[0].as_py(), first, range(len(lines)))
         yield DayRows(path, _table(lines, series), None)
         return
+    days = _days(times)
     numbers = clusters.indices.to_numpy()[series.rows].astype(np.int64)
     groups = pa.array(numbers * DAYS + (days - NO_DAY)).dictionary_encode()
     for group, key in enumerate(groups.dictionary.to_pylist()):
@@ -98,6 +99,10 @@ def by_day(lines: Lines) -> Iterator[DayRows]:
         path = _path(clusters.dictionary[number].as_py(), day + NO_DAY, rows)
         part = lines.take((groups.indices.to_numpy() == group).tobytes())
         yield DayRows(path, _table(part, series_of(part)), array("q", rows.tobytes()))
+
+
+def _days(times: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+    return np.where(times == NO_TIME, NO_DAY, times // DAY)
 
 
 def _path(cluster: str, day: int, rows: Iterable[int]) -> str:

@@ -67,7 +67,10 @@ class Node:
             await asyncio.sleep(0.1)
 
     async def empties(self) -> None:
-        while await self.counter("ccpipe_spooled_messages") != 0:
+        """Wait until nothing is spooled; before the spool is open, ``/metrics`` says so too."""
+        while (
+            list(self.spool.glob("*.metrics")) or await self.counter("ccpipe_spooled_messages") != 0
+        ):
             await asyncio.sleep(0.1)
 
     def spooled(self) -> list[bytes]:

@@ -1,6 +1,5 @@
 """Publishes encoded messages in order, each with an id for duplicate detection."""
 
-import contextlib
 from collections.abc import Sequence
 
 from ccpipe.bus.nats.connection import Connection
@@ -102,10 +101,8 @@ class Publisher:
         try:
             async with self.bus.permissions.replying(self._api_of_streams):
                 jetstream = self.bus.jetstream()
-                with contextlib.suppress(UnavailableError, DeniedError):
-                    if await names_of(jetstream, missing.subject):
-                        return
-                await ensure_stream(jetstream, self.config, self.subjects, patterns)
+                if not await names_of(jetstream, missing.subject):
+                    await ensure_stream(jetstream, self.config, self.subjects, patterns)
         except ForbiddenError:
             reason = f"{missing.reason}, and we may not make one: a bridge does when it starts"
             raise NoStreamError(missing.subject, reason) from None

@@ -6,6 +6,7 @@ import pytest
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.permissions import ForbiddenError
 from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.store import NoStreamError
@@ -48,6 +49,31 @@ async def test_publisher_tries_again_when_the_stream_has_no_leader(
             await publisher.publish([Outgoing(SUBJECT, b"2", "id-2")])
     assert not isinstance(caught.value, NoStreamError)
     assert attempts == 2
+
+
+async def test_publisher_tries_again_when_nobody_answers_whether_there_is_a_stream(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers without a leader do not know; a node, which may not make one, asks again."""
+
+    async def no_stream(*_: object) -> None:
+        raise NoStreamError(SUBJECT, "no stream stores it")
+
+    async def no_answer(*_: object) -> list[str]:
+        raise UnavailableError("looking for a stream: no answer")
+
+    async def refuse(*_: object) -> None:
+        raise ForbiddenError(["$JS.API.STREAM.INFO.s"])
+
+    async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
+        publisher = Publisher(bus, site.bus, Subjects.of(site))
+        await publisher.publish([Outgoing(SUBJECT, b"1", "id-1")])
+        monkeypatch.setattr("ccpipe.bus.nats.publisher.store", no_stream)
+        monkeypatch.setattr("ccpipe.bus.nats.streams.jetstream.names_of", no_answer)
+        monkeypatch.setattr("ccpipe.bus.nats.streams.stream.ensure_stream", refuse)
+        with pytest.raises(UnavailableError, match="no answer") as caught:
+            await publisher.publish([Outgoing(SUBJECT, b"2", "id-2")])
+    assert not isinstance(caught.value, NoStreamError)
 
 
 async def test_a_failure_in_the_middle_costs_no_order(site: Site, nats_server: NatsServer) -> None:

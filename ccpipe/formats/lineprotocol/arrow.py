@@ -62,6 +62,10 @@ class Columns(Protocol):
     texts: Texts
 
     @property
+    def only_field(self) -> int | None:
+        """Field code of all rows; None if they differ."""
+
+    @property
     def used_types(self) -> frozenset[ValueType]:
         """The types that occur among the values."""
 
@@ -84,6 +88,8 @@ def _used(codes: "array[int]") -> "tuple[np.ndarray[Any, Any], pa.Array]":
     place = np.zeros(rows.max(initial=-1) + 1, np.int32)
     place[rows] = 1
     used = np.flatnonzero(place)
+    if len(used) == len(place):
+        return used, pa.array(rows)
     place[used] = np.arange(len(used))
     return used, pa.array(place[rows])
 
@@ -135,14 +141,19 @@ def to_arrow(lines: Columns, series: SeriesOfRows | None = None) -> pa.Table:
 
 
 def _fields(lines: Columns) -> pa.Array:
-    used, rows = _used(lines.fields)
+    only = lines.only_field
+    if only is None:
+        used, rows = _used(lines.fields)
+    else:  # the common case
+        used, rows = np.array([only]), pa.array(np.zeros(len(lines.fields), np.int32))
     names = [lines.table.fields[code] for code in used.tolist()]
     return pa.DictionaryArray.from_arrays(rows, pa.array(names, pa.string()))
 
 
 def _series(series: SeriesOfRows) -> dict[str, pa.Array]:
     size = len(series.rows)
-    columns = {"tags": series.columns["tags"].combine_chunks().take(series.rows)}
+    tags = series.columns["tags"].combine_chunks()
+    columns = {"tags": tags.take(series.rows) if len(tags.keys) else _no_tags(size)}
     for name in ("name", *TAG_COLUMNS):
         names = series.columns[name].combine_chunks().dictionary_encode()
         columns[name.replace("-", "_")] = (
@@ -153,6 +164,11 @@ def _series(series: SeriesOfRows) -> dict[str, pa.Array]:
             else pa.nulls(size, NAME)
         )
     return columns
+
+
+def _no_tags(size: int) -> pa.Array:
+    nothing = pa.array([], pa.string())
+    return pa.MapArray.from_arrays(pa.array(np.zeros(size + 1, np.int32)), nothing, nothing)
 
 
 def _values(lines: Columns) -> dict[str, pa.Array]:

@@ -5,12 +5,12 @@ import os
 import signal
 from array import array
 from collections.abc import Sequence
-from itertools import accumulate
-from unittest.mock import AsyncMock
+from itertools import accumulate, cycle
 
 import nats
 import pytest
 from msgspec.structs import replace
+from nats.js import JetStreamContext
 
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats import store as module
@@ -87,7 +87,17 @@ async def test_the_stream_is_made_although_somebody_listens(
     """
     monkeypatch.setattr(module, "STORE_SECONDS", 2.0)
     if not sees_streams:
-        monkeypatch.setattr(jetstream, "names_of", AsyncMock(side_effect=UnavailableError("away")))
+        names_of, is_away = (
+            jetstream.names_of,
+            cycle([True, False, False]),
+        )  # before the first message
+
+        async def seldom(context: JetStreamContext, subject: str) -> list[str]:
+            if next(is_away):
+                raise UnavailableError("away")
+            return await names_of(context, subject)
+
+        monkeypatch.setattr(jetstream, "names_of", seldom)
     client = await nats.connect(nats_server.url)
     heard = await client.subscribe("fox%2Etest.>")
     await client.flush()

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from ccpipe.bus.codecs import Codec
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.protocol.frames import Delivery, any_redelivered, stored_as
+from ccpipe.bus.nats.protocol.frames import Delivery, are_first, is_redelivered, stored_as
 from ccpipe.bus.nats.protocol.splitter import stored
 from ccpipe.bus.nats.reader import STUCK_SECONDS, MessageReader, size_of
 from ccpipe.bus.nats.streams.jetstream import consumer_of
@@ -151,24 +151,29 @@ class ConsumerReader(MessageReader):
         A message with a reply subject that JetStream did not choose is dropped: acknowledging it
         would publish on a subject of its sender's choice.
         """
-        messages = [each for each in deliveries if each.reply.startswith("$JS.ACK.")]
-        if len(messages) < len(deliveries):
-            for delivery in deliveries:
-                code, words = delivery.status
-                if code:
-                    self._end_request(code, words)
-            if foreign := sum(bool(each.reply) for each in deliveries) - len(messages):
-                self.telemetry.count(self.telemetry.bus_errors, "malformed", foreign)
-        messages, repeated = self._redelivery.split(messages)
-        if repeated:
-            self._asked -= len(repeated)
-            self._drop(repeated)
+        is_usual = are_first(deliveries) and not self._redelivery.is_expecting
+        messages = deliveries if is_usual else self._sort_out(deliveries)
         if prefix := self.partition.prefix:
             messages = [m._replace(subject=m.subject.removeprefix(prefix)) for m in messages]
         self._keep(messages, size_of(messages))
         self._asked -= len(messages)
         if self._asked <= 0:
             self._served.set()
+
+    def _sort_out(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Return the new messages; handle status messages and what is delivered again."""
+        messages = [each for each in deliveries if each.reply.startswith("$JS.ACK.")]
+        for delivery in deliveries:
+            code, words = delivery.status
+            if code:
+                self._end_request(code, words)
+        if foreign := sum(bool(each.reply) for each in deliveries) - len(messages):
+            self.telemetry.count(self.telemetry.bus_errors, "malformed", foreign)
+        messages, repeated = self._redelivery.split(messages)
+        if repeated:
+            self._asked -= len(repeated)
+            self._drop(repeated)
+        return messages
 
     def _drop(self, repeated: list[Delivery]) -> None:
         """Acknowledge messages that the broker has delivered again, but those that are held."""
@@ -364,6 +369,11 @@ class Redelivery:
         self._received |= {stored for reply in replies if (stored := stored_as(reply))}
         self._last = max((number for number, _ in self._received), default=0)
 
+    @property
+    def is_expecting(self) -> bool:
+        """Whether it looks for messages that ``expect`` named."""
+        return bool(self._received)
+
     def clear(self) -> None:
         """Recognize none: the consumer is another one, which has other messages."""
         self._received.clear()
@@ -374,8 +384,8 @@ class Redelivery:
         The first message behind all expected ones ends the expectation: the broker delivers in the
         order of the stream.
         """
-        again = any_redelivered(deliveries)
-        if not (self._received or again):
+        again = any(is_redelivered(delivery.reply) for delivery in deliveries)
+        if not (self.is_expecting or again):
             return deliveries, []
         known = set(map(stored_as, self._known())) if again else set()
         new: list[Delivery] = []

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from ccpipe.bus.nats.protocol.frames import (
     Delivery,
     Frame,
-    any_redelivered,
+    ack_tokens,
+    are_first,
     is_redelivered,
     stored_as,
 )
@@ -120,6 +121,13 @@ REPLIES += [reply.replace("durable.1.", "durable.2.") for reply in REPLIES[:3]]
 
 
 @given(st.lists(st.sampled_from(REPLIES)))
-def test_one_redelivered_message_among_any_others_is_found(replies: list[str]) -> None:
+@example([LONG, LONG.replace("durable", "other")])
+@example([LONG] * 3)
+def test_messages_are_first_deliveries_when_every_reply_subject_is_one(replies: list[str]) -> None:
+    """One redelivered message, one of another consumer or none at all makes the difference."""
     deliveries = [Delivery("s", b"", reply=reply) for reply in replies]
-    assert any_redelivered(deliveries) == any(map(is_redelivered, replies))
+    consumers = {tuple(ack_tokens(reply)[:2]) for reply in replies}
+    same = bool(replies) and len(consumers) == 1 and all(map(ack_tokens, replies))
+    assert are_first(deliveries) <= (same and not any(map(is_redelivered, replies)))
+    if len(set(replies)) == 1:
+        assert are_first(deliveries) == (same and not is_redelivered(replies[0]))

@@ -13,7 +13,7 @@ with atheris.instrument_imports(include=["ccpipe.node.agent.spool"]):
     from ccpipe.node.agent import spool
     from ccpipe.node.agent.spool import decode_frames, encode_frames
 
-from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.publisher import Outgoing
 
 LAST = Outgoing.of("fox.metrics", b"m,hostname=n1 value=4711234")
 

@@ -28,7 +28,7 @@ from benchmarks.bridges.bus import LINES, SUBJECT, callbacks, publish
 from benchmarks.payloads import payload, realistic
 from ccpipe.bus.codecs import Packing
 from ccpipe.bus.codecs.line import LineCodec
-from ccpipe.bus.nats.outgoing import MESSAGE_ID, digest
+from ccpipe.bus.nats.publisher import MESSAGE_ID, digest
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.subjects import Subjects

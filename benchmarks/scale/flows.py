@@ -28,7 +28,8 @@ from benchmarks.scale.programs import (
     write_recipe,
 )
 from benchmarks.scale.results import Latency, Outage, Role, Run, quantile
-from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.streams.claims import Claims
 from ccpipe.bus.nats.streams.jetstream import consumers_of, stream_of
 from ccpipe.bus.nats.streams.stream import stream_name

@@ -9,8 +9,8 @@ from cyclopts import Parameter
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.permissions import ForbiddenError
+from ccpipe.bus.nats.publisher import NoStreamError
 from ccpipe.bus.nats.sink import NatsSink
-from ccpipe.bus.nats.store import NoStreamError
 from ccpipe.cli.console.options import Lenient, Rate, SiteOptions
 from ccpipe.cli.recipe.pipe import Discarded, run_pipe
 from ccpipe.errors import DataError, DeniedError, MissingInputError, UsageError

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from ccpipe.bus.codecs.line import LineCodec
-from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.streams.jetstream import all_streams, consumers_of
 from ccpipe.bus.nats.streams.stored import read_stored
 from ccpipe.bus.subjects import Subjects, matches

@@ -7,7 +7,7 @@ from collections import deque
 
 import msgspec
 
-from ccpipe.bus.nats.connection import Delivery
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.streams.jetstream import Consumer, Stream
 from ccpipe.formats.lineprotocol import Lines, ValueType
 from ccpipe.live.jobs import LiveJobs

@@ -7,8 +7,9 @@ from typing import Self
 
 import msgspec
 
-from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.outgoing import MESSAGE_ID
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.protocol.frames import Delivery
+from ccpipe.bus.nats.publisher import MESSAGE_ID
 from ccpipe.bus.nats.streams.stream import ensure_stream
 from ccpipe.bus.subjects import KEPT, Subjects
 from ccpipe.config import Site

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Site
 from ccpipe.formats.lineprotocol import decode

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.accounts import ensure_keys, users_of
-from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.control_requests import control_request, send_requests
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Duration, Site

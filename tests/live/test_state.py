@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.bus.nats.connection import Delivery
-from ccpipe.bus.nats.protocol.frames import write_header
+from ccpipe.bus.nats.protocol.frames import Delivery, write_header
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.live import state as module
 from ccpipe.live.state import MAX_ERRORS, MAX_TEXT, WINDOW, Health, Journal, LiveState

@@ -7,7 +7,7 @@ import nats
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.outgoing import MESSAGE_ID
+from ccpipe.bus.nats.publisher import MESSAGE_ID
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.subjects import REQUESTED_BY, TEMPLATES, Subjects
 from ccpipe.config import Site, load

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.protocol.frames import BrokenFrame, split_in_python
 from ccpipe.bus.nats.protocol.splitter import split
+from ccpipe.bus.nats.publisher import Outgoing
 from ccpipe.formats import sonar
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.node.agent.spool import decode_frames, encode_frames

@@ -8,7 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from time import monotonic
 
-from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.subjects import REQUESTED_BY, Subjects
 from ccpipe.config import Site
 from ccpipe.errors import DeniedError, UnavailableError

@@ -8,8 +8,7 @@ from nats.js import api
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.explain import explain
-from ccpipe.bus.nats.outgoing import HEADER_ROOM, Outgoing, digest
-from ccpipe.bus.nats.publisher import Publisher
+from ccpipe.bus.nats.publisher import HEADER_ROOM, Outgoing, Publisher, digest
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.formats.dead_letters import StoredDeadLetter

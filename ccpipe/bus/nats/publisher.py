@@ -1,14 +1,281 @@
 """Publishes encoded messages in order, each with an id for duplicate detection."""
 
-from collections.abc import Sequence
+import asyncio
+import re
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import NamedTuple
 
-from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.outgoing import Outgoing
+import xxhash
+
+from ccpipe.bus.nats.connection import NO_STREAM, Answer, Connection, Waiting
+from ccpipe.bus.nats.explain import CURE, explain
 from ccpipe.bus.nats.permissions import ForbiddenError
-from ccpipe.bus.nats.store import NoStreamError, store
+from ccpipe.bus.nats.protocol.frames import write_header
 from ccpipe.bus.subjects import KEPT, Subjects
 from ccpipe.config import Bus
-from ccpipe.errors import DeniedError, UnavailableError
+from ccpipe.errors import CcpipeError, DeniedError, EncodeError, RejectedError, UnavailableError
+
+HEADER_ROOM = 1024
+"""Bytes of the server's ``max_payload`` reserved for headers."""
+MESSAGE_ID = "Nats-Msg-Id"
+"""Header by which the broker detects a message that is published again."""
+
+_BREAK = re.compile(r"[ \t\r\n]")
+
+
+class Outgoing(NamedTuple):
+    """A message to be published."""
+
+    subject: str
+    payload: bytes
+    id: str
+    """Messages with the same id within the broker's duplicate window are stored once."""
+    headers: Mapping[str, str] = MappingProxyType({})
+    """Headers besides the id."""
+
+    @classmethod
+    def of(cls, subject: str, payload: bytes) -> "Outgoing":
+        return cls(subject, payload, digest(subject, payload))
+
+    def command(self, reply: str, limit: int) -> tuple[bytes, bytes, bytes]:
+        """Return the publish command with reply subject `reply`, in three parts.
+
+        Raises EncodeError if the subject or a header contains a line end, and RejectedError if it
+        is larger than `limit`, the server's ``max_payload``.
+        """
+        for name, value in self.headers.items():
+            _check_header(name, value)
+        header = write_header({**self.headers, MESSAGE_ID: self.id})
+        size = len(header) + len(self.payload)
+        if size > limit:
+            raise RejectedError(f"a message of {size} bytes: the server's max_payload is {limit}")
+        line = f"HPUB {_checked(self.subject)} {reply} {len(header)} {size}\r\n".encode()
+        return line + header, self.payload, b"\r\n"
+
+
+def digest(*parts: str | bytes) -> str:
+    """Return a message id derived from the content alone: XXH3, 128 bits in hexadecimal.
+
+    It need not be cryptographic: whoever may publish may choose any id.
+    """
+    state = xxhash.xxh3_128()
+    for part in parts:
+        state.update(part.encode() if isinstance(part, str) else part)
+        state.update(b"\0")
+    return state.hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def _checked(subject: str) -> str:
+    if not subject or _BREAK.search(subject):
+        raise EncodeError(f"subject {subject!r}: empty, or with a space or the end of a line")
+    return subject
+
+
+def _check_header(name: str, value: str) -> None:
+    if not name or ":" in name or _BREAK.search(name) or "\r" in value or "\n" in value:
+        raise EncodeError(f"not a header: {name!r}: {value!r:.100}")
+
+
+STORE_SECONDS = 5.0
+"""Time limit for storing a message."""
+PING_SECONDS = 1.0
+"""Time limit for the broker to respond at all."""
+IN_FLIGHT = 32
+"""Maximum number of unacknowledged messages, each on a different subject."""
+
+
+class NoStreamError(UnavailableError):
+    """No stream appears to store a subject; creating one may help."""
+
+    def __init__(self, subject: str, reason: str) -> None:
+        super().__init__(f"publishing on {subject}: {reason}")
+        self.subject = subject
+        self.reason = reason
+
+
+async def store(bus: Connection, messages: Sequence[Outgoing], stored: set[str]) -> None:
+    """Publish messages and wait until streams have stored them; adds their ids to `stored`.
+
+    Messages whose ids are in `stored` are skipped. A message is sent after the previous one on its
+    subject is stored: if several were in flight and one failed, its retry would come behind the
+    messages sent after it.
+
+    Raises as ``Sink.write`` does; NoStreamError if no stream acknowledges a message; ForbiddenError
+    if the server does not permit some subjects, while messages on others are stored.
+    """
+    if not messages:
+        return
+    if bus.is_silent and not await bus.answers(PING_SECONDS):
+        raise _no_answer(messages[0].subject)
+    await bus.acknowledgements.open()
+    window = _Window(bus, messages, stored)
+    with bus.permissions.watching({message.subject for message in messages}, window.refuse):
+        await window.run()
+    missing = window.missing
+    if window.error is None and window.late:
+        missing = await _diagnose(bus, window.late)
+    if window.error is not None:
+        raise window.error
+    if window.refused:
+        raise ForbiddenError(window.refused)
+    if missing is not None:
+        raise missing
+
+
+class _Sent(NamedTuple):
+    """A message that awaits its acknowledgement."""
+
+    message: Outgoing
+    lane: "deque[Outgoing]"
+    """Further messages on its subject."""
+    due: float
+    """Its deadline, by the event loop's clock."""
+
+
+class _Window(Waiting):
+    """Messages in flight, at most one per subject.
+
+    Everything happens where replies are read: a message costs no task and no future.
+    """
+
+    def __init__(self, bus: Connection, messages: Sequence[Outgoing], stored: set[str]) -> None:
+        self.error: CcpipeError | None = None
+        """The first error, except those with an attribute of their own."""
+        self.missing: NoStreamError | None = None
+        self.refused: set[str] = set()
+        """Subjects on which the server does not permit us to publish."""
+        self.late = ""
+        """A subject that timed out."""
+        self._bus = bus
+        self._stored = stored
+        lanes: dict[str, deque[Outgoing]] = defaultdict(deque)
+        for message in messages:
+            if message.id not in stored:
+                lanes[message.subject].append(message)
+        self._ready = deque(lanes.values())  # subjects with nothing in flight
+        self._in_flight: dict[str, _Sent] = {}  # by reply subject, the oldest first
+        self._loop = asyncio.get_running_loop()
+        self._done = self._loop.create_future()
+
+    async def run(self) -> None:
+        self._timer = self._loop.call_later(STORE_SECONDS, self._expire)
+        try:
+            self.proceed()
+            await self._done
+        finally:
+            self._timer.cancel()
+            self._bus.acknowledgements.forget(self._in_flight)
+
+    def proceed(self) -> None:
+        commands: list[bytes] = []
+        due = self._loop.time() + STORE_SECONDS
+        try:
+            while self._ready and len(self._in_flight) < IN_FLIGHT and not self._has_failed:
+                lane = self._ready.popleft()
+                message = lane.popleft()
+                reply = self._bus.acknowledgements.expect(self)
+                self._in_flight[reply] = _Sent(message, lane, due)
+                commands += message.command(reply, self._bus.max_payload)
+        except CcpipeError as error:
+            self.error = error
+            self._forget(reply)
+        if commands:
+            try:
+                self._bus.write(commands)
+            except UnavailableError as error:
+                self._give_up(error)
+        if not self._in_flight and not self._done.done():
+            self._done.set_result(None)
+
+    def answered(self, reply: str, answer: Answer) -> None:
+        message, lane, _ = self._in_flight.pop(reply)
+        if answer.stream and answer.error is None:
+            self._stored.add(message.id)
+            if lane:
+                self._ready.append(lane)
+        elif answer is NO_STREAM:
+            self.missing = NoStreamError(message.subject, "no stream stores it")
+        else:
+            self.error = self.error or _refusal(answer, message.subject)
+
+    def lost(self) -> None:
+        self._give_up(UnavailableError(f"the connection to {self._bus.url} was lost"))
+        self.proceed()
+
+    def refuse(self, subject: str) -> None:
+        """Drop messages on a forbidden subject, without blocking other subjects."""
+        self.refused.add(subject)
+        for reply, sent in list(self._in_flight.items()):
+            if sent.message.subject == subject:
+                self._forget(reply)
+        self.proceed()
+
+    @property
+    def _has_failed(self) -> bool:
+        return bool(self.error or self.missing or self.late)
+
+    def _expire(self) -> None:
+        """Handle timeouts; one timer, for the oldest message, suffices."""
+        now = self._loop.time()
+        for reply, sent in list(self._in_flight.items()):
+            if sent.due <= now:
+                self.late = self.late or sent.message.subject
+                self._forget(reply)
+        if self._in_flight:
+            oldest = next(iter(self._in_flight.values()))
+            self._timer = self._loop.call_at(oldest.due, self._expire)
+        self.proceed()
+
+    def _give_up(self, error: CcpipeError) -> None:
+        self.error = self.error or error
+        for reply in list(self._in_flight):
+            self._forget(reply)
+
+    def _forget(self, reply: str) -> None:
+        del self._in_flight[reply]
+        self._bus.acknowledgements.forget((reply,))
+
+
+def _refusal(answer: Answer, subject: str) -> CcpipeError:
+    import nats.js.errors  # rarely needed, and it takes 1 MB
+
+    try:
+        raise nats.js.errors.APIError.from_error(answer.error or {})
+    except nats.js.errors.APIError as error:
+        return explain(error, f"publishing on {subject}")
+
+
+async def _diagnose(bus: Connection, subject: str) -> NoStreamError:
+    """Determine why there was no answer; a subject may have subscribers but no stream.
+
+    A server that does not answer a ping is not asked anything more, since the process may be
+    ending.
+    """
+    if not await bus.answers(PING_SECONDS):
+        raise _no_answer(subject)
+    bus.permissions.require_replies()
+    from ccpipe.bus.nats.streams.jetstream import names_of  # rarely needed, and it takes 1 MB
+
+    try:
+        stuck = await names_of(bus.jetstream(PING_SECONDS), subject)
+    except (UnavailableError, DeniedError):
+        stuck = []  # not every user may ask
+    if stuck:
+        # The server does not answer at all if a write to its disk fails.
+        raise UnavailableError(
+            f"publishing on {subject}: the server answers, but its stream {stuck[0]} "
+            f"acknowledges nothing: it is overloaded, or JetStream's disk is full or fails: {CURE}"
+        )
+    return NoStreamError(subject, "the server did not answer in time")
+
+
+def _no_answer(subject: str) -> UnavailableError:
+    return UnavailableError(f"publishing on {subject}: the server does not answer")
+
 
 FIND_SECONDS = 1.0
 """Time limit for finding out whether a stream exists."""

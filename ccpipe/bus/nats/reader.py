@@ -8,7 +8,8 @@ from typing import Any, Self
 
 from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.line import JOINED_BYTES
-from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery
+from ccpipe.bus.nats.connection import PENDING_BYTES, Connection
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import Batch, wait_for_event
 from ccpipe.process.background import end_tasks

@@ -12,7 +12,8 @@ from typing import Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
-from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.streams.stored import read_stored, stored_patterns
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.config.explain import passed

@@ -9,9 +9,7 @@ from ccpipe.bus.codecs import Codec, Packing
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.outgoing import HEADER_ROOM, Outgoing, digest
-from ccpipe.bus.nats.publisher import Publisher
-from ccpipe.bus.nats.store import IN_FLIGHT
+from ccpipe.bus.nats.publisher import HEADER_ROOM, IN_FLIGHT, Outgoing, Publisher, digest
 from ccpipe.bus.nats.streams.jetstream import names_of
 from ccpipe.bus.subjects import KEPT, Subjects, matches
 from ccpipe.cli.dead.dead_letters import DeadLetterStore

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
-from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.streams.stored import read_stored, stored_patterns
 from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.cli.console.options import seconds

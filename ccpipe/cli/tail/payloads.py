@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.bus.nats.connection import Delivery
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.cli.console.message_table import TableRow, clock
 
 MAX_EXCERPT = 200

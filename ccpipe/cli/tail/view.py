@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ccpipe.bus.nats.connection import Delivery
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.cli.console.message_table import MessageTable, TableRow
 from ccpipe.cli.console.output import Format, encoder
 from ccpipe.cli.tail.payloads import dead_json, dead_row, sonar_row

@@ -26,8 +26,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, NamedTuple, Self
 
-from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.outgoing import HEADER_ROOM
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.protocol.frames import Delivery
+from ccpipe.bus.nats.publisher import HEADER_ROOM
 from ccpipe.bus.subjects import REQUESTED_BY, Subjects, escape, minimal
 from ccpipe.config import Site
 from ccpipe.errors import (

@@ -29,7 +29,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.publisher import Outgoing
 from ccpipe.errors import UnavailableError
 from ccpipe.sinks.disk import make_folder
 

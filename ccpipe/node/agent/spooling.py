@@ -8,11 +8,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.permissions import ForbiddenError
-from ccpipe.bus.nats.publisher import Publisher
+from ccpipe.bus.nats.publisher import IN_FLIGHT, Outgoing, Publisher
 from ccpipe.bus.nats.sink import NatsSink
-from ccpipe.bus.nats.store import IN_FLIGHT
 from ccpipe.bus.subjects import matches
 from ccpipe.errors import CcpipeError, DataError, DeniedError, UnavailableError
 from ccpipe.node.agent.spool import Dropped, Spool, Spooled

@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.accounts import domains_of, ensure_domains, ensure_keys, users_of, write_site
-from ccpipe.bus.nats.connection import Delivery
 from ccpipe.bus.nats.consumer import ConsumerReader
 from ccpipe.bus.nats.control_requests import control_request, send_requests
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.outgoing import Outgoing
-from ccpipe.bus.nats.protocol.frames import stored_as
-from ccpipe.bus.nats.publisher import Publisher
+from ccpipe.bus.nats.protocol.frames import Delivery, stored_as
+from ccpipe.bus.nats.publisher import Outgoing, Publisher
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.nats.streams.stored import read_stored

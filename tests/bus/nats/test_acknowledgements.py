@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.msg import Msg
 
-from ccpipe.bus.nats.acknowledgements import Acknowledgements, Answer, Waiting
-from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.connection import Acknowledgements, Answer, Connection, Waiting
 from ccpipe.bus.nats.protocol.frames import Delivery, Receive
+from ccpipe.bus.nats.publisher import Outgoing, store
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.bus.nats.store import store
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
 from ccpipe.telemetry import Telemetry

@@ -14,7 +14,8 @@ from nats.aio.transport import TcpTransport
 from nats.js import JetStreamContext
 
 from ccpipe.bus.nats.client import PING_SECONDS, PRIVATE, UNANSWERED_PINGS, Client
-from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Site
 from ccpipe.telemetry import Telemetry

@@ -11,7 +11,8 @@ import pytest
 
 from ccpipe.bus.nats import connection as module
 from ccpipe.bus.nats.client import UNANSWERED_PINGS, Client
-from ccpipe.bus.nats.connection import DEFAULT_SERVER, Connection, Delivery, check, servers_of
+from ccpipe.bus.nats.connection import DEFAULT_SERVER, Connection, check, servers_of
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Site
 from ccpipe.errors import DeniedError, UnavailableError

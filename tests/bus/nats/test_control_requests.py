@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.control_requests import control_request, send_requests
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.subjects import REQUESTED_BY
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError

@@ -1,8 +1,9 @@
 """Dead letters on the bus."""
 
-from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import DeadLetterStream, NatsDeadLetterSink
-from ccpipe.bus.nats.outgoing import HEADER_ROOM, MESSAGE_ID
+from ccpipe.bus.nats.protocol.frames import Delivery
+from ccpipe.bus.nats.publisher import HEADER_ROOM, MESSAGE_ID
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site

@@ -4,9 +4,8 @@ import nats.js.errors
 import pytest
 
 from ccpipe.bus.nats.explain import explain, storage_problem
-from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.publisher import Outgoing, store
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.bus.nats.store import store
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError
 from tests.bus.nats.conftest import connected

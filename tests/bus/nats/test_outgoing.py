@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.bus.nats.outgoing import MESSAGE_ID, Outgoing, digest
 from ccpipe.bus.nats.protocol.frames import Delivery
+from ccpipe.bus.nats.publisher import MESSAGE_ID, Outgoing, digest
 from ccpipe.errors import EncodeError, RejectedError
 
 LIMIT = 2**20

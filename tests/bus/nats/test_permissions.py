@@ -7,11 +7,9 @@ import nats
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.permissions import ForbiddenError
-from ccpipe.bus.nats.publisher import Publisher
+from ccpipe.bus.nats.publisher import NoStreamError, Outgoing, Publisher
 from ccpipe.bus.nats.sink import NatsSink
-from ccpipe.bus.nats.store import NoStreamError
 from ccpipe.bus.nats.streams.stream import ensure_stream
 from ccpipe.bus.subjects import KEPT, Subjects
 from ccpipe.config import Bus, Site
@@ -125,7 +123,7 @@ async def test_whoever_may_not_hear_replies_is_told_so(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it publishes may be stored, but nobody could ever confirm that."""
-    monkeypatch.setattr("ccpipe.bus.nats.store.STORE_SECONDS", 0.5)
+    monkeypatch.setattr("ccpipe.bus.nats.publisher.STORE_SECONDS", 0.5)
     await make_stream(site)
     async with NatsSink(site=as_user(site, "deaf"), telemetry=Telemetry()) as sink:
         with pytest.raises(DeniedError, match=r"subscribe to _INBOX\.deaf\."):

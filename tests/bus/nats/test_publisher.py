@@ -5,11 +5,9 @@ import contextlib
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.permissions import ForbiddenError
-from ccpipe.bus.nats.publisher import Publisher
+from ccpipe.bus.nats.publisher import NoStreamError, Outgoing, Publisher
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.bus.nats.store import NoStreamError
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.errors import RejectedError, UnavailableError

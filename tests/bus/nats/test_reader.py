@@ -5,8 +5,8 @@ import pytest
 
 from ccpipe.bus.nats import consumer as module
 from ccpipe.bus.nats import reader as reader_module
-from ccpipe.bus.nats.connection import Delivery
 from ccpipe.bus.nats.consumer import ConsumerReader
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource

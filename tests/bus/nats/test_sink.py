@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from nats.js import JetStreamContext
 
 from ccpipe.bus.codecs.sonar import SonarCodec
-from ccpipe.bus.nats import store as module
+from ccpipe.bus.nats import publisher as module
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import NatsServer

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats import store as module
+from ccpipe.bus.nats import publisher as module
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.outgoing import Outgoing
-from ccpipe.bus.nats.store import NoStreamError, store
+from ccpipe.bus.nats.publisher import NoStreamError, Outgoing, store
 from ccpipe.config import Bus, Site
 from ccpipe.errors import UnavailableError
 from ccpipe.telemetry import Telemetry
@@ -57,7 +56,7 @@ async def test_a_full_disk_is_named_and_sticks_until_the_server_is_restarted(
     When there is space again it goes on refusing, which the words say too; a restart cures it, and
     what was acknowledged before is still there.
     """
-    monkeypatch.setattr("ccpipe.bus.nats.store.STORE_SECONDS", 2.0)
+    monkeypatch.setattr("ccpipe.bus.nats.publisher.STORE_SECONDS", 2.0)
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "none", disk], check=True)

@@ -8,7 +8,7 @@ from nats.aio.client import Client
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
-from ccpipe.bus.nats.connection import Delivery
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.cli.top.screen import Top
 from ccpipe.cli.top.tables import new_state

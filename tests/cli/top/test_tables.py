@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ccpipe.bus.nats.connection import Delivery
-from ccpipe.bus.nats.protocol.frames import write_header
+from ccpipe.bus.nats.protocol.frames import Delivery, write_header
 from ccpipe.cli.top.tables import (
     DEFAULT_SORT,
     ENDED_SECONDS,

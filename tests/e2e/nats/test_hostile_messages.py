@@ -12,10 +12,10 @@ import nats
 import pytest
 
 from ccpipe.bus.nats.client import Client
-from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.control_requests import control_request, send_requests
-from ccpipe.bus.nats.outgoing import Outgoing
-from ccpipe.bus.nats.publisher import Publisher
+from ccpipe.bus.nats.protocol.frames import Delivery
+from ccpipe.bus.nats.publisher import Outgoing, Publisher
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.subjects import Subjects

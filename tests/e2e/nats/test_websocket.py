@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.connection import Connection, Delivery, check
+from ccpipe.bus.nats.connection import Connection, check
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError
 from ccpipe.telemetry import Telemetry

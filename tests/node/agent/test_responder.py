@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.control_requests import control_request, send_requests
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.config import Bus, ControlOptions, Publish, Site
 from ccpipe.errors import DataError
 from ccpipe.formats.lineprotocol import decode, encode

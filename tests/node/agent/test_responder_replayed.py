@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.control_requests import control_request
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.node.agent.responder import MAX_OFFSET_SECONDS, read
 from tests.conftest import eventually

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.publisher import Outgoing
 from ccpipe.errors import UnavailableError
 from ccpipe.node.agent import spool as spool_module
 from ccpipe.node.agent.spool import MAGIC, Dropped, Spool, decode_frames, encode_frames

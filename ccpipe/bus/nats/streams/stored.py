@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import nats.errors
 from nats.js import JetStreamContext, api
 
-from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.explain import explain
-from ccpipe.bus.nats.protocol.frames import ack_tokens, stored_as
+from ccpipe.bus.nats.protocol.frames import Delivery, ack_tokens, stored_as
 from ccpipe.bus.nats.streams.jetstream import all_streams, stream_of
 from ccpipe.bus.nats.streams.partitions import published, stored
 from ccpipe.errors import UnavailableError

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.outgoing import Outgoing
-from ccpipe.bus.nats.publisher import Publisher
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.protocol.frames import Delivery
+from ccpipe.bus.nats.publisher import Outgoing, Publisher
 from ccpipe.bus.nats.streams import stored as module
 from ccpipe.bus.nats.streams.jetstream import consumers_of
 from ccpipe.bus.nats.streams.reconcile import survey

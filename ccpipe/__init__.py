@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from ccpipe.message import Message
     from ccpipe.node.sampling.metrics import Metric
     from ccpipe.pipeline import Batch, Sink, Source, Translator, run
-    from ccpipe.provenance import Provenance
-    from ccpipe.records import RecordList
+    from ccpipe.records import Provenance, RecordList
 
 __version__ = "0.1.0"
 
@@ -93,7 +92,7 @@ _MODULES = {
     **dict.fromkeys(("run", "Source", "Batch", "Translator", "Sink"), "ccpipe.pipeline"),
     "Metric": "ccpipe.node.sampling.metrics",
     **dict.fromkeys(("Codec", "Received", "Packing"), "ccpipe.bus.codecs"),
-    "Provenance": "ccpipe.provenance",
+    "Provenance": "ccpipe.records",
     "RecordList": "ccpipe.records",
     "Subjects": "ccpipe.bus.subjects",
 }

@@ -2,13 +2,270 @@
 
 ``Lines`` of line protocol are columns, ``Envelopes`` of Sonar a list. A plug-in adds a type by a
 class of this shape, such as a ``RecordList``, with its name and default subjects.
+
+Records know the messages that they came from: ``Provenance`` is a column that they keep when some
+are taken. Dead letters name the origin of a record by it, and a sink stores redelivered messages
+only once: a broker redelivers a message whose acknowledgement was lost, though perhaps beside
+others in the batch. So records are identified by their message, and messages by number and time
+within the consumer that delivers them.
 """
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress
+from dataclasses import dataclass, replace
+from itertools import accumulate, compress, groupby, pairwise
+from operator import sub
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, SupportsIndex, TypeVar, overload
 
-from ccpipe.provenance import Provenance
+
+class MessageRange(NamedTuple):
+    """Messages of one consumer with consecutive numbers."""
+
+    consumer: str
+    first: int
+    last: int
+    since: int
+    """Time of the earliest message, in nanoseconds since the epoch."""
+    until: int
+    """Time of the latest message."""
+
+    def overlaps(self, other: "MessageRange") -> bool:
+        """Return whether both ranges may share a message.
+
+        Numbers alone do not suffice: they start over when a stream is restored or recreated.
+        """
+        return (
+            self.consumer == other.consumer
+            and self.first <= other.last
+            and other.first <= self.last
+            and self.since <= other.until
+            and other.since <= self.until
+        )
+
+
+@dataclass(slots=True)
+class Provenance:
+    """The messages of some records as columns: one entry for each message, in order."""
+
+    origins: list[str]
+    """Subject, topic or file of each message; empty if it is unknown."""
+    consumers: list[str]
+    """Consumer of the numbers and times; empty for records that are never redelivered."""
+    numbers: "array[int]"
+    times: "array[int]"
+    """When the broker stored each message, in nanoseconds since the epoch."""
+    ends: "array[int]"
+    """Number of records up to and including the last one of the message."""
+
+    @classmethod
+    def of_message(cls, origin: str, count: int) -> "Provenance":
+        """Return the entry of one message without a number, with its number of records."""
+        return cls.of_messages([origin], array("q", [count]))
+
+    @classmethod
+    def of_messages(cls, origins: list[str], ends: "array[int]") -> "Provenance":
+        """Return the entries of messages without numbers."""
+        nothing = array("q", bytes(8 * len(origins)))
+        return cls(origins, [""] * len(origins), nothing, nothing, ends)
+
+    @classmethod
+    def concat(cls, parts: Iterable["tuple[Provenance | None, int]"]) -> "Provenance | None":
+        """Concatenate what is known of records that are concatenated, each with their number."""
+        whole = cls([], [], array("q"), array("q"), array("q"))
+        is_known = False
+        for known, count in parts:
+            is_known = is_known or known is not None
+            part = known or cls.of_message("", count)
+            offset = whole.ends[-1] if whole.ends else 0
+            whole.origins += part.origins
+            whole.consumers += part.consumers
+            whole.numbers += part.numbers
+            whole.times += part.times
+            whole.ends.extend(map(offset.__add__, part.ends) if offset else part.ends)
+        return whole if is_known else None
+
+    def __len__(self) -> int:
+        """Return the number of messages."""
+        return len(self.ends)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether any message can be recognized when it is redelivered."""
+        return any(self.consumers)
+
+    def identified(self, consumer: str, numbers: "array[int]", times: "array[int]") -> "Provenance":
+        """Return the same messages with their numbers and times in a consumer."""
+        return Provenance(self.origins, [consumer] * len(self), numbers, times, self.ends)
+
+    def origin(self, row: int) -> str:
+        """Return the origin of one record."""
+        return self.origins[bisect_right(self.ends, row)]
+
+    def take(self, flags: bytes) -> "Provenance":
+        """Return the messages of the records whose flags are 1; there is one flag per record."""
+        bounds = pairwise([0, *self.ends])
+        ends = array("q", accumulate(flags.count(1, begin, end) for begin, end in bounds))
+        return replace(self, ends=ends)
+
+    def part(self, rows: slice) -> "Provenance":
+        """Return the messages of consecutive rows."""
+        first, last, _ = rows.indices(self.ends[-1] if self.ends else 0)
+        ends = array("q", [min(max(end, first), last) - first for end in self.ends])
+        return replace(self, ends=ends)
+
+    def extended(self, count: int) -> "Provenance":
+        """Return the messages when records were added at the end: they belong to the last one."""
+        return replace(self, ends=self.ends[:-1] + array("q", [count])) if self.ends else self
+
+    def is_inside(self, row: int) -> bool:
+        """Return whether a split at a row would divide a message."""
+        return row not in self.ends
+
+    def near(self, row: int) -> int:
+        """Return the end of a message near a row, for a split; the row itself if there is none.
+
+        A message is split only if it is the only one.
+        """
+        place = bisect_right(self.ends, row)
+        before = self.ends[place - 1] if place else 0
+        after = self.ends[place] if place < len(self.ends) else 0
+        return before or (after if after < self.ends[-1] else row)
+
+    def split(self, row: int) -> "tuple[Provenance, Provenance]":
+        """Split at a row.
+
+        A message with records on both sides has its number in the second part only: it counts as
+        stored when all of its records are.
+        """
+        place = bisect_right(self.ends, row)
+        first = self._slice(0, place, 0)
+        if (before := first.ends[-1] if first.ends else 0) < row:
+            divided = Provenance.of_message(self.origins[place], row - before)
+            joined = Provenance.concat([(first, before), (divided, row - before)])
+            assert joined is not None
+            first = joined
+        return first, self._slice(place, len(self), row)
+
+    def large(self, size: int) -> "Iterator[tuple[int, tuple[str, int, int] | None]]":
+        """Yield the end row and id of each known message with at least `size` records.
+
+        None stands for what lies between them: records of smaller or unknown messages.
+        """
+        begin = covered = 0
+        for consumer, number, time, end in zip(
+            self.consumers, self.numbers, self.times, self.ends, strict=True
+        ):
+            if consumer and end - begin >= max(size, 1):
+                if covered < begin:
+                    yield begin, None
+                yield end, (consumer, number, time)
+                covered = end
+            begin = end
+        if covered < begin:
+            yield begin, None
+
+    def _slice(self, first: int, last: int, offset: int) -> "Provenance":
+        ends = self.ends[first:last]
+        return Provenance(
+            self.origins[first:last],
+            self.consumers[first:last],
+            self.numbers[first:last],
+            self.times[first:last],
+            array("q", [end - offset for end in ends]) if offset else ends,
+        )
+
+    def runs(self) -> list[MessageRange]:
+        """Return the known messages as runs of consecutive numbers."""
+        pieces = sorted(self._pieces())
+        if any(after.first <= one.last for one, after in _neighbours(pieces)):
+            # Duplicates, or numbers that started over.
+            return list(_joined(sorted(set(self._known()))))
+        return list(_linked(pieces))
+
+    def _pieces(self) -> Iterator[MessageRange]:
+        """Yield the known messages as runs of consecutive numbers, in their order.
+
+        Messages of a consumer are nearly always in order, so that no work is needed for each.
+        """
+        first = 0
+        for consumer, group in groupby(self.consumers):
+            last = first + len(list(group))
+            if consumer:
+                numbers = self.numbers[first:last]
+                steps = list(map(sub, numbers[1:], numbers))
+                breaks = (at for at, step in enumerate(steps, first + 1) if step != 1)
+                ends = [*(breaks if steps.count(1) < len(steps) else ()), last]
+                for begin, end in zip([first, *ends], ends, strict=False):
+                    times = self.times[begin:end]
+                    yield MessageRange(
+                        consumer, self.numbers[begin], self.numbers[end - 1], min(times), max(times)
+                    )
+            first = last
+
+    def _known(self) -> Iterator[tuple[str, int, int]]:
+        messages = zip(self.consumers, self.numbers, self.times, strict=True)
+        return (message for message in messages if message[0])
+
+    def unstored(
+        self, stored: Iterable[MessageRange]
+    ) -> tuple[bytearray | None, list[MessageRange]]:
+        """Compare with stored messages, and find duplicates among these.
+
+        Returns 1 for each record to store and 0 for each stored one, or None if all are to be
+        stored; and the messages that will be stored with them.
+        """
+        runs = self.runs()
+        stored = [old for old in stored if any(map(old.overlaps, runs))]
+        known = len(self) - self.consumers.count("")
+        has_copies = known > sum(run.last - run.first + 1 for run in runs)
+        if not stored and not has_copies:
+            return None, runs
+        keep = bytearray(self.ends[-1] if self.ends else 0)
+        left: set[tuple[str, int, int]] = set()
+        begin = 0
+        for consumer, number, time, end in zip(
+            self.consumers, self.numbers, self.times, self.ends, strict=True
+        ):
+            key, message = (
+                (consumer, number, time),
+                MessageRange(consumer, number, number, time, time),
+            )
+            if not consumer or not (key in left or any(map(message.overlaps, stored))):
+                keep[begin:end] = b"\1" * (end - begin)
+                if consumer:
+                    left.add(key)
+            begin = end
+        return (None if all(keep) else keep), list(_joined(sorted(left)))
+
+
+def _neighbours(runs: Iterable[MessageRange]) -> Iterator[tuple[MessageRange, MessageRange]]:
+    """Yield each pair of adjacent runs of one consumer."""
+    return (pair for pair in pairwise(runs) if pair[0].consumer == pair[1].consumer)
+
+
+def _linked(runs: Iterable[MessageRange]) -> Iterator[MessageRange]:
+    """Merge sorted runs that continue each other."""
+    held: MessageRange | None = None
+    for run in runs:
+        if held and (held.consumer, held.last + 1) == (run.consumer, run.first):
+            since, until = min(held.since, run.since), max(held.until, run.until)
+            held = MessageRange(run.consumer, held.first, run.last, since, until)
+        else:
+            if held:
+                yield held
+            held = run
+    if held:
+        yield held
+
+
+def _joined(known: Sequence[tuple[str, int, int]]) -> Iterator[MessageRange]:
+    """Merge sorted messages into runs; number minus index is constant within a run."""
+    pairs = groupby(enumerate(known), lambda pair: (pair[1][0], pair[1][1] - pair[0]))
+    for (consumer, _), group in pairs:
+        members = [message for _, message in group]
+        times = [time for *_, time in members]
+        yield MessageRange(consumer, members[0][1], members[-1][1], min(times), max(times))
 
 
 class Rejected(Protocol):

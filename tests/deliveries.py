@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message
-from ccpipe.provenance import Provenance
+from ccpipe.records import Provenance
 
 
 def provenance_of(

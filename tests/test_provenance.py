@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.provenance import MessageRange, Provenance
+from ccpipe.records import MessageRange, Provenance
 from tests.deliveries import provenance_of
 
 messages = st.lists(

@@ -7,8 +7,7 @@ from typing import ClassVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.provenance import Provenance
-from ccpipe.records import RecordList, RejectedRecord
+from ccpipe.records import Provenance, RecordList, RejectedRecord
 
 
 class Words(RecordList[str]):

@@ -20,7 +20,7 @@ from typing import Literal
 
 from ccpipe.config import Interval, Site
 from ccpipe.formats.sonar import encode
-from ccpipe.sources.slurm.commands import END, SACCT_COLUMNS, SEPARATOR
+from ccpipe.sources.slurm.poll import END, SACCT_COLUMNS, SEPARATOR
 from ccpipe.sources.slurm.source import Slurm
 from ccpipe.translate.slurm.to_sonar import SlurmToSonar
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import msgspec
 
 from ccpipe.jobs.job import Job
-from ccpipe.provenance import Provenance
-from ccpipe.records import RecordList, Rejected
+from ccpipe.records import Provenance, RecordList, Rejected
 
 if TYPE_CHECKING:
     import pyarrow as pa

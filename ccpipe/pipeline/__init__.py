@@ -6,11 +6,10 @@ sink needs only about forty lines, and a publisher and a bridge are the same pro
 parts.
 """
 
-from ccpipe.pipeline.attempts import TimedSink
 from ccpipe.pipeline.blocking import wait_for_event
-from ccpipe.pipeline.confirmation import UnsyncedSink
 from ccpipe.pipeline.conformance import fault_of
 from ccpipe.pipeline.dead_letters import DeadLetter
+from ccpipe.pipeline.delivery import TimedSink
 from ccpipe.pipeline.interfaces import (
     Batch,
     DeadLetterSink,
@@ -24,6 +23,7 @@ from ccpipe.pipeline.interfaces import (
 from ccpipe.pipeline.limits import Limits
 from ccpipe.pipeline.pipe import run
 from ccpipe.pipeline.stages import Stages, check_fit, translator_interface
+from ccpipe.pipeline.writing import UnsyncedSink
 
 __all__ = [
     "Batch",

@@ -9,10 +9,8 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Never, TypeVar, cast, overload
 
-from ccpipe.pipeline.attempts import Attempts
-from ccpipe.pipeline.confirmation import Confirmation
 from ccpipe.pipeline.dead_letters import dead_letters_of
-from ccpipe.pipeline.delivery import DeadLetterWriter, SinkWriter
+from ccpipe.pipeline.delivery import Attempts, DeadLetterWriter, SinkWriter
 from ccpipe.pipeline.interfaces import (
     Batch,
     DeadLetterSink,
@@ -31,7 +29,7 @@ from ccpipe.pipeline.stages import (
     require_conforming,
     require_type,
 )
-from ccpipe.pipeline.writing import PipeWriter
+from ccpipe.pipeline.writing import Confirmation, PipeWriter
 from ccpipe.process.background import background, failing
 from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.jobs import Outbox
-from ccpipe.jobs.outbox import RECALL_DELAY
+from ccpipe.jobs.lifecycle import RECALL_DELAY
 from ccpipe.message import Message
 from ccpipe.pipeline.state import StateStore
 

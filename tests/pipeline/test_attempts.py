@@ -4,7 +4,7 @@ import pytest
 
 from ccpipe.errors import RejectedError, UnavailableError
 from ccpipe.pipeline import Limits
-from ccpipe.pipeline.attempts import Attempts
+from ccpipe.pipeline.delivery import Attempts
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import clock, play, virtual
 

@@ -9,7 +9,7 @@ import pytest
 from ccpipe.errors import RejectedError, TimedOutError
 from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.pipeline import Limits, Sink, TimedSink, run
-from ccpipe.provenance import Provenance
+from ccpipe.records import Provenance
 from tests.deliveries import delivered, provenance_of
 from tests.pipeline.parts import ListDeadLetterSink, ListSource, play, virtual
 from tests.sinks.conftest import metric

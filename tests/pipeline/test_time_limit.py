@@ -10,7 +10,7 @@ from ccpipe.errors import TimedOutError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits, TimedSink, run
-from ccpipe.pipeline.attempts import MAX_SECONDS, TimeLimit
+from ccpipe.pipeline.delivery import MAX_SECONDS, TimeLimit
 from tests.pipeline.parts import ListSink, ListSource, clock, made, play, values
 
 BATCHES = 40

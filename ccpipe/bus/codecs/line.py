@@ -14,7 +14,7 @@ from ccpipe.formats.lineprotocol.decoder import join, rows_before
 from ccpipe.formats.lineprotocol.per_series import PerSeries, fields_of
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.message import Kind, Message
-from ccpipe.provenance import Provenance
+from ccpipe.records import Provenance
 
 AnyPrecision = Precision | Literal["auto"]
 

@@ -10,7 +10,7 @@ from ccpipe.formats.sonar import Envelope, ReadProfile, WriteProfile
 from ccpipe.formats.sonar import decode as decode_envelopes
 from ccpipe.formats.sonar import encode as encode_envelope
 from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.provenance import Provenance
+from ccpipe.records import Provenance
 
 
 class SonarCodec(Codec[Envelopes]):

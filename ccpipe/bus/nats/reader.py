@@ -13,8 +13,7 @@ from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import Batch, wait_for_event
 from ccpipe.process.background import end_tasks
-from ccpipe.provenance import Provenance
-from ccpipe.records import Records, RejectedRecord
+from ccpipe.records import Provenance, Records, RejectedRecord
 from ccpipe.telemetry import Telemetry
 
 PROBE_SECONDS = 10.0

@@ -14,8 +14,7 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site, Size
 from ccpipe.errors import RejectedError
 from ccpipe.pipeline import Limits, Sink
-from ccpipe.provenance import Provenance
-from ccpipe.records import Records
+from ccpipe.records import Provenance, Records
 from ccpipe.telemetry import Telemetry
 
 

@@ -6,7 +6,6 @@
 (7, 'start_failed', 'in prolog')
 """
 
-from ccpipe.formats.gridengine.category import parse_category
 from ccpipe.formats.gridengine.reader import (
     ParsedChunk,
     RejectedAccountingLine,
@@ -15,7 +14,7 @@ from ccpipe.formats.gridengine.reader import (
     read,
     read_stream,
 )
-from ccpipe.formats.gridengine.record import Accounting, Origin, Outcome, meaning
+from ccpipe.formats.gridengine.record import Accounting, Origin, Outcome, meaning, parse_category
 from ccpipe.formats.gridengine.writer import HEADER, encode_classic, encode_jsonl
 
 __all__ = [

@@ -11,8 +11,7 @@ import re
 from typing import NoReturn
 
 from ccpipe.errors import DataError
-from ccpipe.formats.gridengine.category import EMPTY
-from ccpipe.formats.gridengine.record import Accounting, Amount, Origin, Variant
+from ccpipe.formats.gridengine.record import EMPTY, Accounting, Amount, Origin, Variant
 
 RUSAGE = (
     "ru_wallclock", "ru_utime", "ru_stime", "ru_maxrss", "ru_ixrss", "ru_ismrss", "ru_idrss",

@@ -8,8 +8,7 @@ from ccpipe.errors import MissingExtra
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.formats.lineprotocol.series import SeriesTable
-from ccpipe.formats.lineprotocol.texts import Texts
-from ccpipe.formats.lineprotocol.values import ValueType
+from ccpipe.formats.lineprotocol.values import Texts, ValueType
 
 try:
     import numpy as np

@@ -11,12 +11,10 @@ from ccpipe.formats.lineprotocol.grammar import Rule
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME, Precision
 from ccpipe.formats.lineprotocol.series import SeriesTable
-from ccpipe.formats.lineprotocol.texts import Texts, shifted
-from ccpipe.formats.lineprotocol.values import ValueType, cells
+from ccpipe.formats.lineprotocol.values import Texts, ValueType, cells, shifted
 from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.message import Message, Uint, Value
-from ccpipe.provenance import Provenance
-from ccpipe.records import excerpt
+from ccpipe.records import Provenance, excerpt
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,8 +18,7 @@ import msgspec
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.records import ParsedOutput, RejectedRow, SacctRow, SlurmId
-from ccpipe.formats.slurm.timestamp import SECOND
-from ccpipe.formats.slurm.values import ABSENT, NO_VALUE, UNLIMITED, wait_status
+from ccpipe.formats.slurm.values import ABSENT, NO_VALUE, SECOND, UNLIMITED, wait_status
 
 MAX_BYTES = 2**30
 MAX_TIME = 10**11

@@ -29,9 +29,9 @@ from ccpipe.formats.sonar.types.envelope import (
     SysinfoData,
     SysinfoEnvelope,
 )
-from ccpipe.formats.sonar.types.extended import INFINITE, UNSET, ExtendedUint
 from ccpipe.formats.sonar.types.job import JobsAttributes, SacctData, SlurmJob
 from ccpipe.formats.sonar.types.meta import ErrorObject, KVPair, MetadataObject
+from ccpipe.formats.sonar.types.primitives import INFINITE, UNSET, ExtendedUint
 from ccpipe.formats.sonar.types.sample import (
     EPOCH_ZERO,
     SampleAttributes,

@@ -29,10 +29,9 @@ from ccpipe.formats.sonar.types.envelope import (
     SampleData,
     SysinfoData,
 )
-from ccpipe.formats.sonar.types.extended import ExtendedUint
 from ccpipe.formats.sonar.types.job import JobsAttributes
 from ccpipe.formats.sonar.types.meta import ErrorObject, MetadataObject
-from ccpipe.formats.sonar.types.primitives import Record
+from ccpipe.formats.sonar.types.primitives import ExtendedUint, Record
 
 
 class Malformed(NamedTuple):

@@ -14,8 +14,7 @@ from ccpipe.formats.sonar.layout import FieldLayout, fields
 from ccpipe.formats.sonar.profiles import STYLES, WriteProfile, depends_on_numbers, mark, to_sonar
 from ccpipe.formats.sonar.rules import written
 from ccpipe.formats.sonar.types.envelope import Envelope, JobsData
-from ccpipe.formats.sonar.types.extended import ExtendedUint
-from ccpipe.formats.sonar.types.primitives import Record
+from ccpipe.formats.sonar.types.primitives import ExtendedUint, Record
 
 
 def encode(envelope: Envelope, *, profile: WriteProfile = "spec") -> bytes:

@@ -11,8 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from ccpipe.formats.sonar.types.extended import UINT64_MAX
-from ccpipe.formats.sonar.types.primitives import Primitive, Record
+from ccpipe.formats.sonar.types.primitives import UINT64_MAX, Primitive, Record
 
 
 class FieldLayout(NamedTuple):

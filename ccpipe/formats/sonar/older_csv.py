@@ -19,7 +19,7 @@ from ccpipe.formats.sonar.profiles import ReadProfile, numbers_of
 from ccpipe.formats.sonar.rules import Problem
 from ccpipe.formats.sonar.stream import LARGEST
 from ccpipe.formats.sonar.types.envelope import Envelope
-from ccpipe.formats.sonar.types.extended import UINT64_MAX
+from ccpipe.formats.sonar.types.primitives import UINT64_MAX
 
 MAX_RECORDS = 10_000
 """Records of one envelope; more begin another one."""

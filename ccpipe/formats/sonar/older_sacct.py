@@ -11,7 +11,7 @@ from typing import Any
 
 from ccpipe.errors import DataError
 from ccpipe.formats.nodelist import split
-from ccpipe.formats.sonar.types.extended import INFINITE, UINT64_MAX, UNSET, ExtendedUint
+from ccpipe.formats.sonar.types.primitives import INFINITE, UINT64_MAX, UNSET, ExtendedUint
 from ccpipe.formats.sonar.types.timestamp import is_readable
 
 

@@ -39,10 +39,9 @@ from msgspec.structs import replace
 from ccpipe.errors import EncodeError
 from ccpipe.formats.sonar.types.cluster import ClusterAttributes, ClusterNodes, ClusterPartition
 from ccpipe.formats.sonar.types.envelope import ClusterData, Envelope, JobsData, SampleData
-from ccpipe.formats.sonar.types.extended import UINT64_MAX, UNSET, ExtendedUint
 from ccpipe.formats.sonar.types.job import JobsAttributes, SlurmJob
 from ccpipe.formats.sonar.types.meta import ErrorObject, MetadataObject
-from ccpipe.formats.sonar.types.primitives import Record
+from ccpipe.formats.sonar.types.primitives import UINT64_MAX, UNSET, ExtendedUint, Record
 from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
     SampleDisk,

@@ -16,10 +16,9 @@ from ccpipe.formats.sonar.layout import fields
 from ccpipe.formats.sonar.profiles import Numbers
 from ccpipe.formats.sonar.types.cluster import ClusterNodes
 from ccpipe.formats.sonar.types.envelope import Envelope, Path
-from ccpipe.formats.sonar.types.extended import UINT64_MAX
 from ccpipe.formats.sonar.types.job import SlurmJob
 from ccpipe.formats.sonar.types.meta import MetadataObject
-from ccpipe.formats.sonar.types.primitives import Primitive, Record, is_node_range
+from ccpipe.formats.sonar.types.primitives import UINT64_MAX, Primitive, Record, is_node_range
 from ccpipe.formats.sonar.types.sample import SampleJob
 from ccpipe.formats.sonar.types.sysinfo import SysinfoAttributes
 

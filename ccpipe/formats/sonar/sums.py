@@ -16,7 +16,7 @@ from itertools import chain, zip_longest
 from sys import intern
 from typing import NamedTuple, TypeVar
 
-from ccpipe.formats.sonar.types.extended import UINT64_MAX
+from ccpipe.formats.sonar.types.primitives import UINT64_MAX
 from ccpipe.formats.sonar.types.sample import SampleProcess
 
 COUNTERS = 3

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ccpipe.errors import UnavailableError
-from ccpipe.provenance import MessageRange
+from ccpipe.records import MessageRange
 
 MESSAGES = b"ccpipe.messages"
 """Metadata key of the messages whose rows of its cluster and day the file contains, as runs."""

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import wait_for_event
 from ccpipe.process.background import background
-from ccpipe.provenance import MessageRange
+from ccpipe.records import MessageRange
 from ccpipe.sinks.disk import sync_folder
 from ccpipe.sinks.parquet.files import (
     JOINED_SUFFIX,

@@ -23,7 +23,7 @@ from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.lineprotocol.decoder import rows_before
 from ccpipe.pipeline import Limits, Sink
-from ccpipe.provenance import MessageRange, Provenance
+from ccpipe.records import MessageRange, Provenance
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 from ccpipe.sinks.parquet.files import StoredMessages, locked, metadata, new_name
 from ccpipe.sinks.parquet.housekeeping import Housekeeping, clean_up

@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from ccpipe.config import Duration
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import TimedSink
-from ccpipe.provenance import MessageRange, Provenance
-from ccpipe.records import Records
+from ccpipe.records import MessageRange, Provenance, Records
 from ccpipe.sinks.postgres.database import FAILURES, Database
 
 A_contra = TypeVar("A_contra", bound=Records, contravariant=True)

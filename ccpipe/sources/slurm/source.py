@@ -23,8 +23,7 @@ from ccpipe.errors import ConfigError
 from ccpipe.jobs import Job, Jobs
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.sources.slurm.changes import Changes
-from ccpipe.sources.slurm.commands import Commands
-from ccpipe.sources.slurm.poll import SECOND, Poll, Poller
+from ccpipe.sources.slurm.poll import SECOND, Commands, Poll, Poller
 from ccpipe.sources.slurm.replay import PollReplay
 from ccpipe.sources.slurm.start_metadata import StartMetadata
 

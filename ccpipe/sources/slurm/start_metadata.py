@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from ccpipe.errors import UnavailableError
 from ccpipe.jobs import Job
-from ccpipe.sources.slurm.commands import Commands
+from ccpipe.sources.slurm.poll import Commands
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ccpipe.bus.codecs import Packing, Received
 from ccpipe.bus.subjects import Subjects
-from ccpipe.provenance import Provenance
-from ccpipe.records import RecordList
+from ccpipe.records import Provenance, RecordList
 
 SUBJECT = "fox%2Etest.readings"
 

@@ -26,7 +26,7 @@ from ccpipe.formats.sonar import Envelope, ErrorObject, MetadataObject
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import log, metric
 from ccpipe.pipeline import DeadLetter, Limits, run
-from ccpipe.provenance import Provenance
+from ccpipe.records import Provenance
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.reader import NOW, TAGS, metrics, source
 from tests.conftest import eventually

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.gridengine.category import Requests, parse_category, seconds, size
+from ccpipe.formats.gridengine.record import Requests, parse_category, seconds, size
 
 
 def test_a_category_is_what_the_job_asked_for() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ccpipe.formats.lineprotocol import Dialect, Lines, decode, encode, encoder
 from ccpipe.formats.lineprotocol.grammar import CC, INFLUX
-from ccpipe.formats.lineprotocol.texts import Texts
+from ccpipe.formats.lineprotocol.values import Texts
 
 PAYLOAD = b'm log="a\\nb" 1\nm log="" 1\nm log="\xc3\xa9\\q" 1\n'
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.timestamp import SECOND, TimeReader
+from ccpipe.formats.slurm.values import SECOND, TimeReader
 from tests.formats.slurm.captured import OSLO
 
 LORD_HOWE = ZoneInfo("Australia/Lord_Howe")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import UnavailableError
-from ccpipe.provenance import MessageRange
+from ccpipe.records import MessageRange
 from ccpipe.sinks.parquet.files import (
     StoredMessages,
     joined,

@@ -19,7 +19,7 @@ from ccpipe.bus.nats.server import NatsServer
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message
-from ccpipe.provenance import Provenance
+from ccpipe.records import Provenance
 from ccpipe.sinks.parquet import NULL, ParquetSink, files, housekeeping
 from ccpipe.sinks.parquet.housekeeping import clean_up, join_files, remove_old
 from tests.deliveries import delivered, provenance_of

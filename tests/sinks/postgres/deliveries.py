@@ -4,7 +4,7 @@ from array import array
 from collections import Counter
 
 from ccpipe.message import Message
-from ccpipe.provenance import Provenance
+from ccpipe.records import Provenance
 from tests.deliveries import provenance_of
 from tests.servers.postgres import Server
 from tests.sinks.conftest import metric

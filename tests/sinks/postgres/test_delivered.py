@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccpipe.errors import RejectedError
-from ccpipe.provenance import Provenance
+from ccpipe.records import Provenance
 from ccpipe.sinks.postgres.store import _LOCK
 from tests.deliveries import delivered, provenance_of
 from tests.servers.postgres import PASSWORD, Server

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ccpipe.sources.slurm.commands import END, SACCT_COLUMNS, SEPARATOR
+from ccpipe.sources.slurm.poll import END, SACCT_COLUMNS, SEPARATOR
 
 SCRIPT = """#!/bin/sh
 folder=$(dirname "$0")

@@ -11,8 +11,10 @@ from ccpipe.errors import UnavailableError
 from ccpipe.formats.slurm.records import Allocation
 from ccpipe.formats.slurm.text.squeue import SqueueReader
 from ccpipe.formats.sonar import timestamp
-from ccpipe.sources.slurm.commands import SACCT_COLUMNS, SEPARATOR, Commands
 from ccpipe.sources.slurm.poll import (
+    SACCT_COLUMNS,
+    SEPARATOR,
+    Commands,
     Poller,
     pending_if_requeued,
     printed_jobs,

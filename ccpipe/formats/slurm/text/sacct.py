@@ -20,8 +20,9 @@ from ccpipe.formats.slurm.json import read_json
 from ccpipe.formats.slurm.records import ParsedOutput, SacctRow, SlurmId
 from ccpipe.formats.slurm.text.columns import Columns, FieldSpec, TableReader
 from ccpipe.formats.slurm.text.table import Fits
-from ccpipe.formats.slurm.timestamp import SECOND, TimeReader
 from ccpipe.formats.slurm.values import (
+    SECOND,
+    TimeReader,
     cancelled_by,
     count,
     decimal,

@@ -18,8 +18,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats.slurm.records import Allocation, LiveJob, ParsedOutput, RejectedRow, SlurmId
 from ccpipe.formats.slurm.text.columns import repaired
 from ccpipe.formats.slurm.text.table import MAX_RECORD, original_bytes
-from ccpipe.formats.slurm.timestamp import TimeReader
-from ccpipe.formats.slurm.values import count, job_state, megabytes, text, whole
+from ccpipe.formats.slurm.values import TimeReader, count, job_state, megabytes, text, whole
 
 _START = re.compile(r"^JobId=", re.MULTILINE)
 _KEY = re.compile(r"(?:^| )([A-Z][A-Za-z0-9_:/]*)=")

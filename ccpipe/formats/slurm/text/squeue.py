@@ -12,8 +12,7 @@ from datetime import tzinfo
 
 from ccpipe.formats.slurm.records import LiveJob, SlurmId
 from ccpipe.formats.slurm.text.columns import FieldSpec, TableReader
-from ccpipe.formats.slurm.timestamp import TimeReader
-from ccpipe.formats.slurm.values import count, duration, job_state, text, whole
+from ccpipe.formats.slurm.values import TimeReader, count, duration, job_state, text, whole
 
 FREE = (
     "container", "extra", "stdin", "stdout", "stderr", "nodelist(reason)", "comment",

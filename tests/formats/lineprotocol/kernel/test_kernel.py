@@ -230,7 +230,7 @@ def test_every_operation_has_one_result(
     """Decode, join, cut, pass through, encode and write for Prometheus: with and without kernel."""
     compiled = results(decode, payloads, dialect, lenient, keep, rows)
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("decoder", "encoder", "lines", "texts"):
+        for module in ("decoder", "encoder", "lines", "values"):
             patch.setattr(f"ccpipe.formats.lineprotocol.{module}.KERNEL", None)
         patch.setattr("ccpipe.formats.prometheus.KERNEL", None)
         in_python = inspect.unwrap(decode)

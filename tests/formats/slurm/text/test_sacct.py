@@ -17,7 +17,7 @@ from ccpipe.formats.slurm.json import read_json
 from ccpipe.formats.slurm.records import ParsedOutput, SacctRow, SlurmId
 from ccpipe.formats.slurm.text import sacct
 from ccpipe.formats.slurm.text.sacct import SacctReader, read_stream, with_order
-from ccpipe.formats.slurm.timestamp import SECOND, TimeReader
+from ccpipe.formats.slurm.values import SECOND, TimeReader
 from tests.formats.slurm.captured import OSLO, UTC, captured, names, raw_cells, raw_milliseconds
 
 SONAR = captured("sacct/phase1_linux.sonar_fields.txt").decode().split("\n", 1)[0].split("|")

@@ -10,7 +10,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats.slurm.records import Allocation, SlurmId
 from ccpipe.formats.slurm.text import scontrol
 from ccpipe.formats.slurm.text.scontrol import parse, read_jobs
-from ccpipe.formats.slurm.timestamp import SECOND
+from ccpipe.formats.slurm.values import SECOND
 from tests.formats.slurm.captured import UTC, captured, names
 
 JOBS = [name for name in names("scontrol/*job*.txt") if "oneline" not in name]

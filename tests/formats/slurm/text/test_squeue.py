@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ccpipe.formats.slurm.records import LiveJob, SlurmId
 from ccpipe.formats.slurm.text import squeue
 from ccpipe.formats.slurm.text.squeue import SqueueReader
-from ccpipe.formats.slurm.timestamp import SECOND, TimeReader
+from ccpipe.formats.slurm.values import SECOND, TimeReader
 from tests.formats.slurm.captured import OSLO, UTC, captured, names
 
 TABLES = [*names("squeue/*_fields.txt"), *names("snapshots/squeue*")]

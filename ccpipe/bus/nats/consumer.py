@@ -151,8 +151,7 @@ class ConsumerReader(MessageReader):
         A message with a reply subject that JetStream did not choose is dropped: acknowledging it
         would publish on a subject of its sender's choice.
         """
-        is_usual = are_first(deliveries) and not self._redelivery.is_expecting
-        messages = deliveries if is_usual else self._sort_out(deliveries)
+        messages = deliveries if self._are_new(deliveries) else self._sort_out(deliveries)
         if prefix := self.partition.prefix:
             messages = [m._replace(subject=m.subject.removeprefix(prefix)) for m in messages]
         self._keep(messages, size_of(messages))
@@ -160,16 +159,21 @@ class ConsumerReader(MessageReader):
         if self._asked <= 0:
             self._served.set()
 
+    def _are_new(self, deliveries: list[Delivery]) -> bool:
+        return are_first(deliveries) and not self._redelivery.is_expecting
+
     def _sort_out(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Return the new messages; handle status messages and what is delivered again."""
-        messages = [each for each in deliveries if each.reply.startswith("$JS.ACK.")]
-        for delivery in deliveries:
-            code, words = delivery.status
+        messages = [each for each in deliveries if each.reply]
+        for code, words in [each.status for each in deliveries if not each.reply]:
             if code:
                 self._end_request(code, words)
-        if foreign := sum(bool(each.reply) for each in deliveries) - len(messages):
+        if self._are_new(messages):
+            return messages
+        ours = [each for each in messages if each.reply.startswith("$JS.ACK.")]
+        if foreign := len(messages) - len(ours):
             self.telemetry.count(self.telemetry.bus_errors, "malformed", foreign)
-        messages, repeated = self._redelivery.split(messages)
+        messages, repeated = self._redelivery.split(ours)
         if repeated:
             self._asked -= len(repeated)
             self._drop(repeated)

@@ -1,4 +1,4 @@
-"""How large ccpipe is, as a table: ``python -m scripts.size [COMMIT]``.
+"""How large ccpipe is, as a table: ``python scripts/size.py [COMMIT]``.
 
 Counts the lines of files under version control: of the work tree, or of a commit.
 """
@@ -9,10 +9,9 @@ import io
 import subprocess
 import tokenize
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-from tests.paths import ROOT
-
+ROOT = Path(__file__).parent.parent
 NATIVE = {".pyx", ".pxi", ".hpp"}
 SMALL = 70
 """Files below this number of lines are counted: a file is a subject, not a function."""

@@ -30,7 +30,8 @@ bad reading (a file, a line, a sensor) only its own metrics: it is left out, log
 counted in `ccpipe_failed_reads_total`.
 
 Set options under `[publish.collectors.<collector>]` in `ccpipe.toml`. Every collector also takes
-`enabled = false`, which disables it, and `interval = "60s"`, which overrides the interval.
+`enabled = false`, which disables it, and `interval = "60s"`, which overrides the interval. Only
+`topprocs` is disabled unless `enabled = true`, and so is `portable` where there is `/proc`.
 
 | collector | what it reports | metrics |
 |---|---|---|
@@ -91,6 +92,11 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
     },
     "rapl": {"*": "/sys/class/powercap/intel-rapl:*/energy_uj"},
     "schedstat": {"*": "/proc/schedstat"},
+    "self": {
+        "self_mem_used": "/proc/self/status",
+        "self_threads": "/proc/self/status",
+        "*": "getrusage(2)",
+    },
     "slurm_cgroup": {
         "job_mem_used": f"{_CGROUP}/memory.current or memory.usage_in_bytes",
         "job_max_mem_used": f"{_CGROUP}/memory.peak or memory.max_usage_in_bytes",
@@ -101,6 +107,7 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
     },
     "smartmon": {"*": "smartctl --all"},
     "temperature": {"*": "/sys/class/hwmon/hwmon*/temp*_input"},
+    "topprocs": {"*": "/proc/[0-9]*/stat"},
 }
 """Where each collector reads its metrics: by a pattern of their names, the first that fits."""
 

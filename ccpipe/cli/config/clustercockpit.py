@@ -161,7 +161,8 @@ def _types(messages: Iterable[Message]) -> Sent:
     found: Sent = defaultdict(set)
     for message in messages:
         kind = message.tags.get("type", "node")
-        if message.kind is Kind.METRIC and not (kind == "node" and "stype" in message.tags):
+        is_number = message.kind is Kind.METRIC and not isinstance(message.value, str)
+        if is_number and not (kind == "node" and "stype" in message.tags):
             found[message.name].add(kind)
     return found
 
@@ -185,6 +186,8 @@ def sampled(site: Site) -> Iterator[Sampled]:
         for row in getattr(importlib.import_module(entry.module), "METRICS", ()):
             if of.setdefault(row.name, name) != name:
                 continue  # perf and likwid count the same
+            if row.kind is str:
+                continue  # cc-metric-store rejects the whole payload if it is configured
             if row.stype == "job" and options.get("hwthreads") and "_psi_" not in row.name:
                 yield Sampled(row._replace(stype=""), "hwthread", seconds)  # shared out
             else:

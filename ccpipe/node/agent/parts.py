@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 PORTABLE = "portable"
 """The collector that replaces the others on systems without ``/proc``."""
+_OPTIONAL = frozenset({"topprocs"})  # collectors that are disabled unless ``enabled = true``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +129,9 @@ def collectors(site: Site, path: Path | None, before: AgentParts | None = None) 
         except Exception as error:  # noqa: BLE001 - whatever a plug-in does, the others go on
             reason = f"{type(error).__name__}: {error}"
             log.warning("collector %s is off: %s cannot be used: %s", name, entry.value, reason)
+    processes = getattr(made.get("processes"), "table", None)
+    if "topprocs" in made and processes is not None:
+        made["topprocs"].table = processes  # one walk for both
     return made
 
 
@@ -154,7 +158,7 @@ _COMMON = ("interval", "enabled")  # options that every collector has
 
 
 def is_enabled(site: Site, name: str, where: str) -> bool:
-    default = name != PORTABLE or not proc.is_there()
+    default = name not in _OPTIONAL and (name != PORTABLE or not proc.is_there())
     given = site.publish.collectors.get(name, {}).get("enabled", default)
     return to_struct(given, bool, where, f"publish.collectors.{name}.enabled")
 
@@ -174,7 +178,7 @@ def _options(site: Site, name: str) -> Mapping[str, Any]:
 def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> dict[str, Any]:
     """Make the collectors of Sonar's envelopes, of which there are none without ``/proc``.
 
-    They share a walk over all processes with the collector `processes`.
+    They share a walk over all processes with the collectors `processes` and `topprocs`.
     """
     if not proc.is_there():
         return {}

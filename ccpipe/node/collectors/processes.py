@@ -1,6 +1,6 @@
 """Numbers of processes by state: ``/proc/<pid>/stat`` and ``/proc/stat``.
 
-Program names are not reported: ClusterCockpit's values are numbers.
+Program names are strings, which the collector ``topprocs`` reports.
 """
 
 from collections import Counter

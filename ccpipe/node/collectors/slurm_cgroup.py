@@ -119,7 +119,7 @@ class SlurmCgroup:
     def _of_hwthreads(self) -> dict[int, dict[str, float]]:
         rows = (*_LEVELS, *_CPU, *_IO)
         online = proc.listed(str(self._online), proc.text(self._online))
-        return {cpu: {row.name: row.kind(0) for row in rows} for cpu in online}
+        return {cpu: {row.name: 0 if row.kind is int else 0.0 for row in rows} for cpu in online}
 
     def _read(self) -> dict[str, _Usage]:
         folders = [

@@ -25,8 +25,8 @@ class Metric(NamedTuple):
     name: str
     unit: str
     """Empty for a plain number or count."""
-    kind: type[float]
-    """``int`` or ``float``: the type of the value on the wire."""
+    kind: type[float | str]
+    """``int``, ``float`` or ``str``: the type of the value on the wire."""
     meaning: str
     types: tuple[str, ...] = ("node",)
     """Values of the tag ``type``."""

@@ -108,6 +108,19 @@ def test_metrics_of_devices_are_left_out_unless_named() -> None:
     assert "left out, because the store would mix their devices" in done.err
 
 
+def test_metrics_with_strings_are_left_out(tmp_path: Path) -> None:
+    """cc-metric-store rejects a payload with a string in a metric that it is configured for."""
+    path = tmp_path / "ccpipe.toml"
+    path.write_text("[publish.collectors.topprocs]\nenabled = true\n")
+    done = ccpipe("publish", "--once", "--dry-run", "--config", str(path))
+    assert "topproc1," in done.out
+    for arguments in ([], ["--all"]):
+        found = printed(*arguments, "--config", str(path))["metrics"]
+        assert "self_mem_used" in found
+        assert not [name for name in found if name.startswith("topproc")]
+    assert "topproc" not in ccpipe("config", "clustercockpit", "--config", str(path)).err
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -29,12 +29,14 @@ from ccpipe.node.collectors.pressure import Pressure
 from ccpipe.node.collectors.processes import Processes
 from ccpipe.node.collectors.rapl import Rapl
 from ccpipe.node.collectors.schedstat import Schedstat
+from ccpipe.node.collectors.self import SelfUsage
 from ccpipe.node.collectors.slurm_cgroup import SlurmCgroup
 from ccpipe.node.collectors.storage.disk import Disk
 from ccpipe.node.collectors.storage.lustre import Lustre
 from ccpipe.node.collectors.storage.nfs import Nfs
 from ccpipe.node.collectors.storage.smartmon import Smartmon
 from ccpipe.node.collectors.temperature import Temperature
+from ccpipe.node.collectors.topprocs import TopProcesses
 from tests.node.conftest import PACKED, TREES, Root, reported, unpack
 
 OTHERWISE = {
@@ -85,6 +87,8 @@ CASES = {
     "disk": Case(Disk, "captured", ("proc/diskstats",)),
     "schedstat": Case(Schedstat, "schedstat", ("proc/schedstat",)),
     "processes": Case(Processes, "processes", ("proc/stat",)),
+    "self": Case(SelfUsage, "self", ("proc/self/status",)),
+    "topprocs": Case(partial(TopProcesses, num_procs=20), "topprocs"),
 }
 
 
@@ -324,6 +328,7 @@ BAD: list[tuple[type[Any], dict[str, str], str]] = [
             f"{ZONE}/max_energy_range_uj": "9"}, "'x' is not a counter"),
     (Rapl, {f"{ZONE}/name": "dram"}, "dram belongs to no socket"),
     (Schedstat, {"proc/schedstat": "cpu0 1 2 3"}, "line 1: 0 counters, not 2"),
+    (TopProcesses, {"proc/7/stat": "7 (a) R 1"}, ".* is not a process"),
     (Schedstat, {"proc/schedstat": "cpu0 1 2 3 4 5 6 x 8 9"}, "line 1: 'x' is not a counter"),
     (Temperature, {TEMP: "warm"}, "'warm' is not a number"),
     (Disk, {"proc/diskstats": "8 0 sda 1 2 3"}, "line 1: 3 counters, not 11"),

@@ -86,7 +86,7 @@ class ControlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     enabled: bool = True
     """Reply to control requests."""
-    put: list[Literal["interval", "freq", "nvml", "rapl"]] = []
+    put: list[Literal["interval", "freq", "nvml", "prefetcher", "rapl", "uncore_freq"]] = []
     """Settings that may be changed; other PUT requests are rejected."""
 
 

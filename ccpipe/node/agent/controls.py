@@ -10,7 +10,9 @@ from ccpipe.errors import DataError, UnavailableError
 from ccpipe.node.controls.control import Control, ControlChange, Tags
 from ccpipe.node.controls.cpu_freq import CpuFreq
 from ccpipe.node.controls.nvml import NvmlLimits
+from ccpipe.node.controls.prefetchers import Prefetchers
 from ccpipe.node.controls.rapl_limits import RaplLimits
+from ccpipe.node.controls.uncore_freq import UncoreFreq
 from ccpipe.node.linux.topology import hwthread_topology
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ def controls(
         ),
         **RaplLimits(root=root).controls(),
         **CpuFreq(root=root).controls(),
+        **UncoreFreq(root=root).controls(),
+        **Prefetchers(root=root).controls(),
         **NvmlLimits(root=root).controls(),
     }
 

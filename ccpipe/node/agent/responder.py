@@ -348,7 +348,7 @@ class Responder:
             return encode([message], precision="ns")
 
 
-_CLASSES = {"cpu_freq": "freq"}
+_CLASSES = {"cpu_freq": "freq", "prefetch": "prefetcher"}
 """Names of controls in LIKWID and cc-node-controller that differ from ours."""
 
 

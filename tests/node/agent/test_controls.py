@@ -16,6 +16,7 @@ from ccpipe.formats.sonar.types.meta import MetadataObject
 from ccpipe.node.agent.controls import controls
 from ccpipe.node.controls.control import Control, ControlChange
 from tests.node.conftest import PACKED, unpack
+from tests.node.controls.test_prefetchers import Machine
 from tests.paths import ROOT
 
 SITE = Site(
@@ -135,8 +136,9 @@ def test_every_node_has_limits_and_frequencies_to_ask_for(agent: Agent, tmp_path
 
 
 def test_the_page_lists_every_control(agent: Agent, tmp_path: Path) -> None:
-    for tree in ("cpufreq", "rapl-limits"):
+    for tree in ("cpufreq", "rapl-limits", "uncore-freq"):
         unpack((PACKED / f"{tree}.txt").read_text(), tmp_path)
+    Machine(tmp_path)
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
     (tmp_path / "proc/driver/nvidia/version").touch()
     page = (ROOT / "docs/node/control.md").read_text()
@@ -146,6 +148,8 @@ def test_the_page_lists_every_control(agent: Agent, tmp_path: Path) -> None:
         for named, _, can_be_set in rows
         for pattern in re.findall("`(.+?)`", named)
     }
-    for name, control in agent.controls(tmp_path).items():
+    reported = agent.controls(tmp_path)
+    assert {"nvml", "prefetcher", "uncore_freq"} <= set(reported)
+    for name, control in reported.items():
         found = [settable[pattern] for pattern in settable if fnmatchcase(name, pattern)]
         assert found == [control.put is not None], name

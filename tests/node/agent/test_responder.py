@@ -52,6 +52,7 @@ class Node:
                 "J", lambda tags: tags["type-id"], None, "socket"
             ),
             "freq.governor": Control("governor", lambda tags: "powersave", self.put_governor),
+            "prefetcher.l1_dcu": Control("prefetcher", lambda tags: "on"),
             "broken": Control("breaks", lambda tags: str(1 // 0)),
             "absent": Control("is absent", self.absent),
             "hangs": Control("hangs", self.hang),
@@ -161,10 +162,11 @@ async def test_the_specifications_own_form_is_understood(nats_server: Any, nuc: 
 
 
 async def test_a_class_and_what_to_set_are_understood(nats_server: Any, nuc: Responder) -> None:
-    """``freq`` with ``governor=performance``, and LIKWID's name of the class."""
+    """``freq`` with ``governor=performance``, and LIKWID's names of classes."""
     assert (await put(nats_server, "freq", "governor=performance")).tags["level"] == "INFO"
     assert (await put(nats_server, "cpu_freq.governor", "performance")).tags["level"] == "INFO"
     assert (await get(nats_server, "cpu_freq.governor")).value == "powersave"
+    assert (await get(nats_server, "prefetch.l1_dcu")).value == "on"
 
 
 async def test_a_value_is_set_and_the_change_is_logged(
@@ -202,7 +204,7 @@ async def test_what_is_refused_is_answered(
     [
         ("broken", "failed", "ZeroDivisionError"),
         ("absent", "failed", "No such file"),
-        ("prefetcher", "unknown", "GET controls lists them"),
+        ("hugepages", "unknown", "GET controls lists them"),
         ("large", "failed", "more than a message holds"),
     ],
 )

@@ -95,6 +95,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Slurm's own numbers of the CPUs, such as ``0-3``; only ``scontrol show job -d`` has them."""
     memory: int | None = None
     gres: str | None = None
+    comment_gpus: tuple[str, ...] = ()
+    """PCI addresses, where a comment of the whole job lists such and nothing else."""
 
 
 class LiveJob(msgspec.Struct, frozen=True, gc=False):

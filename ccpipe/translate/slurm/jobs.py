@@ -94,6 +94,18 @@ def job_of_live(live: LiveJob, cluster: str) -> Job:
     )
 
 
+def with_comment_gpus(job: Job) -> Job:
+    """Return a job of one node with the GPUs that its comment names, if Slurm names none."""
+    raw = job.raw
+    if len(job.nodes) != 1 or not isinstance(raw, SacctRow | LiveJob) or not raw.allocation:
+        return job
+    node, gpus = job.nodes[0], raw.allocation[0].comment_gpus
+    if node.accelerators or not gpus:
+        return job
+    node = replace(node, accelerators=gpus, gpus=node.gpus or len(gpus))
+    return replace(job, nodes=(node,), accelerators=job.accelerators or len(gpus))
+
+
 def original(job: Job) -> bytes:
     """Return a job for a dead letter, without its script: that may hold secrets."""
     return Jobs([replace(job, start_metadata={})]).original(0)

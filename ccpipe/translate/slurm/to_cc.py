@@ -12,7 +12,7 @@ from ccpipe.pipeline import HoldingTranslator, Scope
 from ccpipe.pipeline.state import StateStore
 from ccpipe.translate.cluster_topology import NodeNumbers
 from ccpipe.translate.node_states import node_state_payloads
-from ccpipe.translate.slurm.jobs import original
+from ccpipe.translate.slurm.jobs import original, with_comment_gpus
 
 
 class SlurmToCc(HoldingTranslator[Jobs, Lines]):
@@ -30,6 +30,7 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
         *,
         site: Site,
         gpu_ids: dict[str, list[str]] | None = None,
+        comment_gpus: bool = False,
         cluster_json: str = "",
         stop_delay: Duration = Duration(2),
         state: str = "",
@@ -41,6 +42,9 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
         gpu_ids
             Ids of a node's accelerators, in the order of Slurm's indices, by list of nodes, such
             as ``"gpu-[1-8]"``. Without one, Slurm's index is the id.
+        comment_gpus
+            Whether the PCI addresses that a job's comment consists of are its accelerators where
+            Slurm reports no indices. Users can write comments.
         cluster_json
             cc-backend's file of the cluster. Jobs then have the hardware threads that Linux
             numbers, and the ids of its accelerators, of the nodes in it; Slurm's own numbers of
@@ -53,6 +57,7 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
 
         """
         self.site = site
+        self.comment_gpus = comment_gpus
         self._numbers = NodeNumbers.read(gpu_ids, cluster_json)
         self._rejected: list[RejectedLine] = []  # jobs of this feed
         self._state = StateStore(state)
@@ -83,6 +88,7 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
     def _add(self, job: Job, time: int) -> None:
         try:
             job = self._numbers.apply(job) if self._numbers else job
+            job = with_comment_gpus(job) if self.comment_gpus else job
             self._jobs.add(job, time)
             self._jobs.check_reported(job)
         except DataError as error:

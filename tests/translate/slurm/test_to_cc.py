@@ -82,6 +82,47 @@ def test_gpus_have_their_ids() -> None:
         translator(gpu_ids={"g[": ["A"]})
 
 
+def with_allocation(job: LiveJob, **changes: Any) -> LiveJob:
+    return replace(job, allocation=(replace(job.allocation[0], **changes),))
+
+
+LISTED = ("0000:49:00.0", "0000:4a:00.0")
+WITH_COMMENT = with_allocation(LIVE, gres=None, comment_gpus=LISTED)
+"""A job without indices of GPUs, whose comment names two."""
+
+
+@pytest.mark.parametrize(
+    ("record", "accelerators", "count"),
+    [
+        (WITH_COMMENT, list(LISTED), 2),
+        (with_allocation(WITH_COMMENT, gres="gpu:2"), list(LISTED), 2),
+        (with_allocation(WITH_COMMENT, gres="gpu:2(IDX:0,2)"), ["A", "2"], 2),
+        (replace(WITH_COMMENT, node_list="g[1-2]"), None, 0),
+    ],
+)
+def test_gpus_of_a_comment_are_those_of_a_job_on_one_node(
+    record: LiveJob, accelerators: list[str] | None, count: int
+) -> None:
+    """Slurm's own indices come first."""
+    (start,) = translator(gpu_ids={"g1": ["A"]}, comment_gpus=True).feed(jobs(record))
+    found = json.loads(str(start.value))
+    assert found["resources"][0].get("accelerators") == accelerators
+    assert found.get("numAcc", 0) == count
+
+
+def test_gpus_of_a_comment_are_allocated_on_their_node() -> None:
+    found = translator(comment_gpus=True)
+    found.feed(jobs(WITH_COMMENT))
+    (event,) = found.feed(Jobs(time=TIME, cluster=Cluster([Node("g1", ("MIXED",))])))
+    assert json.loads(str(event.value))["nodes"][0]["gpusAllocated"] == 2
+
+
+def test_comments_are_ignored_by_default() -> None:
+    """Users write them: one could name the GPUs of another job."""
+    (start,) = translator().feed(jobs(WITH_COMMENT))
+    assert "accelerators" not in json.loads(str(start.value))["resources"][0]
+
+
 def test_nodes_have_states_and_what_jobs_use() -> None:
     """Zero where a node is idle; nothing where its jobs are not known."""
     found = translator()

@@ -30,6 +30,8 @@ _FREE = frozenset({
 """Keys whose values users write; each ends its line."""
 _REPEATED = frozenset({"Nodes", "CPU_IDs", "Mem", "GRES", "GRES_IDX"})
 """Keys that occur once for each group of nodes."""
+_ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]"
+_ADDRESSES = re.compile(rf"{_ADDRESS}(?:,{_ADDRESS}){{0,63}}")
 
 
 class KeyValues(NamedTuple):
@@ -110,12 +112,13 @@ def _pairs(line: str) -> Iterator[tuple[str, str]]:
 
 def _job(job: KeyValues, time: TimeReader) -> LiveJob:
     node_list = job.word("NodeList")
+    gpus = _comment_gpus(job)
     return LiveJob(
         SlurmId(_read(job, whole, "JobId") or 0),
         state=_state(job),
         start=_read(job, time, "StartTime"),
         node_list=node_list,
-        allocation=tuple(map(_allocation, job.groups)),
+        allocation=tuple(_allocation(group, gpus) for group in job.groups),
         nodes=_read(job, count, "NumNodes"),
         cpus=_read(job, count, "NumCPUs"),
         memory_per_cpu=_read(job, megabytes, "MinMemoryCPU"),
@@ -143,10 +146,18 @@ def _state(job: KeyValues) -> str | None:
     return _read(job, job_state, "JobState")
 
 
-def _allocation(group: dict[str, str]) -> Allocation:
+def _comment_gpus(job: KeyValues) -> tuple[str, ...]:
+    """Return the PCI addresses that a comment consists of; users write only the second one."""
+    comments = (job.get("AdminComment"), job.get("Comment"))
+    found = next(filter(_ADDRESSES.fullmatch, comments), "")
+    return tuple(dict.fromkeys(found.split(","))) if found else ()
+
+
+def _allocation(group: dict[str, str], comment_gpus: tuple[str, ...]) -> Allocation:
     return Allocation(
         node_list=group.get("Nodes", ""),
         cpu_ids=text(group.get("CPU_IDs", "")),
         memory=megabytes(group.get("Mem", "")),
         gres=text(group.get("GRES", group.get("GRES_IDX", ""))),
+        comment_gpus=comment_gpus,
     )

@@ -62,6 +62,35 @@ def test_gpus_of_a_job_are_by_node() -> None:
     ]
 
 
+ADDRESSES = "00000000:49:00.0,0000:4a:00.0"
+
+
+@pytest.mark.parametrize(
+    ("comments", "addresses"),
+    [
+        (f"   Comment={ADDRESSES}\n", ("00000000:49:00.0", "0000:4a:00.0")),
+        (f"   AdminComment=0001:C1:00.1\n   Comment={ADDRESSES}\n", ("0001:C1:00.1",)),
+        ("   AdminComment=urgent\n   Comment=0001:C1:00.1 \n", ("0001:C1:00.1",)),
+        ("   Comment=0001:C1:00.1,0001:C1:00.1\n", ("0001:C1:00.1",)),
+        (f"   Comment=gpus {ADDRESSES}\n", ()),
+        (f"   Comment={ADDRESSES},\n", ()),
+        ("   Comment=49:00.0\n", ()),
+        ("   Comment=000000000:49:00.0\n", ()),
+        (f"   Comment={','.join(['0001:C1:00.1'] * 65)}\n", ()),
+        (f"   SystemComment={ADDRESSES}\n   Extra={ADDRESSES}\n", ()),
+        ("   Comment=\n", ()),
+        ("", ()),
+    ],
+)
+def test_comment_names_gpus_if_it_is_a_list_of_addresses(
+    comments: str, addresses: tuple[str, ...]
+) -> None:
+    """The administrators' comment comes before the user's."""
+    record = "JobId=3 JobName=a\n   JobState=RUNNING\n     Nodes=g1 CPU_IDs=0 Mem=0 GRES=\n"
+    (job,) = read_jobs(f"{record}{comments}".encode()).records
+    assert job.allocation[0].comment_gpus == addresses
+
+
 def test_later_versions_print_requests_and_allocations_apart() -> None:
     """``ReqTRES`` and ``AllocTRES`` instead of ``TRES``."""
     payload = b"JobId=3 JobName=a\n   JobState=PENDING Reason=Priority FailedNode=c1\n"

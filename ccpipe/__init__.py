@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from ccpipe.formats import sonar
     from ccpipe.formats.lineprotocol import Lines, decode, encode, to_lines
     from ccpipe.job_files import JobFile, read_jobs
-    from ccpipe.jobs import Job, Jobs
+    from ccpipe.jobs import Job, JobNode, Jobs
     from ccpipe.message import Message
     from ccpipe.node.sampling.metrics import Metric
     from ccpipe.pipeline import Batch, Sink, Source, Translator, run
-    from ccpipe.records import Provenance, RecordList
+    from ccpipe.records import Provenance, RecordList, RejectedRecord
 
 __version__ = "0.1.0"
 
@@ -54,6 +54,7 @@ __all__ = [  # noqa: RUF022
     "read_jobs",
     "JobFile",
     "Job",
+    "JobNode",
     "Jobs",
     "run",
     "Metric",
@@ -65,6 +66,7 @@ __all__ = [  # noqa: RUF022
     "Received",
     "Provenance",
     "RecordList",
+    "RejectedRecord",
     "Subjects",
     "Packing",
     "CcpipeError",
@@ -88,12 +90,11 @@ _MODULES = {
     **dict.fromkeys(("connect", "BusClient"), "ccpipe.client"),
     "sonar": "ccpipe.formats.sonar",
     **dict.fromkeys(("read_jobs", "JobFile"), "ccpipe.job_files"),
-    **dict.fromkeys(("Job", "Jobs"), "ccpipe.jobs"),
+    **dict.fromkeys(("Job", "JobNode", "Jobs"), "ccpipe.jobs"),
     **dict.fromkeys(("run", "Source", "Batch", "Translator", "Sink"), "ccpipe.pipeline"),
     "Metric": "ccpipe.node.sampling.metrics",
     **dict.fromkeys(("Codec", "Received", "Packing"), "ccpipe.bus.codecs"),
-    "Provenance": "ccpipe.records",
-    "RecordList": "ccpipe.records",
+    **dict.fromkeys(("Provenance", "RecordList", "RejectedRecord"), "ccpipe.records"),
     "Subjects": "ccpipe.bus.subjects",
 }
 """The module that each name is imported from; ``ccpipe.errors`` for all others."""

@@ -119,7 +119,7 @@ def test_all_blocks_are_covered() -> None:
     count = Counter(each.heading for each in blocks())
     assert count == {
         "Decode and encode": 4, "Publish": 2, "Subscribe": 2, "Sonar": 2, "Jobs": 2,
-        "Plug-ins": 7,
+        "Plug-ins": 7, "Jobs of another scheduler": 3,
     }  # fmt: skip
 
 
@@ -232,7 +232,9 @@ def package(tmp_path: Path) -> Path:
 async def with_package(folder: Path, *arguments: str) -> str:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", *arguments, cwd=folder,
-        env=environment(PYTHONPATH=os.pathsep.join([str(folder), str(ROOT)])),
+        env=environment(
+            PYTHONPATH=os.pathsep.join([str(folder), str(ROOT)]), XDG_STATE_HOME=str(folder)
+        ),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
     )  # fmt: skip
     out, err = await asyncio.wait_for(process.communicate(), 60)
@@ -261,3 +263,30 @@ async def test_source_translator_and_sink_of_a_package(package: Path) -> None:
     assert 0 < len(rows) < 20
     assert {name for name, _, _ in rows} == {"pips"}
     assert {value for _, value, _ in rows} <= {40, 50, 60}
+
+
+PBS = """\
+11/20/2025 10:00:00;S;4711.pbs;user=alice queue=work start=1763632800 exec_host=n01/0*4+n02/0*4
+11/20/2025 11:00:00;E;4711.pbs;user=alice account="hpc" queue=work start=1763632800 \
+exec_host=n01/0*4+n02/0*4 end=1763636400 Exit_status=0 resources_used.cput=03:10:00
+11/20/2025 11:00:01;E;4712.pbs;user=bob queue=work
+11/20/2025 11:30:00;E;4713.pbs;user=bob queue=work start=1763637000 exec_host=n03/0 \
+end=1763638200 Exit_status=271
+"""
+
+
+async def test_source_of_another_scheduler_gives_starts_and_stops(tmp_path: Path) -> None:
+    """The page's source reads OpenPBS's accounting; a record that lacks a field costs itself."""
+    heading = "Jobs of another scheduler"
+    install(tmp_path, "ccpipe_pbs", block(heading, language="toml"), block(heading))
+    (tmp_path / "recipe.toml").write_text(block(heading, 1, "toml"))
+    (tmp_path / "20251120").write_text(PBS)
+    await with_package(tmp_path, "bridge", "recipe.toml")
+    events = ccpipe.decode((tmp_path / "events.lp").read_bytes())
+    jobs = [(each.tags["function"], json.loads(str(each.value))) for each in events]
+    assert [(function, job["jobId"]) for function, job in jobs] == [
+        ("start_job", 4711), ("stop_job", 4711), ("start_job", 4713), ("stop_job", 4713)
+    ]  # fmt: skip
+    assert jobs[0][1]["resources"] == [{"hostname": "n01"}, {"hostname": "n02"}]
+    assert [job["jobState"] for _, job in jobs[1::2]] == ["completed", "failed"]
+    assert jobs[1][1]["stopTime"] == 1763636400

@@ -106,7 +106,11 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
         "job_psi_*": f"{_CGROUP}/*.pressure",
     },
     "smartmon": {"*": "smartctl --all"},
-    "temperature": {"*": "/sys/class/hwmon/hwmon*/temp*_input"},
+    "temperature": {
+        "max_*": "/sys/class/hwmon/hwmon*/temp*_max",
+        "crit_*": "/sys/class/hwmon/hwmon*/temp*_crit",
+        "*": "/sys/class/hwmon/hwmon*/temp*_input",
+    },
     "topprocs": {"*": "/proc/[0-9]*/stat"},
 }
 """Where each collector reads its metrics: by a pattern of their names, the first that fits."""

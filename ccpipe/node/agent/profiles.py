@@ -10,6 +10,8 @@ from ccpipe.config import Site
 
 AVERAGED = (
     "temperature",
+    "max_temperature",
+    "crit_temperature",
     "ipmi_temperature",
     "ipmi_fan",
     "ipmi_voltage",

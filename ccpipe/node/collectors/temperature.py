@@ -3,7 +3,8 @@
 CPU sensors belong to their socket and are named by label, such as ``Package id 0``; the others
 belong to the node and are named by driver, device and label: ``nvme-nvme0/Composite``. Two chips
 with the same driver are therefore two series. A sensor that cannot be read (such as that of a
-sleeping disk) is omitted from the sample.
+sleeping disk) is omitted from the sample, and so is a limit that a chip does not have or that is
+not set.
 """
 
 import re
@@ -15,8 +16,19 @@ from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.readings import SoftErrors
 
-METRICS = (Metric("temperature", "degC", float, "of a sensor", ("node", "socket"), "sensor"),)
 
+def _row(name: str, meaning: str) -> Metric:
+    return Metric(name, "degC", float, meaning, ("node", "socket"), "sensor")
+
+
+METRICS = (
+    _row("temperature", "of a sensor"),
+    _row("max_temperature", "limit of a sensor for normal operation, with `limits`"),
+    _row("crit_temperature", "critical limit of a sensor, with `limits`"),
+)
+
+_LIMITS = {"max_temperature": "max", "crit_temperature": "crit"}  # and the names of their files
+_UNSET = 65_261_850  # thousandths: NVMe drives have 65535 K where no limit is set, other chips 0
 _INPUT = re.compile(r"temp\d+_input", re.ASCII)
 _PACKAGE = re.compile(r"coretemp\.(\d+)", re.ASCII)
 
@@ -28,13 +40,18 @@ class Temperature:
     ----------
     exclude
         Sensors to exclude, as shell patterns; those of cores are numerous and slow.
+    limits
+        Report the sensors' maximum and critical temperatures as well.
     root
         Root of the file system to read; set it to read a captured tree.
 
     """
 
-    def __init__(self, *, exclude: Sequence[str] = ("Core *",), root: str = "/") -> None:
+    def __init__(
+        self, *, exclude: Sequence[str] = ("Core *",), limits: bool = False, root: str = "/"
+    ) -> None:
         self._exclude = exclude
+        self._limits = _LIMITS if limits else {}
         self._path = Path(root, "sys/class/hwmon")
         self.soft = SoftErrors("temperature")
 
@@ -57,10 +74,15 @@ class Temperature:
             name = label if package else f"{driver}-{device}/{label}"
             if proc.matches(name, self._exclude):
                 continue
+            tags = {"stype": "sensor", "stype-id": proc.tag(name), "type": "node"}
+            if package:
+                tags |= {"type": "socket", "type-id": package[1]}
             with self.soft.noted():
                 thousandths = proc.number(folder / sensor)
                 if thousandths is not None:
-                    tags = {"stype": "sensor", "stype-id": proc.tag(name), "type": "node"}
-                    if package:
-                        tags |= {"type": "socket", "type-id": package[1]}
                     yield metric("temperature", thousandths / 1000, time=time, tags=tags)
+            for limit, file in self._limits.items():
+                with self.soft.noted():
+                    thousandths = proc.number(folder / sensor.replace("input", file))
+                    if thousandths and thousandths != _UNSET:
+                        yield metric(limit, thousandths / 1000, time=time, tags=tags)

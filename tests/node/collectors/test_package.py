@@ -72,7 +72,7 @@ class Case(NamedTuple):
 CASES = {
     "infiniband": Case(InfiniBand, "infiniband"),
     "lustre": Case(Lustre, "lustre"),
-    "temperature": Case(Temperature, "hwmon"),
+    "temperature": Case(partial(Temperature, limits=True), "hwmon"),
     "rapl": Case(Rapl, "rapl"),
     "clock": Case(Clock, "clock"),
     "numa": Case(Numa, "captured-sys"),
@@ -94,7 +94,10 @@ CASES = {
 
 PACKED_READERS: dict[str, Callable[..., Any]] = {
     case.tree: case.make for case in CASES.values() if not (TREES / case.tree).is_dir()
-} | {"captured-sys": partial(Memory, domains=True), "hwmon": partial(Temperature, exclude=[])}
+} | {
+    "captured-sys": partial(Memory, domains=True),
+    "hwmon": partial(Temperature, exclude=[], limits=True),
+}
 """By the tree that they read."""
 
 READERS: dict[str, Callable[..., Any]] = {

@@ -27,6 +27,36 @@ def test_each_chip_is_a_series_of_its_own(root: Root) -> None:
     }
 
 
+def test_temperature_reports_limits_when_asked_to(root: Root) -> None:
+    """With the tags of the sensor; those that are not set, or not there, are left out."""
+    root.show("hwmon/first")
+    messages = list(Temperature(limits=True, root=str(root)).collect(0))
+    values = reported(messages)
+    assert {key: value for key, value in values.items() if key[0] != "temperature"} == {
+        ("max_temperature", "0/Package id 0"): 86,
+        ("crit_temperature", "0/Package id 0"): 100,
+        ("max_temperature", "nvme-nvme0/Composite"): 81.85,
+        ("crit_temperature", "nvme-nvme0/Composite"): 84.85,
+    }
+    tags = {message.tags["stype-id"]: message.tags for message in messages}
+    assert all(message.tags == tags[message.tags["stype-id"]] for message in messages)
+
+
+@pytest.mark.parametrize("text", [None, "", "warm"])
+def test_limit_that_cannot_be_read_costs_itself_only(root: Root, text: str | None) -> None:
+    root.show("hwmon/first")
+    collector = Temperature(limits=True, root=str(root))
+    whole = reported(collector.collect(0))
+    file = root.path / "sys/class/hwmon/hwmon2/temp1_max"
+    if text is None:
+        file.unlink()
+    else:
+        file.write_text(text)
+    lost = whole.keys() - reported(collector.collect(0)).keys()
+    assert lost == {("max_temperature", "nvme-nvme0/Composite")}
+    assert collector.soft.count == (0 if text is None else 1)
+
+
 def test_a_sensor_that_cannot_be_read_costs_itself_only(root: Root) -> None:
     """A disk that sleeps, or a sensor that vanished since the folder was read."""
     root.show("hwmon/first")

@@ -33,6 +33,7 @@ EVERYTHING: dict[str, dict[str, object]] = {
     "memory": {"domains": True},
     "network": {"exclude": []},
     "topprocs": {"num_procs": 20},
+    "temperature": {"limits": True},
 }
 TREES = {  # in which a collector finds everything, where the one captured at first is not it
     "amd_gpu": "amd",

@@ -30,8 +30,9 @@ bad reading (a file, a line, a sensor) only its own metrics: it is left out, log
 counted in `ccpipe_failed_reads_total`.
 
 Set options under `[publish.collectors.<collector>]` in `ccpipe.toml`. Every collector also takes
-`enabled = false`, which disables it, and `interval = "60s"`, which overrides the interval. Only
-`topprocs` is disabled unless `enabled = true`, and so is `portable` where there is `/proc`.
+`enabled = false`, which disables it, and `interval = "60s"`, which overrides the interval. Three are
+disabled unless they have `enabled = true`: [lustre_jobstats](storage/lustre_jobstats.md),
+[topprocs](topprocs.md) and, on a system with `/proc`, [portable](portable.md).
 
 | collector | what it reports | metrics |
 |---|---|---|
@@ -68,6 +69,9 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
     "likwid": {"*": "liblikwid"},
     "load": {"*": "/proc/loadavg"},
     "lustre": {"*": "/sys/kernel/debug/lustre/llite/*/stats or /proc/fs/lustre/llite/*/stats"},
+    "lustre_jobstats": {
+        "*": "/proc/fs/lustre/obdfilter/*/job_stats and /proc/fs/lustre/mdt/*/job_stats"
+    },
     "memory": {"*": "/proc/meminfo and, of domains, /sys/devices/system/node/node*/meminfo"},
     "network": {"*": "/proc/net/dev"},
     "nfs": {"nfsio_*": "/proc/self/mountstats", "*": "/proc/net/rpc/nfs"},

@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 
 PORTABLE = "portable"
 """The collector that replaces the others on systems without ``/proc``."""
-_OPTIONAL = frozenset({"topprocs"})  # collectors that are disabled unless ``enabled = true``
+OPTIONAL = frozenset({"lustre_jobstats", "topprocs"})
+"""Collectors that are off unless the configuration enables them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +159,7 @@ _COMMON = ("interval", "enabled")  # options that every collector has
 
 
 def is_enabled(site: Site, name: str, where: str) -> bool:
-    default = name not in _OPTIONAL and (name != PORTABLE or not proc.is_there())
+    default = name not in OPTIONAL and (name != PORTABLE or not proc.is_there())
     given = site.publish.collectors.get(name, {}).get("enabled", default)
     return to_struct(given, bool, where, f"publish.collectors.{name}.enabled")
 

@@ -32,9 +32,12 @@ class SoftErrors:
         self.count = 0  # number of errors, whether they were logged or not
         self.last: list[str] = []  # the errors of the last reading
 
-    def note(self, text: str, error: BaseException | None = None) -> None:
-        """Log a text that was not logged before, with the traceback of `error` if there is one."""
-        self.count += 1
+    def note(self, text: str, error: BaseException | None = None, times: int = 1) -> None:
+        """Log a text that was not logged before, with the traceback of `error` if there is one.
+
+        It counts as `times` errors.
+        """
+        self.count += times
         if text not in self._reported and len(self._reported) < _MAX_TEXTS:
             self._reported.add(text)
             log.warning("%s%s", self._prefix, text, exc_info=error)

@@ -161,6 +161,13 @@ def test_the_portable_collector_stands_in_where_there_is_no_proc(
     assert {"cpu_load", "mem_used", "num_cpus"} <= values.keys()
 
 
+def test_collector_for_servers_is_off_unless_it_is_enabled() -> None:
+    assert "lustre_jobstats" not in parts_of().collectors
+    made = parts_of(collectors={"lustre_jobstats": {"enabled": True, "max_jobs": 5}})
+    assert "lustre_jobstats" in made.collectors
+    assert made.intervals["lustre_jobstats"] == 60
+
+
 SITE = Site(publish=Publish(profile="clustercockpit"))
 TREES = {
     "disk": "captured",

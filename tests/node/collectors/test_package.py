@@ -33,6 +33,7 @@ from ccpipe.node.collectors.self import SelfUsage
 from ccpipe.node.collectors.slurm_cgroup import SlurmCgroup
 from ccpipe.node.collectors.storage.disk import Disk
 from ccpipe.node.collectors.storage.lustre import Lustre
+from ccpipe.node.collectors.storage.lustre_jobstats import LustreJobstats
 from ccpipe.node.collectors.storage.nfs import Nfs
 from ccpipe.node.collectors.storage.smartmon import Smartmon
 from ccpipe.node.collectors.temperature import Temperature
@@ -60,6 +61,9 @@ NAMES = re.compile(r"/(name|vendor|\w+_label) garbage|/mountstats:|/mounts garba
 Key = tuple[str, ...]
 
 
+OST = "proc/fs/lustre/obdfilter/scratch-OST0000"
+
+
 class Case(NamedTuple):
     """A collector, and a tree that it reads."""
 
@@ -72,6 +76,7 @@ class Case(NamedTuple):
 CASES = {
     "infiniband": Case(InfiniBand, "infiniband"),
     "lustre": Case(Lustre, "lustre"),
+    "lustre_jobstats": Case(LustreJobstats, "lustre-jobstats", (f"{OST}/job_stats",)),
     "temperature": Case(partial(Temperature, limits=True), "hwmon"),
     "rapl": Case(Rapl, "rapl"),
     "clock": Case(Clock, "clock"),
@@ -339,6 +344,8 @@ BAD: list[tuple[type[Any], dict[str, str], str]] = [
     (Disk, {"proc/diskstats": "8 0 sda" + " 1" * 16 + " 1x"}, "line 1: '1x' is not a counter"),
     (Lustre, {STATS: ""}, "snapshot_time is missing"),  # all counters would seem to be 0
     (Lustre, {STATS: "garbage"}, "snapshot_time is missing"),
+    (LustreJobstats, {f"{OST}/job_stats": "garbage"}, "line 1: 'garbage' is not a line of job"),
+    (LustreJobstats, {f"{OST}/job_stats": "- job_id: "}, "line 1: '' is not the id of a job"),
     (Nfs, {"proc/net/rpc/nfs": "proc4"}, "line 1: 0 counters, not 1"),
     (Nfs, {"proc/net/rpc/nfs": "proc3 2 5 x"}, "line 1: 'x' is not a counter"),
     (Nfs, {"proc/self/mountstats": MOUNTSTATS, "proc/net/rpc/nfs": ""}, "line 2: 3 counters"),

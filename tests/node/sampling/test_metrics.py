@@ -40,6 +40,7 @@ TREES = {  # in which a collector finds everything, where the one captured at fi
     "clock": "clock",
     "infiniband": "infiniband",
     "lustre": "lustre",
+    "lustre_jobstats": "lustre-jobstats",
     "memory": "captured-sys",
     "nfs": "nfs",
     "numa": "captured-sys",
@@ -170,6 +171,13 @@ def test_each_text_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
         errors.note("b")
     assert [record.message for record in caplog.records] == ["a", "b", "a", "b"]
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+
+def test_text_counts_as_many_errors_as_it_stands_for() -> None:
+    errors = SoftErrors()
+    errors.note("a", times=3)
+    errors.note("a")
+    assert errors.count == 4
 
 
 def test_an_unexpected_error_comes_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:

@@ -30,8 +30,8 @@ bad reading (a file, a line, a sensor) only its own metrics: it is left out, log
 counted in `ccpipe_failed_reads_total`.
 
 Set options under `[publish.collectors.<collector>]` in `ccpipe.toml`. Every collector also takes
-`enabled = false`, which disables it, and `interval = "60s"`, which overrides the interval. Three are
-disabled unless they have `enabled = true`: [lustre_jobstats](storage/lustre_jobstats.md),
+`enabled = false`, which disables it, and `interval = "60s"`, which overrides the interval. Three
+are disabled unless they have `enabled = true`: [lustre_jobstats](storage/lustre_jobstats.md),
 [topprocs](topprocs.md) and, on a system with `/proc`, [portable](portable.md).
 
 | collector | what it reports | metrics |

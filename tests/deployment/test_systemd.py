@@ -60,3 +60,11 @@ def test_units_that_share_a_folder_share_its_user() -> None:
         ]
     }
     assert len(owners) == 1
+
+
+@pytest.mark.parametrize("name", ["ccpipe-publish", "ccpipe-step"])
+def test_units_on_nodes_may_open_devices(name: str) -> None:
+    """GPUs, BMC, disks and registers are devices; systemd before 253 closes them for a clock."""
+    text = (ROOT / f"bridges/systemd/{name}.service").read_text()
+    closing = r"^(ProtectClock|PrivateDevices|DevicePolicy|DeviceAllow)="
+    assert not re.findall(closing, text, re.MULTILINE)

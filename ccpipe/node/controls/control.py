@@ -112,6 +112,11 @@ def _is_kept(asked: str, kept: str, tolerance: float) -> bool:
         return False
 
 
+def formatted(value: float) -> str:
+    """Format a number, whole ones without a point."""
+    return f"{value:.15g}"
+
+
 def joined(values: Mapping[str, str]) -> str:
     """Format the values of several devices: a single one if they are all the same."""
     if len(set(values.values())) == 1:

@@ -13,7 +13,15 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ccpipe.errors import DataError
-from ccpipe.node.controls.control import Control, ControlChange, Tags, device, joined, quantity
+from ccpipe.node.controls.control import (
+    Control,
+    ControlChange,
+    Tags,
+    device,
+    formatted,
+    joined,
+    quantity,
+)
 from ccpipe.node.linux.nvml import RELEASE, Driver
 
 _CARD = "accelerator"
@@ -82,7 +90,7 @@ class NvmlLimits:
             values = {address: _watts(nvml, card, name) for address, card in cards.items()}
         if tags.get("type", "node") == "node":
             return json.dumps(values)
-        return f"{next(iter(values.values())):.15g}"
+        return formatted(next(iter(values.values())))
 
     def put(self, value: str, tags: Tags) -> ControlChange:
         """Set the limit of the cards that are meant: of all of them, or of none."""

@@ -19,6 +19,7 @@ from ccpipe.node.controls.control import (
     ControlChange,
     Tags,
     device,
+    formatted,
     joined,
     quantity,
     reading,
@@ -93,7 +94,7 @@ class RaplLimits:
     def get(self, control: str, tags: Tags) -> str:
         values = {name: _value(files) for name, files in self._meant(control, tags).items()}
         if "" in values or tags.get("type", "node") != "node":
-            return _written(next(iter(values.values())))
+            return formatted(next(iter(values.values())))
         return json.dumps(values)
 
     def put(self, control: str, value: str, tags: Tags) -> ControlChange:
@@ -106,9 +107,9 @@ class RaplLimits:
             for file in files:
                 _check(file.path, share)
                 wanted[file.path] = str(round(share * _MICRO))
-        before = joined({name: _written(_value(files)) for name, files in meant.items()})
+        before = joined({name: formatted(_value(files)) for name, files in meant.items()})
         set_files(wanted, tolerance=_STEP)
-        after = joined({name: _written(_value(files)) for name, files in meant.items()})
+        after = joined({name: formatted(_value(files)) for name, files in meant.items()})
         return ControlChange(before, after)
 
     def _meant(self, control: str, tags: Tags) -> dict[str, list[_File]]:
@@ -161,10 +162,6 @@ def _value(files: list[_File]) -> float:
     if files[0].what == "enabled":
         return float(min(numbers))
     return (min(numbers) if files[0].what == "limit_time" else sum(numbers)) / _MICRO
-
-
-def _written(value: float) -> str:
-    return f"{value:.15g}"
 
 
 def _check(path: Path, watts: float) -> None:

@@ -19,6 +19,7 @@ from ccpipe.node.controls.control import (
     ControlChange,
     Tags,
     device,
+    formatted,
     joined,
     quantity,
     reading,
@@ -79,7 +80,7 @@ class UncoreFreq:
         values = {socket: _megahertz(dies, file) for socket, dies in self._chosen(tags).items()}
         if tags.get("type", "node") == "node":
             return json.dumps(values)
-        return _text(next(iter(values.values())))
+        return formatted(next(iter(values.values())))
 
     def put(self, file: str, value: str, tags: Tags) -> ControlChange:
         """Set a limit of the requested sockets: of all of them, or of none where one refuses."""
@@ -108,10 +109,12 @@ class UncoreFreq:
 
 def _check(kilohertz: int, lowest: int, highest: int) -> None:
     if not lowest <= kilohertz <= highest:
-        asked, low, high = (_text(number / 1e3) for number in (kilohertz, lowest, highest))
+        asked, low, high = (formatted(number / 1e3) for number in (kilohertz, lowest, highest))
         raise DataError(f"{asked} MHz is not between {low} and {high} MHz")
     if kilohertz % _STEP:
-        raise DataError(f"{_text(kilohertz / 1e3)} MHz is not a multiple of {_STEP // 1000} MHz")
+        raise DataError(
+            f"{formatted(kilohertz / 1e3)} MHz is not a multiple of {_STEP // 1000} MHz"
+        )
 
 
 def _megahertz(dies: Sequence[Path], file: str) -> float:
@@ -121,8 +124,4 @@ def _megahertz(dies: Sequence[Path], file: str) -> float:
 
 
 def _by_socket(chosen: dict[str, list[Path]], file: str) -> str:
-    return joined({socket: _text(_megahertz(dies, file)) for socket, dies in chosen.items()})
-
-
-def _text(megahertz: float) -> str:
-    return f"{megahertz:.15g}"
+    return joined({socket: formatted(_megahertz(dies, file)) for socket, dies in chosen.items()})

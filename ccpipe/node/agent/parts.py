@@ -130,10 +130,14 @@ def collectors(site: Site, path: Path | None, before: AgentParts | None = None) 
         except Exception as error:  # noqa: BLE001 - whatever a plug-in does, the others go on
             reason = f"{type(error).__name__}: {error}"
             log.warning("collector %s is off: %s cannot be used: %s", name, entry.value, reason)
-    processes = getattr(made.get("processes"), "table", None)
-    if "topprocs" in made and processes is not None:
-        made["topprocs"].table = processes  # one walk for both
+    if "topprocs" in made and (table := _process_table(made)) is not None:
+        made["topprocs"].table = table
     return made
+
+
+def _process_table(made: Mapping[str, Any]) -> Any:
+    """Return the table of the collector `processes`, whose walk others share; None without it."""
+    return getattr(made.get("processes"), "table", None)
 
 
 def _require_collector(part: Any) -> None:
@@ -195,7 +199,7 @@ def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> di
     known = before.sonar if before else {}
     sonar: dict[str, Any] = {}
     if options.sample:
-        table = getattr(made.get("processes"), "table", None)
+        table = _process_table(made)
         sample = known.get("sonar_sample")
         was = before.site.publish.sonar if before else None
         if sample is None or any(getattr(was, key) != value for key, value in own.items()):

@@ -38,6 +38,7 @@ def test_a_newer_record_overrides_what_it_knows_and_keeps_the_rest() -> None:
         ({"user": ""}, False),
         ({"nodes": ()}, False),
         ({"cluster": ""}, False),
+        ({"project": "", "partition": ""}, True),
     ],
 )
 def test_a_start_needs_a_user_a_time_and_nodes(known: dict[str, object], can: bool) -> None:

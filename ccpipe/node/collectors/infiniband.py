@@ -108,12 +108,12 @@ class InfiniBand:
 
     def _traffic(self, folder: Path) -> dict[str, int]:
         values: dict[str, int] = {}
+        # Before Linux 4.5 the counters of 64 bits were in files of their own, beside some of 32
+        # bits that stop at their greatest value: those never stand in for one that is not read.
+        name = "counters_ext/{}_64" if (folder / "counters_ext").is_dir() else "counters/{}"
         for row, file, octets in zip(_TRAFFIC, _FILES, _OCTETS, strict=False):
             with self.soft.noted():
-                # Before Linux 4.5 the counters of 64 bits were in files of their own.
-                value = proc.counter(folder / "counters_ext" / f"{file}_64")
-                if value is None:
-                    value = proc.counter(folder / "counters" / file)
+                value = proc.counter(folder / name.format(file))
                 if value is not None:
                     values[row.name] = _writable(value * octets)
         for total, parts in _SUMS.items():

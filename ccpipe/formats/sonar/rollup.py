@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ccpipe.formats.sonar.sums import rounded
+from ccpipe.formats.sonar.sums import processes_of, rounded
 from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
     SampleJob,
@@ -96,7 +96,7 @@ def _sum(group: list[SampleProcess], pid: int) -> SampleProcess:
     return replace(
         _added(group, _SUMMED),
         pid=pid,
-        rolledup=sum(process.rolledup + 1 for process in group) - 1,
+        rolledup=processes_of(group) - 1,
         in_container=all(process.in_container for process in group),
         gpus=_sum_of_gpus(gpu for process in group for gpu in process.gpus),
     )

@@ -80,8 +80,13 @@ def rounded(percent: float) -> float:
     return round(percent, 6)
 
 
+def processes_of(records: Sequence[SampleProcess]) -> int:
+    """Return how many processes records stand for; a negative number in one adds none."""
+    return len(records) + sum([max(0, each.rolledup) for each in records])
+
+
 def levels(processes: Sequence[SampleProcess]) -> Levels:
-    count = len(processes) + sum([p.rolledup for p in processes])
+    count = processes_of(processes)
     return Levels(
         1024 * sum([p.resident_memory for p in processes]),
         1024 * sum([p.virtual_memory for p in processes]),

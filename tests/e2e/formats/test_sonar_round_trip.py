@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ccpipe.formats.lineprotocol import RejectedLine, decode, encode
-from ccpipe.formats.sonar import Envelope, ExtendedUint, SampleGpu
+from ccpipe.formats.sonar import Envelope, ExtendedUint, SampleGpu, SampleProcess
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc, about
 from tests.formats.sonar.strategies import envelopes
-from tests.translate.sonar.sonar_samples import sample
+from tests.translate.sonar.sonar_samples import job, sample
 
 
 def there_and_back(
@@ -39,6 +39,7 @@ def there_and_back(
 @settings(max_examples=200)
 @given(st.lists(envelopes, max_size=3), st.lists(st.integers(1, 3), min_size=1, max_size=3))
 @example([sample(used_memory=2**64 - 1, existing_entities=2**64 - 1024)], [1])
+@example([sample(jobs=(job(SampleProcess(rolledup=-3, num_threads=1)),))], [1])
 @example([sample(gpus=(SampleGpu(uuid="0", performance_state=ExtendedUint(2**64 - 3)),))], [1])
 def test_what_comes_back_is_what_went(given_: list[Envelope], sizes: list[int]) -> None:
     """Every field of every valid envelope, in order, with nothing made up beside it.

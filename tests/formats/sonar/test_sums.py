@@ -29,6 +29,7 @@ def test_levels_are_sums_with_rolled_up_processes_as_many_as_they_are() -> None:
     one = SampleProcess(resident_memory=3, virtual_memory=5, num_threads=2, pid=1)
     levels = sums.levels((one, replace(one, pid=2, rolledup=4)))
     assert levels == (6 * 1024, 10 * 1024, 6, 10)
+    assert sums.levels((replace(one, rolledup=-3),)).processes == 1
 
 
 def test_growth_finds_processes_in_any_order() -> None:

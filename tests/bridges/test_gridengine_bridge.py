@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
@@ -155,6 +157,7 @@ async def events(site: Site) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
+@pytest.mark.long
 async def test_each_job_starts_once_and_stops_once_however_the_bridge_is_killed(
     tmp_path: Path, nats_server: NatsServer, site: Site
 ) -> None:

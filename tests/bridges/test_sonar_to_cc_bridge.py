@@ -141,6 +141,7 @@ def is_ready(listen: str) -> bool:
     return True
 
 
+@pytest.mark.long
 async def test_each_job_starts_once_and_stops_once_however_the_bridge_is_killed(
     tmp_path: Path, nats_server: NatsServer, site: Site, bus: Connection
 ) -> None:
@@ -223,6 +224,7 @@ def has(found: dict[tuple[str, str, int], Any], number: int) -> bool:
     return all(("job_cpu_used", node, time) in found for node in ("c1", "c2"))
 
 
+@pytest.mark.long
 async def test_gains_add_up_however_the_bridge_is_killed(
     tmp_path: Path, nats_server: NatsServer, site: Site
 ) -> None:

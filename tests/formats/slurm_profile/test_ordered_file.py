@@ -77,7 +77,10 @@ def read_with_ccpipe(path: Path) -> dict[str, list[Row]]:
         }
 
 
-@pytest.mark.parametrize(("polls", "tasks", "step"), [(40, 4, 1), (120, 40, 41), (900, 1, 29)])
+@pytest.mark.parametrize(
+    ("polls", "tasks", "step"),
+    [pytest.param(40, 4, 1, marks=pytest.mark.long), (120, 40, 41), (900, 1, 29)],
+)
 def test_the_file_is_sound_after_every_single_write(
     polls: int, tasks: int, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,7 +80,9 @@ age = "0s"
 """
 
 
-@pytest.mark.parametrize("form", ["line", "json", "csv"])
+@pytest.mark.parametrize(
+    "form", ["line", *(pytest.param(each, marks=pytest.mark.long) for each in ("json", "csv"))]
+)
 async def test_a_bridge_is_killed_while_it_writes(tmp_path: Path, form: str) -> None:
     """Every file is rows and nothing else after the next one has begun, and no number is missing.
 

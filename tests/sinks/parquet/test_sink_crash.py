@@ -9,6 +9,7 @@ from pathlib import Path
 
 import duckdb
 import pyarrow.parquet as pq
+import pytest
 
 from ccpipe.sinks.parquet.housekeeping import clean_up
 
@@ -58,6 +59,7 @@ def kill(writer: subprocess.Popen[str], chance: random.Random) -> list[int]:
     return reported
 
 
+@pytest.mark.long
 def test_kill(tmp_path: Path) -> None:
     """However often writers are killed, each file reads whole, and so does every reported batch.
 

@@ -299,6 +299,7 @@ class Writer(threading.Thread):
         self.number = number
 
 
+@pytest.mark.long
 async def test_nothing_is_lost_or_doubled_when_the_reader_is_killed_amid_rotations(
     tmp_path: Path, nats_server: NatsServer, site: Site
 ) -> None:

@@ -134,7 +134,7 @@ def test_a_stream_is_read_in_bounded_memory() -> None:
         assert read == rows
         return most
 
-    assert peak(50_000) < 1.5 * peak(10_000)
+    assert peak(20_000) < 1.5 * peak(5_000)
 
 
 def test_values_that_repeat_are_read_once() -> None:

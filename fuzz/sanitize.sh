@@ -18,7 +18,5 @@ CCPIPE_KERNEL_FLAGS="$flags" "$python" setup.py --quiet build_ext --inplace
 # end is no leak of ours.
 LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)" \
 ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1 PYTHONMALLOC=malloc PYTHONPATH="$into" CCPIPE_KERNEL=compiled \
-    "$python" -m pytest -s -p no:cacheprovider tests/formats/lineprotocol \
-        tests/bus/nats/protocol/test_frames.py tests/bus/nats/protocol/test_splitter.py \
-        tests/formats/gridengine/test_columns.py tests/formats/gridengine/test_plain_lines.py \
-        tests/formats/gridengine/kernel
+    "$python" -m pytest -s -p no:cacheprovider tests/formats/lineprotocol tests/formats/gridengine \
+        tests/bus/nats/protocol

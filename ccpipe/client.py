@@ -78,14 +78,16 @@ class BusClient:
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        for each in list(self._iterators):
-            if not each.ag_running:  # nobody waits for its next records
-                await each.aclose()
-        for source in self._open:
-            source.stop()
-        for closed in list(self._open.values()):
-            await closed.wait()
-        await self._connection.__aexit__(None, None, None)
+        try:
+            for each in list(self._iterators):
+                if not each.ag_running:  # nobody waits for its next records
+                    await each.aclose()
+            for source in self._open:
+                source.stop()
+            for closed in list(self._open.values()):
+                await closed.wait()
+        finally:
+            await self._connection.__aexit__(None, None, None)
 
     async def publish(
         self, name: str, value: float, /, *, time: int | None = None, **tags: str | int

@@ -104,3 +104,20 @@ async def end_tasks(tasks: Iterable["asyncio.Task[Any] | None"]) -> None:
             cancelled = error
     if cancelled is not None:
         raise cancelled
+
+
+async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+    """Run `work`, which takes a limited time, to its end; a cancellation of the caller waits.
+
+    So `end_tasks`, which cancels repeatedly, does not interrupt a task that closes what it holds.
+    """
+    task = asyncio.create_task(work)
+    cancelled = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled

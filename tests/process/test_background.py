@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.process.background import background, end_tasks, failing, guarded, guarded_call
+from ccpipe.process.background import (
+    background,
+    end_tasks,
+    failing,
+    guarded,
+    guarded_call,
+    uninterrupted,
+)
 from tests.conftest import eventually
 from tests.paths import ROOT
 
@@ -185,6 +192,31 @@ async def test_tasks_that_swallow_a_cancellation_are_cancelled_again() -> None:
     async with asyncio.timeout(60):
         await end_tasks([task, None, asyncio.current_task()])
     assert (task.done(), swallowed) == (True, 3)
+
+
+async def test_tasks_close_what_they_hold_although_they_are_cancelled_again() -> None:
+    """What they do in the end is not interrupted, and its errors are not lost."""
+    may_close = asyncio.Event()
+
+    async def close() -> None:
+        await may_close.wait()
+        raise OSError("closed")
+
+    async def hold() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await uninterrupted(close())
+
+    task = asyncio.create_task(hold())
+    await asyncio.sleep(0)
+    ending = asyncio.create_task(end_tasks([task]))
+    await asyncio.sleep(0.3)
+    assert not ending.done()
+    may_close.set()
+    await asyncio.wait_for(ending, 60)
+    with pytest.raises(OSError, match="closed"):
+        task.result()
 
 
 async def test_our_own_cancellation_waits_for_the_tasks() -> None:

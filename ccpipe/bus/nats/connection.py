@@ -27,7 +27,7 @@ from ccpipe.bus.nats.permissions import Permissions
 from ccpipe.bus.nats.protocol.frames import Delivery, FlawedMessage, Receive
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError, system_reason
-from ccpipe.process.background import background, end_tasks, guarded
+from ccpipe.process.background import background, end_tasks, guarded, uninterrupted
 from ccpipe.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -136,6 +136,9 @@ class Connection:
         """Send pending data, then close; an unresponsive server is not waited for."""
         self._leaving = True
         self._forget()
+        await uninterrupted(self._close())
+
+    async def _close(self) -> None:
         await end_tasks([self._again, self._opening])
         await self._client.leave(flushed=await self.answers(CLOSE_SECONDS))
 

@@ -1,5 +1,6 @@
 """The connection: addresses, credentials, errors, and the time of a delivery."""
 
+import asyncio
 import os
 import signal
 import time
@@ -92,6 +93,31 @@ async def test_connection_reports_unanswered_pings_only_if_there_were_some(
         await eventually(lambda: bus.connects == 2)
     lost = [record.getMessage() for record in caplog.records if "is lost" in record.message]
     assert ["no ping" in message for message in lost] == [False, True]
+
+
+async def test_connection_closes_when_its_end_is_cancelled(
+    site: Site, nats_server: NatsServer
+) -> None:
+    """Nothing of the client is left running, although a server that hangs answers nothing."""
+    bus = Connection(site.bus, name="t", telemetry=Telemetry())
+
+    async def hold() -> None:
+        async with bus:
+            await asyncio.Event().wait()
+
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(hold())
+    await eventually(lambda: bus.is_connected)
+    assert nats_server.pid is not None
+    os.kill(nats_server.pid, signal.SIGSTOP)
+    try:
+        while not task.done():
+            task.cancel()
+            await asyncio.sleep(0.01)
+    finally:
+        os.kill(nats_server.pid, signal.SIGCONT)
+    assert bus._client.is_closed
+    assert asyncio.all_tasks() == before
 
 
 @pytest.mark.parametrize("callback", ["_trouble", "_lost", "_back", "_closed"])

@@ -16,7 +16,7 @@ from ccpipe.bus.nats.streams.jetstream import all_streams, stream_of
 from ccpipe.bus.nats.streams.partitions import published, stored
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import wait_for_event
-from ccpipe.process.background import background, end_tasks
+from ccpipe.process.background import background, end_tasks, uninterrupted
 
 DELETE_SECONDS = 2.0
 """Time limit for removing the consumer, which the broker otherwise does by itself."""
@@ -125,7 +125,7 @@ class _StreamReader:
                     with contextlib.suppress(UnavailableError):
                         await self._begin()
         finally:
-            await self._end()
+            await uninterrupted(self._end())
 
     async def _end(self) -> None:
         """Remove the consumer, which would send new messages for as long as we are connected."""

@@ -98,22 +98,23 @@ class LineCodec(Codec[Lines]):
     ) -> Iterator[tuple[str, bytes]]:
         destinations, of_events = self._destinations(records, subjects)
         rows = _rows_of_each(destinations)
-        if len(rows) == 1 and not of_events and len(records) <= packing.lines:
+        if len(rows) == 1 and not of_events:
             [destination] = rows
-            payload = encode(records, precision=destination.precision)
-            if len(payload) <= min(packing.size, packing.limit):
-                yield destination.subject, payload
-                return
+            for first in range(0, len(records), packing.lines):
+                is_all = len(records) <= packing.lines
+                part = records if is_all else records[first : first + packing.lines]
+                payload = encode(part, precision=destination.precision)
+                if len(payload) <= min(packing.size, packing.limit):
+                    yield destination.subject, payload
+                else:
+                    lines = payload.splitlines(keepends=True)
+                    yield from _messages(destination.subject, lines, packing)
+            return
         encoded = _encoded(records, destinations, {each.precision for each in rows})
         for destination, own in rows.items():
             lines = encoded if len(rows) == 1 else [encoded[row] for row in own]
             parts = _job_parts(records[row] for row in own) if destination in of_events else ()
-            for payload in pack(lines, packing.lines, min(packing.size, packing.limit), parts):
-                if len(payload) > packing.limit:
-                    raise RejectedError(
-                        f"a line of {len(payload)} bytes exceeds the server's max_payload"
-                    )
-                yield destination.subject, payload
+            yield from _messages(destination.subject, lines, packing, parts)
 
     def _destinations(
         self, records: Lines, subjects: Subjects
@@ -176,6 +177,15 @@ def _encoded(
         for row, line in zip(compress(count(), keep), lines, strict=True):
             encoded[row] = line
     return encoded
+
+
+def _messages(
+    subject: str, encoded: Sequence[bytes], packing: Packing, parts: "Iterable[JobPart]" = ()
+) -> Iterator[tuple[str, bytes]]:
+    for payload in pack(encoded, packing.lines, min(packing.size, packing.limit), parts):
+        if len(payload) > packing.limit:
+            raise RejectedError(f"a line of {len(payload)} bytes exceeds the server's max_payload")
+        yield subject, payload
 
 
 def _groups(messages: Sequence[Received], sizes: Iterable[int]) -> Iterator[Sequence[Received]]:

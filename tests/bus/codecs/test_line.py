@@ -13,7 +13,7 @@ from ccpipe.bus.nats.control_requests import control_request
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
 from ccpipe.errors import RejectedError
-from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, to_lines
+from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, encode, to_lines
 from ccpipe.message import Kind, Message, event, log, metric
 from ccpipe.pipeline.dead_letters import dead_letters_of
 from tests.translate.records import MESSAGES
@@ -153,6 +153,18 @@ def test_packing_keeps_every_line_in_order_and_within_bounds(
     assert b"".join(payloads) == b"".join(lines)
     assert all(len(payload) <= size or payload in lines for payload in payloads)
     assert len(payloads) >= -(-len(lines) // maximum)
+
+
+@pytest.mark.parametrize("size", [65536, 60, 30, 5])
+def test_many_lines_for_one_subject_keep_within_both_bounds(size: int) -> None:
+    """They are encoded a message at a time: every line once, in order, at most as many as said."""
+    records = to_lines([metric("m", number, time=10**9, tags={}) for number in range(20)])
+    packing = Packing(3, size, 65536)
+    payloads = [each for _, each in LineCodec().encode(records, Subjects.of(Site()), packing)]
+    assert b"".join(payloads) == encode(records, precision="auto")
+    counts = [payload.count(b"\n") for payload in payloads]
+    assert max(counts) == max(1, min(3, size // len(b"m value=10 1\n")))
+    assert all(len(each) <= size for each, count in zip(payloads, counts, strict=True) if count > 1)
 
 
 def test_the_work_for_a_message_of_bad_lines_is_bounded() -> None:

@@ -12,20 +12,15 @@ from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, compress
-from typing import TypeVar
 
 from ccpipe.errors import DataError, EncodeError, RejectedError, TimedOutError, UnavailableError
-from ccpipe.pipeline.blocking import wait_for_event
-from ccpipe.pipeline.dead_letters import DeadLetter, chunks
-from ccpipe.pipeline.interfaces import DeadLetterSink, Sink
-from ccpipe.pipeline.limits import Limits
-from ccpipe.pipeline.queue import Item, now
+from ccpipe.pipeline.interfaces import DeadLetter, DeadLetterSink, Limits, Sink, TimedSink
+from ccpipe.pipeline.stages import Item
+from ccpipe.process.background import wait_for_event
 from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
-
-A_contra = TypeVar("A_contra", bound=Records, contravariant=True)
 
 FIRST_SECONDS = 0.1
 """Maximum pause after the first failure; it doubles with each further one."""
@@ -41,14 +36,9 @@ ROOM = 3
 """Writes may grow if the limit is at least this many times what the latest one took."""
 
 
-class TimedSink(Sink[A_contra]):
-    """A sink whose store must give up too: it might store later what is sent again."""
-
-    time_limit: float
-    """Seconds after which a write raises TimedOutError.
-
-    ``run()`` raises it while even small writes take longer, and resets it at the end.
-    """
+def now() -> float:
+    """Return the time of the clock that timers use, in seconds."""
+    return asyncio.get_running_loop().time()
 
 
 class TimeLimit:
@@ -205,6 +195,8 @@ class Attempts:
 
 WRITE_SECONDS = 300.0
 """A write that takes longer counts as stuck in ``/ready``; sinks give up earlier by themselves."""
+AT_ONCE = 500
+"""Maximum number of dead letters in one write."""
 LOGGED = 10
 """Dead letters of one write that are logged singly."""
 
@@ -227,7 +219,8 @@ class DeadLetterWriter:
             log.warning("%s", letter)
         if rest := sum(letter.lines for letter in letters[LOGGED:]):
             log.warning("… and %d more dead letters", rest)
-        for portion in chunks(letters):
+        for first in range(0, len(letters), AT_ONCE):
+            portion = letters[first : first + AT_ONCE]
             if self.sink is not None:
                 await self._write(portion, self.sink)
             lines = sum(letter.lines for letter in portion)

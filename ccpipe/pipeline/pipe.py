@@ -1,6 +1,7 @@
 """``run()``: one task reads and translates, another writes; a queue connects them.
 
-The writing half is in ``writing.py``, and what it does with the sink in ``delivery.py``.
+Translators are in ``stages.py``, queue and writing half in ``writing.py``, and what that does with
+the sink in ``delivery.py``.
 """
 
 import asyncio
@@ -9,27 +10,24 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Never, TypeVar, cast, overload
 
-from ccpipe.pipeline.dead_letters import dead_letters_of
 from ccpipe.pipeline.delivery import Attempts, DeadLetterWriter, SinkWriter
 from ccpipe.pipeline.interfaces import (
-    Batch,
     DeadLetterSink,
+    Limits,
     SharedSource,
     Sink,
     Source,
     Translator,
 )
-from ccpipe.pipeline.limits import Limits
-from ccpipe.pipeline.queue import Item, Queue, Receipt
 from ccpipe.pipeline.stages import (
     AnyTranslator,
+    Item,
     Stages,
-    Translated,
     check_fit,
     require_conforming,
     require_type,
 )
-from ccpipe.pipeline.writing import Confirmation, PipeWriter
+from ccpipe.pipeline.writing import Confirmation, PipeWriter, Queue
 from ccpipe.process.background import background, failing
 from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
@@ -225,7 +223,6 @@ class PipeReader:
         self.queue = queue
         self.telemetry = telemetry
         self.begin_shutdown = begin_shutdown
-        self._latest: Batch[Records] | None = None
         self._translating = asyncio.Lock()
 
     async def read(self) -> None:
@@ -252,7 +249,7 @@ class PipeReader:
                 require_type(batch.records, source.gives, source)
                 self.telemetry.count(self.telemetry.read, source, len(batch.records))
                 async with self._translating:
-                    await self._translate(batch)
+                    await self._put(self.stages.feed(batch))
         finally:
             if isinstance(batches, AsyncGenerator):
                 await batches.aclose()
@@ -267,32 +264,12 @@ class PipeReader:
                 if self.stages.is_holding:
                     await self._put(self.stages.feed(None))
 
-    async def _translate(self, batch: Batch[Records]) -> None:
-        """Queue a batch, or what the translators return for it."""
-        self._latest = batch
-        letters = dead_letters_of(batch.records.rejected, _origin(batch))
-        if len(self.stages) or self.stages.is_holding:
-            results = self.stages.feed(batch)
-        else:
-            results = [Translated(batch.records, [Receipt(batch.ack)])]
-        results[-1].letters[:0] = letters
-        await self._put(results)
-
     async def _flush(self) -> None:
         """Queue what the translators still hold back."""
         async with self._translating:
             await self._put(self.stages.flush())
 
-    async def _put(self, results: Sequence[Translated]) -> None:
-        """Queue the records that translators returned, with the batches that they complete."""
-        origin = _origin(self._latest) if self._latest else ""
-        is_redelivered = self._latest is not None and self._latest.ack is not None
-        for each in results:
-            if len(each.records) or each.complete or each.letters:
-                item = Item(each.records, origin, each.letters, each.complete, is_redelivered)
+    async def _put(self, items: Sequence[Item]) -> None:
+        for item in items:
+            if len(item.records) or item.complete or item.letters:
                 await self.queue.put(item)
-
-
-def _origin(batch: Batch[Records]) -> str:
-    known = batch.records.provenance
-    return known.origins[0] if known and known.origins else batch.origin

@@ -1,46 +1,72 @@
-"""The translators of a running pipe, and the batches of which they still hold something back.
+"""From batches to items: the translators of a running pipe, and what they hold back of a batch.
 
 A batch must not be acknowledged while a translator holds back a part of it. Each stage therefore
 keeps the batches of its latest feeds, and releases them along with the records that complete them.
-Batches pass from stage to stage together with their records.
+Batches pass from stage to stage together with their records. What translators reject is with the
+records as dead letters.
 """
 
 import asyncio
 import inspect
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Never, cast
 
 from ccpipe.errors import ConfigError
-from ccpipe.pipeline.conformance import fault_of
-from ccpipe.pipeline.dead_letters import DeadLetter, dead_letters_of
 from ccpipe.pipeline.interfaces import (
     Batch,
+    DeadLetter,
     DeadLetterSink,
     HoldingTranslator,
     Scope,
     Sink,
     Source,
     Translator,
+    fault_of,
 )
-from ccpipe.pipeline.queue import Receipt
-from ccpipe.records import Records
+from ccpipe.records import Records, Rejected
 
 AnyTranslator = Translator[Never, Records] | Callable[[Never], Records]
 """A translator, or a function from records to records of the same type."""
 
 
+MAX_DEAD_LETTERS = 100
+"""Maximum number of dead letters of one payload; further rejected lines share one."""
+_OVERHEAD = 512
+"""Bytes of an item without its records."""
+
+
 @dataclass(slots=True)
-class Translated:
-    """The result of one feed after all stages."""
+class Receipt:
+    """What is left of a batch while its records are under way: its acknowledgement."""
+
+    ack: Callable[[], Awaitable[None]] | None = None
+    commits: list[tuple[Callable[[int], None], int]] = field(default_factory=list)
+    """Called before `ack`: ``HoldingTranslator.commit`` of each translator, with its feed."""
+
+
+@dataclass(slots=True)
+class Item:
+    """Records on their way to the sink, and the batches that are complete once they are written."""
 
     records: Records
-    complete: list[Receipt] = field(default_factory=list)
-    """Batches of which nothing is held back."""
+    origin: str = ""
+    """Where records come from whose provenance is unknown."""
     letters: list[DeadLetter] = field(default_factory=list)
-    """Dead letters of what translators rejected."""
+    """Dead letters to write before the batches are acknowledged."""
+    complete: list[Receipt] = field(default_factory=list)
+    is_redelivered: bool = False
+    """Whether what is not acknowledged is delivered again."""
+    size: int = field(init=False)
+    """Approximate size in memory, in bytes."""
+    born: float = 0.0
+    """When it was put into the queue."""
+
+    def __post_init__(self) -> None:
+        letters = sum(len(letter.original) for letter in self.letters)
+        self.size = _OVERHEAD + self.records.size + letters
 
 
 class Stages:
@@ -50,8 +76,8 @@ class Stages:
         """Start with these translators; `takes` is the type of incoming records."""
         self.takes = takes
         self._stages = [_Stage(each) for each in _typed(translators, takes)]
-        self._left: list[Translated] = []  # output of translators that were replaced
-        self._origin = ""
+        self._left: list[Item] = []  # output of translators that were replaced
+        self._origin, self._is_redelivered = "", False  # as for the latest batch
         self._replaced = asyncio.Event()
 
     def __len__(self) -> int:
@@ -95,36 +121,64 @@ class Stages:
         self._replaced.clear()
         await self._replaced.wait()
 
-    def feed(self, batch: Batch[Records] | None) -> list[Translated]:
+    def feed(self, batch: Batch[Records] | None) -> list[Item]:
         """Translate a batch; None if none arrived within the interval."""
         left, self._left = self._left, []
         if batch is None:
-            return [*left, self._through(self._stages, self.takes(), [])]
-        self._origin = batch.origin
-        return [*left, self._through(self._stages, batch.records, [Receipt(batch.ack)])]
+            return [*left, self._through(self._stages, self.takes(), [], [])]
+        self._origin = _origin_of(batch.records, batch.origin)
+        self._is_redelivered = batch.ack is not None
+        letters = dead_letters_of(batch.records.rejected, self._origin)
+        return [*left, self._through(self._stages, batch.records, [Receipt(batch.ack)], letters)]
 
-    def flush(self) -> list[Translated]:
+    def flush(self) -> list[Item]:
         """Return what is still held back, stage by stage."""
         left, self._left = self._left, []
         for position, stage in enumerate(self._stages, 1):
             records, complete = stage.flush()
             letters = dead_letters_of(records.rejected, self._origin)
-            result = self._through(self._stages[position:], records, complete)
-            result.letters[:0] = letters
-            left.append(result)
+            left.append(self._through(self._stages[position:], records, complete, letters))
         return left
 
     def _through(
-        self, stages: "Sequence[_Stage]", records: Records, complete: list[Receipt]
-    ) -> Translated:
-        letters: list[DeadLetter] = []
+        self,
+        stages: "Sequence[_Stage]",
+        records: Records,
+        complete: list[Receipt],
+        letters: list[DeadLetter],
+    ) -> Item:
         for stage in stages:
             known = set(map(id, records.rejected))
-            origin = records.provenance.origins[0] if records.provenance else self._origin
+            origin = _origin_of(records, self._origin)
             records, complete = stage.feed(records, complete)
             rejected = [each for each in records.rejected if id(each) not in known]
             letters += dead_letters_of(rejected, origin)
-        return Translated(records, complete, letters)
+        return Item(records, self._origin, letters, complete, self._is_redelivered)
+
+
+def _origin_of(records: Records, default: str) -> str:
+    return records.provenance.origins[0] if records.provenance else default
+
+
+def dead_letters_of(rejected: Sequence[Rejected], origin: str) -> list[DeadLetter]:
+    """Return dead letters for what could not be read or was rejected.
+
+    A payload of bad lines only would otherwise turn one megabyte into half a million dead letters.
+    Nothing is lost: the last one contains all lines beyond the maximum.
+    """
+    letters = [
+        DeadLetter(bad.original, bad.reason, origin, bad.line, bad.offset)
+        for bad in rejected[:MAX_DEAD_LETTERS]
+    ]
+    if rest := rejected[MAX_DEAD_LETTERS:]:
+        first = rest[0]
+        together = b"\n".join(bad.original for bad in rest)
+        # The last may contain several.
+        lines = len(rest) + rest[-1].original.rstrip(b"\n").count(b"\n")
+        reason = f"{lines} more lines that could not be read, the first: {first.reason}"
+        where = (origin, first.line, first.offset)
+        letters.append(DeadLetter(together, reason, *where, lines=lines))
+    return letters
 
 
 class _Stage:

@@ -1,41 +1,123 @@
-"""The writing half of a pipe: from the queue to the sink, then acknowledged."""
+"""The writing half of a pipe: from the queue, in batches, to the sink, then acknowledged."""
 
 import asyncio
 import contextlib
 import functools
 import logging
 import math
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar
 
 from ccpipe.errors import CcpipeError, OutputError, TimedOutError, UnavailableError
-from ccpipe.pipeline.delivery import LAST_SECONDS, Attempts, Portion, SinkWriter, portions
-from ccpipe.pipeline.interfaces import Sink
-from ccpipe.pipeline.queue import Item, Queue, now
-from ccpipe.pipeline.stages import commit
+from ccpipe.pipeline.delivery import LAST_SECONDS, Attempts, Portion, SinkWriter, now, portions
+from ccpipe.pipeline.interfaces import Limits, Sink, UnsyncedSink
+from ccpipe.pipeline.stages import Item, commit
 from ccpipe.records import Records
+from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
-
-A_contra = TypeVar("A_contra", bound=Records, contravariant=True)
 
 CHECK_SECONDS = 1.0
 """Minimum time between two questions to the store."""
 
 
-class UnsyncedSink(Sink[A_contra]):
-    """A sink of a store that answers before its disk has the records."""
+class Queue:
+    """Batches between one reader and one writer.
 
-    safe_after: float
-    """Seconds after a write until it has them; then, if it was not restarted, they are safe."""
+    Neither side awaits between checking the state and waiting for a change, so that no wake-up is
+    lost and no lock is needed.
+    """
 
-    @abstractmethod
-    async def uptime(self) -> float:
-        """Return for how many seconds the store runs; raises UnavailableError without an answer."""
+    def __init__(self, limits: Limits, telemetry: Telemetry) -> None:
+        """Start empty."""
+        self.limits = limits
+        self.telemetry = telemetry
+        self.items: deque[Item] = deque()
+        self.lines = self.size = 0  # of the waiting items
+        self.held = 0  # bytes of waiting items and of the running write
+        self.ended = False
+        self.flush_now = False
+        """Set by a writer that does not want to wait for a full batch."""
+        self._due = asyncio.Event()  # wakes the writer
+        self._room = asyncio.Event()  # wakes the reader
+
+    async def put(self, item: Item) -> None:
+        """Add an item, once memory use is below the limit."""
+        item.born = now()
+        while self.held and self.held >= self.limits.memory:
+            self._room.clear()
+            await self._room.wait()
+        self.items.append(item)
+        self.lines += len(item.records)
+        self.size += item.size
+        self._hold(item.size)
+        if len(self.items) == 1 or self._is_full():
+            self._due.set()
+            await asyncio.sleep(0)  # a source that never blocks must not starve the writer
+
+    def release(self, items: Sequence[Item]) -> None:
+        """Stop counting items that were taken and are now written."""
+        self._hold(-sum(item.size for item in items))
+        self._room.set()
+
+    def _hold(self, size: int) -> None:
+        self.held += size
+        self.telemetry.queued_bytes.set(self.held)
+
+    def end(self) -> None:
+        """Mark the end: nothing more will be put."""
+        self.ended = True
+        self._due.set()
+
+    async def take(self, until: float | None = None) -> list[Item]:
+        """Wait for a full batch, an old one or the end; an empty list means the end.
+
+        If a time is given it means that this time has come; the end is then not reported.
+        """
+        while not self._is_due() or not (self.items or until is None):
+            if until is not None and now() >= until:
+                return []
+            self._due.clear()
+            old = self.items[0].born + self.limits.age if self.items else math.inf
+            when = min(old, math.inf if until is None else until)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(None if when == math.inf else when):
+                    await self._due.wait()
+        return self._gather()
+
+    def _is_due(self) -> bool:
+        if not self.items:
+            return self.ended
+        return (
+            self.ended
+            or self.flush_now
+            or self._is_full()
+            or now() >= self.items[0].born + self.limits.age
+        )
+
+    def _is_full(self) -> bool:
+        return (
+            self.size >= self.limits.bytes
+            or self.lines >= self.limits.lines
+            or self.held >= self.limits.memory
+        )
+
+    def _gather(self) -> list[Item]:
+        """Take the oldest items up to the limits, at least one."""
+        taken: list[Item] = []
+        lines = size = 0
+        while self.items:
+            item = self.items[0]
+            lines += len(item.records)
+            size += item.size
+            if taken and (lines > self.limits.lines or size > self.limits.bytes):
+                break
+            taken.append(self.items.popleft())
+            self.lines -= len(item.records)
+            self.size -= item.size
+        return taken
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from ccpipe.errors import OutputError, UnavailableError
 from ccpipe.formats import jsonlines, lineprotocol
 from ccpipe.formats.lineprotocol import Lines, Precision
 from ccpipe.pipeline import Limits, Sink
-from ccpipe.pipeline.blocking import call_blocking
+from ccpipe.process.background import call_blocking
 from ccpipe.terminal import data_for_stdout
 
 

@@ -14,7 +14,7 @@ from ccpipe.formats.files import COMPRESSED, UNREADABLE, ReadableStream, open_fi
 from ccpipe.formats.lineprotocol import Lines, Precision, decode
 from ccpipe.formats.row_files import read_csv, read_json
 from ccpipe.pipeline import Batch, Source, wait_for_event
-from ccpipe.pipeline.blocking import call_blocking
+from ccpipe.process.background import call_blocking
 
 STDIN = "-"
 

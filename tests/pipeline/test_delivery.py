@@ -1,11 +1,21 @@
-"""The records of one write, each with the item that it came from."""
+"""Delivery: attempts, their time limits, and which item each record of a write came from."""
 
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.pipeline.delivery import Portion
-from ccpipe.pipeline.queue import Item
-from tests.pipeline.parts import made, play, values
+from ccpipe.errors import RejectedError, TimedOutError, UnavailableError
+from ccpipe.formats.lineprotocol import Lines
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits, TimedSink, run
+from ccpipe.pipeline.delivery import MAX_SECONDS, Attempts, Portion, TimeLimit
+from ccpipe.pipeline.stages import Item
+from ccpipe.telemetry import Telemetry
+from tests.pipeline.parts import ListSink, ListSource, clock, made, play, values, virtual
 
 
 def portion(sizes: list[int]) -> Portion:
@@ -44,3 +54,130 @@ def test_each_record_knows_its_item_after_any_split(sizes: list[int], data: st.D
         for part in (each, *kept):
             for index, value in enumerate(values(part.records)):
                 assert part.letter(index, "bad").origin == origins[int(value)]
+
+
+def test_the_same_reason_is_logged_once_a_minute_for_hours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever looks at the log of the last minutes sees that it goes on."""
+
+    async def main() -> None:
+        async def fail() -> None:
+            if clock() < 7200:
+                raise UnavailableError("the store is away")
+
+        await Attempts(Limits(), Telemetry()).retry(fail, "sink")
+
+    play(main())
+    assert 80 <= sum("the store is away" in each.message for each in caplog.records) <= 121
+
+
+@virtual
+async def test_other_errors_are_not_tried_again() -> None:
+    """Nor is a TimeoutError of the part itself taken for ours."""
+
+    async def fail(error: Exception) -> None:
+        raise error
+
+    attempts = Attempts(Limits(), Telemetry())
+    for error in (RejectedError("no"), TimeoutError("its own")):
+        with pytest.raises(type(error), match=str(error)):
+            await attempts.retry(lambda error=error: fail(error), "sink")  # type: ignore[misc]
+
+
+BATCHES = 40
+LINES = 500
+
+
+class Slow(ListSink, TimedSink[Lines]):
+    """Stores whatever it is sent, but later than its own time limit allows."""
+
+    def __init__(self, needs: Callable[[int], float], time_limit: float = 10.0) -> None:
+        super().__init__()
+        self.needs = needs
+        self.time_limit = time_limit
+
+    async def write(self, records: Sequence[Message]) -> None:
+        self.tries.append(clock())
+        self.written.extend(records)  # also those that nobody waits for any more
+        seconds = self.needs(len(records))
+        await asyncio.sleep(min(seconds, self.time_limit))
+        if seconds > self.time_limit:
+            raise TimedOutError("no answer in time")
+
+
+def constant(_: int) -> float:
+    """Answer after twelve seconds, whatever is sent."""
+    return 12.0
+
+
+def growing(lines: int) -> float:
+    return 1 + lines / 50
+
+
+def enormous(_: int) -> float:
+    return 150.0
+
+
+@pytest.mark.parametrize(("needs", "tries"), [(constant, 30), (growing, 30), (enormous, 200)])
+def test_store_slower_than_its_time_limit_gets_everything(
+    needs: Callable[[int], float], tries: int
+) -> None:
+    """All is acknowledged, few records are stored more than once, and writes are large again.
+
+    They stay small only where the largest limit leaves no room.
+    """
+    sink = Slow(needs)
+    source = ListSource([made(*range(n * LINES, (n + 1) * LINES)) for n in range(BATCHES)])
+    play(run(source, sink, limits=Limits(lines=5000, timeout=30)))
+    assert source.acked == list(range(BATCHES))
+    copies = Counter(values(sink.written))
+    assert set(copies) == set(range(BATCHES * LINES))
+    assert sum(copies.values()) / len(copies) < 2.5
+    assert max(copies.values()) <= 6
+    assert len(sink.tries) < tries
+
+
+def test_raised_time_limit_is_logged_with_the_key_to_raise(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The sink's own limit by its option, that of the pipe by the recipe's."""
+    play(run(ListSource([made(1)]), Slow(constant)))
+    assert "no answer in time; the time limit is now 20 s: raise sink.timeout" in caplog.text
+    caplog.clear()
+    play(run(ListSource([made(1)]), ListSink(seconds=50), limits=Limits(timeout=30)))
+    assert "the write timed out; the time limit is now 60 s: raise batch.timeout" in caplog.text
+
+
+def test_time_limit_comes_down_when_the_store_is_fast_again() -> None:
+    """It is never below the configured one, nor above the maximum."""
+    sink = Slow(constant)
+    limit = TimeLimit(Limits(timeout=30), sink)
+    for _ in range(20):
+        limit.exceeded(TimedOutError("slow"))
+    assert (limit.seconds, sink.time_limit) == (720, MAX_SECONDS)
+    assert not limit.kept(200)
+    assert sink.time_limit == MAX_SECONDS
+    assert limit.kept(20)
+    assert (limit.seconds, sink.time_limit) == (240, 80)
+    assert limit.kept(0.1)
+    assert (limit.seconds, sink.time_limit) == (30, 10)
+
+
+def test_single_timeout_changes_no_limit() -> None:
+    """A smaller write is tried first."""
+    sink = Slow(constant)
+    limit = TimeLimit(Limits(timeout=30), sink)
+    limit.exceeded(TimedOutError("slow"))
+    assert (limit.seconds, sink.time_limit) == (30, 10)
+
+
+def test_configured_limit_above_the_maximum_is_kept() -> None:
+    """So is the absence of any limit."""
+    for configured in (1000.0, 0.0):
+        sink = Slow(constant, time_limit=0)
+        limit = TimeLimit(Limits(timeout=configured), sink)
+        for _ in range(5):
+            limit.exceeded(TimedOutError("slow"))
+        assert (limit.seconds, sink.time_limit) == (configured, 0)
+        assert limit.kept(1)

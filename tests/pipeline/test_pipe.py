@@ -11,7 +11,7 @@ from ccpipe.errors import RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines, decode, to_lines
 from ccpipe.message import Message
 from ccpipe.pipeline import Batch, Limits, Scope, SharedSource, Translator, run
-from ccpipe.pipeline.queue import Item
+from ccpipe.pipeline.stages import Item
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
     Delay,

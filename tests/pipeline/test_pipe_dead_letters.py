@@ -12,6 +12,7 @@ from ccpipe.errors import DataError, EncodeError, RejectedError, UnavailableErro
 from ccpipe.formats.lineprotocol import Lines, decode, to_lines
 from ccpipe.message import Message
 from ccpipe.pipeline import DeadLetter, Limits, run
+from ccpipe.pipeline.delivery import AT_ONCE, Attempts, DeadLetterWriter
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
     Diary,
@@ -235,3 +236,33 @@ def test_a_refused_write_is_not_tried_again_as_it_was() -> None:
 
     assert play(main()) == 0
     assert len(sink.tries) == 1
+
+
+def test_a_payload_of_bad_lines_makes_a_bounded_number_of_letters() -> None:
+    """Nothing of it is lost: the last letter holds the lines that have none of their own."""
+    telemetry = Telemetry()
+    payload = b"".join(b"bad%d\n" % n for n in range(5000))
+    source, kept = ListSource([decode(payload)]), ListDeadLetterSink()
+    play(run(source, ListSink(), dead_letter_sink=kept, telemetry=telemetry))
+    assert len(kept.letters) == 101
+    assert b"\n".join(letter.original for letter in kept.letters) + b"\n" == payload
+    last = kept.letters[-1]
+    assert (last.line, last.lines) == (101, 4900)
+    assert "4900 more lines that could not be read, the first: " in last.reason
+    assert telemetry.total(telemetry.dead) == 5000
+    assert source.acked == [0]
+
+
+def test_letters_are_written_some_at_a_time() -> None:
+    """Each once, in their order."""
+    sizes: list[int] = []
+    kept = ListDeadLetterSink(lambda letters: sizes.append(len(letters)))
+    letters = [DeadLetter(b"%d" % n, "no") for n in range(2 * AT_ONCE + 1)]
+    telemetry = Telemetry()
+
+    async def main() -> None:
+        await DeadLetterWriter(kept, "s", Attempts(Limits(), telemetry), telemetry).write(letters)
+
+    play(main())
+    assert sizes == [AT_ONCE, AT_ONCE, 1]
+    assert kept.letters == letters

@@ -12,11 +12,12 @@ from ccpipe.formats.lineprotocol import Lines, decode, to_lines
 from ccpipe.formats.lineprotocol.lines import COLUMNS
 from ccpipe.message import event
 from ccpipe.pipeline import Limits
-from ccpipe.pipeline.queue import Item, Queue
+from ccpipe.pipeline.stages import Item
+from ccpipe.pipeline.writing import Queue
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import clock, made, play, values, virtual
 
-ONE = Item(made(1), born=0).size
+ONE = Item(made(1)).size
 """What an item with one metric is said to hold."""
 
 

@@ -4,6 +4,8 @@ import ast
 import asyncio
 import contextlib
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from ccpipe.process.background import (
     background,
+    call_blocking,
     end_tasks,
     failing,
     guarded,
@@ -37,9 +40,8 @@ AWAITED = {
     "node/agent/responder.py": "a thread whose error becomes the answer",
     "node/gather/timer.py": "a thread that logs the errors of what it calls",
     "node/sampling/thread.py": "threads whose errors become those of the collectors",
-    "pipeline/blocking.py": "a thread whose error the caller gets",
     "pipeline/pipe.py": "awaited there",
-    "process/background.py": "`background` itself",
+    "process/background.py": "`background` itself, and a thread whose error the caller gets",
     "sources/file.py": "awaited there",
     "telemetry.py": "a thread that logs the errors of each request",
 }
@@ -239,3 +241,40 @@ async def test_our_own_cancellation_waits_for_the_tasks() -> None:
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(ending, 60)
     assert task.done()
+
+
+async def test_blocking_call_returns_or_raises_as_its_function_does() -> None:
+    """The loop goes on meanwhile."""
+    assert await call_blocking(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        await call_blocking(lambda: 1 // 0)
+
+
+async def test_cancelled_blocking_call_is_forgotten() -> None:
+    """Its result, when it comes at last, harms nobody."""
+    task = asyncio.create_task(call_blocking(lambda: sum(range(10**6))))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await call_blocking(lambda: 7) == 7
+
+
+def test_process_does_not_wait_for_a_blocking_call() -> None:
+    """A read that never ends does not keep the interpreter."""
+    code = """
+import asyncio, os
+from ccpipe.process.background import call_blocking
+async def main():
+    reading, writing = os.pipe()
+    try:
+        async with asyncio.timeout(0.1):
+            await call_blocking(lambda: os.read(reading, 1))
+    except TimeoutError:
+        print("timed out")
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("timed out\n", "")

@@ -15,7 +15,7 @@ from ccpipe.config import Bus, Site
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, encode, to_lines
 from ccpipe.message import Kind, Message, event, log, metric
-from ccpipe.pipeline.dead_letters import dead_letters_of
+from ccpipe.pipeline.stages import dead_letters_of
 from tests.translate.records import MESSAGES
 
 

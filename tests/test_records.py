@@ -1,13 +1,14 @@
 """Records as a list: what is cut and joined keeps what it came from."""
 
 from array import array
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import ClassVar
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.records import Provenance, RecordList, RejectedRecord
+from ccpipe.records import MessageRange, Provenance, RecordList, RejectedRecord
+from tests.deliveries import provenance_of
 
 
 class Words(RecordList[str]):
@@ -57,3 +58,143 @@ def test_joined_records_have_all_messages_and_all_that_was_rejected() -> None:
     assert (list(joined), joined.rejected) == (["0", "0", "0"], [bad])
     assert joined.size == words_of([2]).size + 7
     assert joined.original(0) == b"'0'"
+
+
+messages = st.lists(
+    st.tuples(st.sampled_from(["", "a", "b"]), st.integers(1, 30), st.integers(0, 3)), max_size=20
+)
+"""Consumer, number and records of each message."""
+
+
+def ids_of(chosen: list[tuple[str, int, int]]) -> Provenance:
+    ends, total = array("q"), 0
+    for *_, count in chosen:
+        total += count
+        ends.append(total)
+    numbers = array("q", [number for _, number, _ in chosen])
+    times = array("q", [100 + number for number in numbers])
+    return provenance_of([consumer for consumer, *_ in chosen], numbers, times, ends)
+
+
+def per_record(ids: Provenance) -> list[tuple[str, int]]:
+    found: list[tuple[str, int]] = []
+    for consumer, number, end in zip(ids.consumers, ids.numbers, ids.ends, strict=True):
+        found += [(consumer, number)] * (end - len(found))
+    return found
+
+
+@given(messages)
+def test_runs(chosen: list[tuple[str, int, int]]) -> None:
+    """Runs hold the known messages, and no other."""
+    runs = ids_of(chosen).runs()
+    held = {(run.consumer, n) for run in runs for n in range(run.first, run.last + 1)}
+    assert held == {(consumer, number) for consumer, number, _ in chosen if consumer}
+    assert all(run.since == 100 + run.first and run.until == 100 + run.last for run in runs)
+    assert runs == sorted(runs)
+    assert all((a.consumer, a.last + 1) < (b.consumer, b.first) for a, b in pairwise(runs))
+
+
+def test_numbers_that_began_anew_are_other_runs() -> None:
+    """A stream that was made again gives its messages the numbers of others."""
+    numbers, times = array("q", [1, 2, 1, 3]), array("q", [10, 20, 90, 30])
+    ids = provenance_of(["c"] * 4, numbers, times, array("q", [1, 2, 3, 4]))
+    found = {(run.first, run.last, run.since, run.until) for run in ids.runs()}
+    assert sum(last - first + 1 for first, last, *_ in found) == 4
+    assert ids.unstored([])[0] is None
+
+
+@given(messages, st.integers(0, 4))
+def test_large(chosen: list[tuple[str, int, int]], size: int) -> None:
+    """Every record is in one part; a message that is large enough is a part of its own."""
+    ids = ids_of(chosen)
+    parts = list(ids.large(size))
+    ends = [end for end, _ in parts]
+    assert ends == sorted(set(ends))
+    assert ends[-1:] == ([ids.ends[-1]] if ids.ends and ids.ends[-1] else [])
+    expected = [
+        (end, (consumer, number, 100 + number))
+        for (consumer, number, count), end in zip(chosen, ids.ends, strict=True)
+        if consumer and count and count >= size
+    ]
+    assert [part for part in parts if part[1]] == expected
+    assert not any(a is b is None for (_, a), (_, b) in pairwise(parts))
+
+
+@given(messages, messages)
+def test_unstored(chosen: list[tuple[str, int, int]], before: list[tuple[str, int, int]]) -> None:
+    """The records of messages that are not stored are kept, of each that comes twice the first."""
+    ids, stored = ids_of(chosen), ids_of(before).runs()
+    known = {(consumer, number) for consumer, number, _ in before if consumer}
+    keep, runs = ids.unstored(stored)
+    expected: list[bool] = []
+    seen = set(known)
+    for consumer, number, count in chosen:
+        expected += [(consumer, number) not in seen] * count
+        seen |= {(consumer, number)} if consumer else set()
+    assert (list(map(bool, keep)) if keep is not None else [True] * len(expected)) == expected
+    left = {(consumer, n) for consumer, n, _ in chosen if consumer} - known
+    assert {(run.consumer, n) for run in runs for n in range(run.first, run.last + 1)} == left
+
+
+@given(messages, messages)
+def test_concat(first: list[tuple[str, int, int]], second: list[tuple[str, int, int]]) -> None:
+    """Joined records keep their messages."""
+    parts = [ids_of(first), ids_of(second)]
+    joined = Provenance.concat([(each, each.ends[-1] if each.ends else 0) for each in parts])
+    assert joined is not None
+    assert per_record(joined) == per_record(ids_of(first)) + per_record(ids_of(second))
+
+
+@given(messages, st.data())
+def test_take(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
+    """The records that are left keep their messages."""
+    whole = per_record(ids_of(chosen))
+    bad = data.draw(st.sets(st.integers(0, len(whole) - 1))) if whole else set()
+    left = [record for row, record in enumerate(whole) if row not in bad]
+    assert (
+        per_record(ids_of(chosen).take(bytes(row not in bad for row in range(len(whole))))) == left
+    )
+
+
+@given(messages, st.data())
+def test_split(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
+    """A message is known to the part with its last record: what is stored then is whole."""
+    ids = ids_of(chosen)
+    whole = per_record(ids)
+    row = data.draw(st.integers(0, len(whole)))
+    first, second = ids.split(row)
+    assert per_record(second) == whole[row:]
+    assert len(per_record(first)) == row
+    for part, original in zip(per_record(first), whole[:row], strict=True):
+        assert part == original or part[0] == ""
+    names = [[m for m in zip(p.consumers, p.numbers, strict=True) if m[0]] for p in (first, second)]
+    assert names[0] + names[1] == [(c, n) for c, n, _ in chosen if c]
+
+
+@given(messages, st.data())
+def test_near(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
+    """A split near any row leaves something on both sides, and cuts no message but one alone."""
+    ids = ids_of(chosen)
+    total = len(per_record(ids))
+    if total < 2:
+        return
+    row = data.draw(st.integers(1, total - 1))
+    near = ids.near(row)
+    assert 0 < near < total
+    assert near in ids.ends or all(end in (0, total) for end in ids.ends)
+
+
+def test_numbers_alone_are_not_enough() -> None:
+    """Runs overlap where number, time and consumer may be the same."""
+    run = MessageRange("c", 10, 20, 1000, 2000)
+    assert run.overlaps(MessageRange("c", 20, 30, 2000, 3000))
+    assert not run.overlaps(MessageRange("c", 21, 30, 2000, 3000))
+    assert not run.overlaps(MessageRange("c", 10, 20, 2001, 3000))
+    assert not run.overlaps(MessageRange("d", 10, 20, 1000, 2000))
+
+
+@given(messages, st.integers(0, 40), st.integers(0, 40))
+def test_part(chosen: list[tuple[str, int, int]], first: int, last: int) -> None:
+    """Consecutive records keep their messages."""
+    whole = per_record(ids_of(chosen))
+    assert per_record(ids_of(chosen).part(slice(first, last))) == whole[first:last]

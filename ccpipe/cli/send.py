@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.permissions import ForbiddenError
+from ccpipe.bus.nats.errors import ForbiddenError
 from ccpipe.bus.nats.publisher import NoStreamError
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.cli.console.options import Lenient, Rate, SiteOptions

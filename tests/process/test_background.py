@@ -27,7 +27,7 @@ AWAITED = {
     "bus/mqtt/session.py": "the session waits for them; its end is an error of who uses it",
     "bus/mqtt/source.py": "its iteration raises the error",
     "bus/nats/connection.py": "whoever publishes gets the error, or waits for the connection",
-    "bus/nats/reader.py": "its iteration raises the error",
+    "bus/nats/consumer.py": "its iteration raises the error",
     "bus/nats/replicas.py": "its iteration raises the error",
     "bus/nats/streams/stored.py": "`read_stored` raises the error",
     "cli/step/publish.py": "a thread that the command waits for",

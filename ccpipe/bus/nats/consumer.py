@@ -1,4 +1,4 @@
-"""Reading a durable consumer of JetStream: requests, acknowledgements, and what comes again."""
+"""Reading messages from NATS: what every reader does, and a durable consumer of JetStream."""
 
 import asyncio
 import contextlib
@@ -8,14 +8,14 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, Self
 
 from ccpipe.bus.codecs import Codec
+from ccpipe.bus.codecs.line import JOINED_BYTES
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.protocol.frames import Delivery, are_first, is_redelivered, stored_as
+from ccpipe.bus.nats.protocol.frames import Delivery, Redelivery, are_first, stored_as
 from ccpipe.bus.nats.protocol.splitter import stored
-from ccpipe.bus.nats.reader import STUCK_SECONDS, MessageReader, size_of
 from ccpipe.bus.nats.streams.jetstream import consumer_of
 from ccpipe.bus.nats.streams.partitions import StreamPartition
 from ccpipe.bus.nats.streams.stream import (
@@ -29,12 +29,14 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import Batch, wait_for_event
-from ccpipe.process.background import background
-from ccpipe.records import Records
+from ccpipe.process.background import background, end_tasks
+from ccpipe.records import Provenance, Records, RejectedRecord
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
+STUCK_SECONDS = 30.0
+"""Time without an answer from the broker after which ``/ready`` reports no progress."""
 PULL = 5000
 """Maximum number of messages per request, and of undecoded messages or bytes held here."""
 PULL_BYTES = 16 * 2**20
@@ -48,6 +50,98 @@ SETTLE_SECONDS = 1.0
 """How much longer than `ack_wait` a redelivery by the broker may take."""
 REFUSED_SECONDS = (0.5, 10.0)
 """Minimum and maximum pause after requests that the broker refuses in a row."""
+
+
+class MessageReader:
+    """Yields what arrived as batches; a subclass says how it arrives, by tasks that it runs."""
+
+    def __init__(self, bus: Connection, codec: Codec[Any], telemetry: Telemetry) -> None:
+        self.bus = bus
+        self.codec = codec
+        self.telemetry = telemetry
+        self._waiting: deque[tuple[list[Delivery], int]] = deque()  # each with its bytes
+        self._waiting_count = self._waiting_bytes = 0
+        self._taken: list[Delivery] = []  # being decoded and handed over
+        self._stopped = asyncio.Event()
+        self._changed = asyncio.Event()  # messages are waiting, or the end is reached
+        self._emptied = asyncio.Event()  # there is room for more
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, **work: Coroutine[Any, Any, None]) -> None:
+        """Run tasks until the reader is closed; the error of one ends the iteration."""
+        self.telemetry.expect(self, STUCK_SECONDS)
+        self._tasks = [asyncio.create_task(w, name=f"ccpipe-{n}") for n, w in work.items()]
+        for task in self._tasks:
+            task.add_done_callback(lambda _: self._changed.set())
+
+    async def __aexit__(self, *exit_: object) -> None:
+        await end_tasks(self._tasks)
+        self.telemetry.expect_nothing(self)
+
+    def stop(self) -> None:
+        """End the iteration once all received messages were handed over."""
+        self._stopped.set()
+        self._changed.set()
+        self._emptied.set()
+
+    async def batches(self) -> AsyncIterator[Batch[Records]]:
+        while True:
+            while self._waiting:
+                self._taken = self._take()
+                for batch in self._batches(self._taken):
+                    takes_long = bool(batch.records.rejected)
+                    yield batch
+                    if takes_long:
+                        await asyncio.sleep(0)  # let other tasks run
+                self._taken = []
+                await asyncio.sleep(0)
+            self._emptied.set()
+            if self._has_ended() and not self._waiting:
+                return
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _has_ended(self) -> bool:
+        for task in self._tasks:
+            if task.done():
+                task.result()  # raises the error that ended it
+        return self._stopped.is_set()
+
+    def _take(self) -> list[Delivery]:
+        taken: list[Delivery] = []
+        size = 0
+        while self._waiting and size < JOINED_BYTES:
+            together, more = self._waiting.popleft()
+            size += more
+            taken = taken + together if taken else together
+        self._waiting_count -= len(taken)
+        self._waiting_bytes -= size
+        return taken
+
+    def _batches(self, deliveries: list[Delivery]) -> Iterator[Batch[Records]]:
+        for records, _ in self._decode(deliveries):
+            yield Batch(records)
+
+    def _decode(self, deliveries: list[Delivery]) -> Iterator[tuple[Records, int]]:
+        """Decode messages; one that violates the protocol becomes a dead letter."""
+        flawed = [place for place, delivery in enumerate(deliveries) if delivery.flaw]
+        first = 0
+        for place in flawed:
+            yield from self.codec.decode(deliveries[first:place])
+            delivery = deliveries[place]
+            records: Any = self.codec.records()
+            records.rejected = [RejectedRecord(delivery.payload, delivery.flaw)]
+            records.provenance = Provenance.of_message(delivery.subject, 0)
+            yield records, 1
+            first = place + 1
+        yield from self.codec.decode(deliveries[first:] if flawed else deliveries)
+
+    def _keep(self, deliveries: list[Delivery], size: int) -> None:
+        if deliveries:
+            self._waiting.append((deliveries, size))
+            self._waiting_count += len(deliveries)
+            self._waiting_bytes += size
+            self._changed.set()
 
 
 class ConsumerReader(MessageReader):
@@ -97,6 +191,7 @@ class ConsumerReader(MessageReader):
         self._inbox = ""
         self._consumer = ""  # identifies the consumer that numbers belong to
         self._unread = UnreadWatch(bus, self.durable, telemetry)
+        self._prefix = partition.prefix  # of stored subjects
 
     async def __aenter__(self) -> Self:
         self._inbox = self.bus.new_inbox()
@@ -152,8 +247,8 @@ class ConsumerReader(MessageReader):
         would publish on a subject of its sender's choice.
         """
         messages = deliveries if self._are_new(deliveries) else self._sort_out(deliveries)
-        if prefix := self.partition.prefix:
-            messages = [m._replace(subject=m.subject.removeprefix(prefix)) for m in messages]
+        if self._prefix:
+            messages = [m._replace(subject=m.subject.removeprefix(self._prefix)) for m in messages]
         self._keep(messages, size_of(messages))
         self._asked -= len(messages)
         if self._asked <= 0:
@@ -349,54 +444,5 @@ class ConsumerReader(MessageReader):
                     await refuse_others(stream, self.stream, self.durable, self._owner)
 
 
-Stored = tuple[int, int]
-"""The number of a message in its stream, and when it was stored, in nanoseconds."""
-
-
-class Redelivery:
-    """Recognizes messages that were received before, also on an earlier connection.
-
-    A killed nats-server starts again from the consumer's position on its disk, which it writes at
-    most ten times a second. It delivers what follows once more, and ignores acknowledgements of
-    messages that it has not yet delivered again (``ackMsg`` in nats-server's ``consumer.go``). It
-    also does so when a process that was suspended, or too busy, has not extended ``ack_wait``.
-    """
-
-    def __init__(self, known: Callable[[], Iterable[str]]) -> None:
-        """Start without any; `known` returns the reply subjects of those that it looks for."""
-        self._known = known
-        self._received: set[Stored] = set()
-        self._last = 0
-
-    def expect(self, replies: Iterable[str]) -> None:
-        """Recognize the messages with these reply subjects from now on."""
-        self._received |= {stored for reply in replies if (stored := stored_as(reply))}
-        self._last = max((number for number, _ in self._received), default=0)
-
-    @property
-    def is_expecting(self) -> bool:
-        """Whether it looks for messages that ``expect`` named."""
-        return bool(self._received)
-
-    def clear(self) -> None:
-        """Recognize none: the consumer is another one, which has other messages."""
-        self._received.clear()
-
-    def split(self, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
-        """Return the messages that are new, and those that were received before.
-
-        The first message behind all expected ones ends the expectation: the broker delivers in the
-        order of the stream.
-        """
-        again = any(is_redelivered(delivery.reply) for delivery in deliveries)
-        if not (self.is_expecting or again):
-            return deliveries, []
-        known = set(map(stored_as, self._known())) if again else set()
-        new: list[Delivery] = []
-        repeated: list[Delivery] = []
-        for delivery in deliveries:
-            stored = stored_as(delivery.reply)
-            (repeated if stored in self._received or stored in known else new).append(delivery)
-            if stored and stored[0] > self._last:
-                self._received.clear()
-        return new, repeated
+def size_of(deliveries: list[Delivery]) -> int:
+    return sum([len(delivery.payload) for delivery in deliveries])

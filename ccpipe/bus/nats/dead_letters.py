@@ -7,7 +7,7 @@ import nats.js.errors
 from nats.js import api
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.explain import explain
+from ccpipe.bus.nats.errors import explain
 from ccpipe.bus.nats.publisher import HEADER_ROOM, Outgoing, Publisher, digest
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import xxhash
 
 from ccpipe.bus.nats.connection import NO_STREAM, Answer, Connection, Waiting
-from ccpipe.bus.nats.explain import CURE, explain
-from ccpipe.bus.nats.permissions import ForbiddenError
+from ccpipe.bus.nats.errors import CURE, ForbiddenError, explain
 from ccpipe.bus.nats.protocol.frames import write_header
 from ccpipe.bus.subjects import KEPT, Subjects
 from ccpipe.config import Bus

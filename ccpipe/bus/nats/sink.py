@@ -8,7 +8,7 @@ from typing import Any, Self
 from ccpipe.bus.codecs import Codec, Packing
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import Connection, check
-from ccpipe.bus.nats.permissions import ForbiddenError
+from ccpipe.bus.nats.errors import ForbiddenError
 from ccpipe.bus.nats.publisher import HEADER_ROOM, Outgoing, Publisher, digest
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site, Size

@@ -8,17 +8,57 @@ from typing import Any, Literal, Self
 from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.identity import HeldToSubject
 from ccpipe.bus.codecs.line import LineCodec
-from ccpipe.bus.nats.connection import Connection, check
-from ccpipe.bus.nats.consumer import ConsumerReader
+from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, check
+from ccpipe.bus.nats.consumer import STUCK_SECONDS, ConsumerReader, MessageReader, size_of
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.reader import SubscriptionReader
+from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.replicas import Replicas
 from ccpipe.bus.nats.streams.partitions import StreamPartition
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Duration, Site
-from ccpipe.errors import ConfigError
-from ccpipe.pipeline import Batch, Scope, SharedSource
+from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.pipeline import Batch, Scope, SharedSource, wait_for_event
 from ccpipe.telemetry import Telemetry
+
+PROBE_SECONDS = 10.0
+"""Interval at which a plain subscription checks that the broker responds."""
+
+
+class SubscriptionReader(MessageReader):
+    """A plain subscription: only messages published from now on."""
+
+    def __init__(
+        self,
+        bus: Connection,
+        codec: Codec[Any],
+        telemetry: Telemetry,
+        patterns: list[str],
+        queue: str,
+    ) -> None:
+        super().__init__(bus, codec, telemetry)
+        self.patterns = patterns
+        self.queue = queue
+
+    async def __aenter__(self) -> Self:
+        for pattern in self.patterns:
+            await self.bus.subscribe_lists(pattern, self._receive, self.queue)
+        self.start(probe=self._probe())
+        return self
+
+    def _receive(self, deliveries: list[Delivery]) -> None:
+        """Keep messages of a plain subscription; beyond the limit they are dropped and counted."""
+        size = size_of(deliveries)
+        if self._waiting_bytes + size > PENDING_BYTES:
+            self.telemetry.count(self.telemetry.bus_errors, "slow_consumer", len(deliveries))
+            return
+        self._keep(deliveries, size)
+
+    async def _probe(self) -> None:
+        while not self._stopped.is_set():
+            with contextlib.suppress(UnavailableError):
+                await self.bus.flush()
+                self.telemetry.expect(self, STUCK_SECONDS)
+            await wait_for_event(self._stopped, PROBE_SECONDS)
 
 
 class NatsSource(SharedSource[Any]):

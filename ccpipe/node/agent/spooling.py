@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ccpipe.bus.nats.permissions import ForbiddenError
+from ccpipe.bus.nats.errors import ForbiddenError
 from ccpipe.bus.nats.publisher import IN_FLIGHT, Outgoing, Publisher
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.subjects import matches

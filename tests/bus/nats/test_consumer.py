@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.bus.nats import consumer as module
-from ccpipe.bus.nats import reader as reader_module
-from ccpipe.bus.nats.consumer import ConsumerReader, Redelivery
-from ccpipe.bus.nats.protocol.frames import Delivery
+from ccpipe.bus.nats.consumer import ConsumerReader
+from ccpipe.bus.nats.protocol.frames import Delivery, Redelivery
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
@@ -144,7 +143,6 @@ async def test_requests_that_the_broker_refuses_are_repeated_with_growing_pauses
 ) -> None:
     """The log names the reason and the server's version, and ``/ready`` reports no progress."""
     monkeypatch.setattr(module, "STUCK_SECONDS", 1.0)
-    monkeypatch.setattr(reader_module, "STUCK_SECONDS", 1.0)
     monkeypatch.setattr(module, "REFUSED_SECONDS", (0.5, 60.0))
     api = ["INFO", "STREAM.>", "CONSUMER.CREATE.>", "CONSUMER.INFO.>", "CONSUMER.DURABLE.>"]
     service = '{{ service: {{ account: data, subject: "$JS.API.{}" }} }}'

@@ -1,17 +1,28 @@
-"""Encoded messages onto the bus: each once, in order, also through retries."""
+"""Encoded messages onto the bus: each once, in order, also through retries; answers of streams."""
 
+import asyncio
 import contextlib
+import subprocess
+from pathlib import Path
 
+import nats
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nats.aio.msg import Msg
 
-from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.permissions import ForbiddenError
-from ccpipe.bus.nats.publisher import NoStreamError, Outgoing, Publisher
+from ccpipe.bus.nats import publisher as module
+from ccpipe.bus.nats.connection import Acknowledgements, Answer, Connection, Waiting
+from ccpipe.bus.nats.errors import ForbiddenError
+from ccpipe.bus.nats.protocol.frames import Delivery, Receive
+from ccpipe.bus.nats.publisher import MESSAGE_ID, NoStreamError, Outgoing, Publisher, digest, store
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.subjects import Subjects
-from ccpipe.config import Site
-from ccpipe.errors import RejectedError, UnavailableError
+from ccpipe.config import Bus, Site
+from ccpipe.errors import EncodeError, RejectedError, UnavailableError
 from ccpipe.telemetry import Telemetry
+from tests.bus.nats.conftest import connected
+from tests.servers.nats.daemon import nats_daemon
 from tests.servers.nats.proxy import Proxy
 from tests.servers.nats.stored import stored
 
@@ -104,3 +115,198 @@ async def test_a_refused_message_costs_no_order(nats_server: NatsServer) -> None
     for subject in ("fox%2Etest.events.0", "fox%2Etest.events.1"):
         expected = [message.payload for message in messages if message.subject == subject]
         assert [payload for where, payload in found if where == subject] == expected
+
+
+LIMIT = 2**20
+
+
+@given(st.binary(), st.binary(), st.binary(), st.binary())
+def test_ids_are_equal_only_for_equal_content(a: bytes, b: bytes, c: bytes, d: bytes) -> None:
+    """An id stands for subject and payload together, without confusing where one ends."""
+    if b"\0" not in a + c:
+        assert (digest(a, b) == digest(c, d)) == ((a, b) == (c, d))
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"])),
+    st.binary(),
+    st.dictionaries(
+        st.text(st.characters(codec="ascii")), st.text(st.characters(exclude_categories=["Cs"]))
+    ),
+)
+def test_a_message_is_one_command_or_cannot_be_encoded(
+    subject: str, payload: bytes, headers: dict[str, str]
+) -> None:
+    """No subject and no header adds a word, a header or a command."""
+    try:
+        line, body, end = Outgoing(subject, payload, "id", headers).command("reply", LIMIT)
+    except EncodeError:
+        return
+    command, _, header = line.partition(b"\r\n")
+    words = command.split(b" ")
+    assert words[:3] == [b"HPUB", subject.encode(), b"reply"]
+    assert [int(word) for word in words[3:]] == [len(header), len(header) + len(payload)]
+    assert (body, end) == (payload, b"\r\n")
+    lines = header.split(b"\r\n")
+    assert lines[0] == b"NATS/1.0"
+    assert lines[-3:] == [f"{MESSAGE_ID}: id".encode(), b"", b""]
+    assert len(lines) == 4 + len(headers)
+
+
+def test_headers_arrive_as_they_were() -> None:
+    line, *_ = Outgoing("a", b"", "7", {"Ccpipe-Reason": "a: b"}).command("r", LIMIT)
+    header = line.partition(b"\r\n")[2]
+    assert Delivery("a", b"", header).headers == {"Ccpipe-Reason": "a: b", MESSAGE_ID: "7"}
+
+
+def test_what_exceeds_the_servers_limit_is_rejected() -> None:
+    """With its header, for which the server would end the connection."""
+    with pytest.raises(RejectedError, match="max_payload is 1048576"):
+        Outgoing("a", b"x" * LIMIT, "id").command("r", LIMIT)
+
+
+async def test_a_subject_without_a_stream_is_named(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether nobody listens there, or only a subscriber that sends no acknowledgement."""
+    monkeypatch.setattr(module, "STORE_SECONDS", 0.2)
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        with pytest.raises(NoStreamError, match="a: no stream stores it") as caught:
+            await store(bus, [Outgoing("a", b"", "1")], set())
+        assert caught.value.subject == "a"
+        await bus.subscribe("a", lambda delivery: None)
+        with pytest.raises(NoStreamError, match="did not answer in time"):
+            await store(bus, [Outgoing("a", b"", "1")], set())
+
+
+async def test_a_closed_connection_is_unavailable(site: Site) -> None:
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        pass
+    with pytest.raises(UnavailableError):
+        await store(bus, [Outgoing("a", b"", "1")], set())
+
+
+def bus_at(port: int) -> Bus:
+    return Bus(servers=[f"nats://127.0.0.1:{port}"])
+
+
+async def fill(bus: Connection, stored: list[str]) -> None:
+    """Store large messages until that fails; the ids of those that were stored are added."""
+    for number in range(100):
+        await store(bus, [Outgoing("a", b"y" * 200_000, f"{number}")], set())
+        stored.append(f"{number}")
+
+
+@pytest.mark.long
+async def test_a_full_disk_is_named_and_sticks_until_the_server_is_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real full disk, in memory: the server says nothing, so we say what it must be.
+
+    When there is space again it goes on refusing, which the words say too; a restart cures it, and
+    what was acknowledged before is still there.
+    """
+    monkeypatch.setattr("ccpipe.bus.nats.publisher.STORE_SECONDS", 2.0)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "none", disk], check=True)
+    configuration = f'jetstream {{ store_dir: "{disk}", max_file_store: 1GB }}'
+    try:
+        async with nats_daemon(tmp_path, configuration) as port, connected(bus_at(port)) as bus:
+            await bus.jetstream().add_stream(name="S", subjects=["a"])
+            (disk / "ballast").write_bytes(b"x" * 17 * 2**20)
+            stored: list[str] = []
+            with pytest.raises(UnavailableError, match=r"disk is full.*restart nats-server"):
+                await fill(bus, stored)
+            (disk / "ballast").unlink()
+            with pytest.raises(UnavailableError, match="restart nats-server"):
+                await store(bus, [Outgoing("a", b"small", "after")], set())
+        async with nats_daemon(tmp_path, configuration) as port, connected(bus_at(port)) as bus:
+            await store(bus, [Outgoing("a", b"small", "after")], set())
+            state = (await bus.jetstream().stream_info("S")).state
+        assert state.messages == len(stored) + 1
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+NOISE = (b"", b"ok", b"{", b"[1]", b"{}", b'{"stream": ""}', b'{"stream": 1}', b'{"error": null}')
+
+
+async def test_a_subscriber_that_replies_is_no_stream(site: Site, nats_server: NatsServer) -> None:
+    client = await nats.connect(nats_server.url)
+
+    async def reply(message: Msg) -> None:
+        for noise in NOISE:
+            await client.publish(message.reply, noise)
+
+    async with connected(site.bus) as bus:
+        stored: set[str] = set()
+        messages = [Outgoing("a", b"%d" % number, f"{number}") for number in range(20)]
+        await bus.jetstream().add_stream(name="s", subjects=["a"])
+        await client.subscribe("a", cb=reply)
+        await client.flush()
+        await store(bus, messages, stored)
+        assert stored == {message.id for message in messages}
+        assert (await bus.jetstream().stream_info("s")).state.messages == 20
+    await client.close()
+
+
+async def test_who_waits_learns_that_the_connection_was_lost(nats_server: NatsServer) -> None:
+    async with Proxy(nats_server) as proxy:
+        bus = Connection(proxy.bus, name="t", telemetry=Telemetry(), forever=False)
+        async with bus:
+            await bus.jetstream().add_stream(name="s", subjects=["a"])
+            proxy.speaks.clear()
+            waiting = asyncio.create_task(store(bus, [Outgoing("a", b"x", "1")], set()))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(waiting), 0.3)
+            assert not waiting.done()
+            proxy.cut()
+            with pytest.raises(UnavailableError, match="was lost"):
+                await waiting
+
+
+class _Kept(Waiting):
+    """Keeps its answers."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+
+    def answered(self, reply: str, answer: Answer) -> None:
+        self.answers.append(answer)
+
+    def proceed(self) -> None:
+        pass
+
+    def lost(self) -> None:
+        pass
+
+
+@given(st.lists(st.binary() | st.sampled_from(NOISE)), st.binary())
+async def test_any_bytes_are_an_answer_or_noise(payloads: list[bytes], header: bytes) -> None:
+    """After them the stream's own answer is still waited for, unless one of them looks like it."""
+    receivers: list[Receive] = []
+
+    async def subscribe(_: str, receive: Receive) -> None:
+        receivers.append(receive)
+
+    acknowledgements = Acknowledgements(lambda: "inbox", subscribe)
+    await acknowledgements.open()
+    kept = _Kept()
+    reply = acknowledgements.expect(kept)
+    receivers[0]([Delivery(reply, payload, header) for payload in payloads])
+    seen = len(kept.answers)
+    receivers[0]([Delivery(reply, b'{"stream": "s", "seq": 7}')] * 2)
+    assert len(kept.answers) == max(seen, 1) == 1
+
+
+async def test_nobody_waits_after_a_cancellation(site: Site) -> None:
+    """An answer that comes later is dropped, and the next call is not confused by it."""
+    async with connected(site.bus) as bus:
+        await bus.subscribe("a", lambda delivery: None)  # so that nobody says that none is there
+        waiting = asyncio.create_task(store(bus, [Outgoing("a", b"x", "1")], set()))
+        while not bus.acknowledgements._waiting:
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert not bus.acknowledgements._waiting

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.permissions import ForbiddenError
+from ccpipe.bus.nats.errors import ForbiddenError
 from ccpipe.bus.nats.publisher import Outgoing, Publisher
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink

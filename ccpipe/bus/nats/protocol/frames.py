@@ -3,13 +3,14 @@
 Publishers choose the bytes of subjects, reply subjects and headers, and the server checks few of
 them. So nothing in a message raises here: one that violates the protocol is delivered with its
 `flaw`. Only bytes that no server sends raise, because the start of the next frame is then unknown.
+What JetStream says about a message is in its reply subject, also that it was delivered before.
 
 Source: NATS documentation, *Client Protocol*; ADR-4, *NATS Message Headers*.
 """
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ccpipe.errors import DataError
@@ -119,6 +120,59 @@ def are_first(deliveries: Sequence[Delivery]) -> bool:
     begin = replies[0].partition(consumer)[0] + consumer + "1."
     # What sorts between two texts begins as both do.
     return min(replies).startswith(begin) and max(replies).startswith(begin)
+
+
+Stored = tuple[int, int]
+"""The number of a message in its stream, and when it was stored, in nanoseconds."""
+
+
+class Redelivery:
+    """Recognizes messages that were received before, also on an earlier connection.
+
+    A killed nats-server starts again from the consumer's position on its disk, which it writes at
+    most ten times a second. It delivers what follows once more, and ignores acknowledgements of
+    messages that it has not yet delivered again (``ackMsg`` in nats-server's ``consumer.go``). It
+    also does so when a process that was suspended, or too busy, has not extended ``ack_wait``.
+    """
+
+    def __init__(self, known: Callable[[], Iterable[str]]) -> None:
+        """Start without any; `known` returns the reply subjects of those that it looks for."""
+        self._known = known
+        self._received: set[Stored] = set()
+        self._last = 0
+
+    def expect(self, replies: Iterable[str]) -> None:
+        """Recognize the messages with these reply subjects from now on."""
+        self._received |= {stored for reply in replies if (stored := stored_as(reply))}
+        self._last = max((number for number, _ in self._received), default=0)
+
+    @property
+    def is_expecting(self) -> bool:
+        """Whether it looks for messages that ``expect`` named."""
+        return bool(self._received)
+
+    def clear(self) -> None:
+        """Recognize none: the consumer is another one, which has other messages."""
+        self._received.clear()
+
+    def split(self, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+        """Return the messages that are new, and those that were received before.
+
+        The first message behind all expected ones ends the expectation: the broker delivers in the
+        order of the stream.
+        """
+        again = any(is_redelivered(delivery.reply) for delivery in deliveries)
+        if not (self.is_expecting or again):
+            return deliveries, []
+        known = set(map(stored_as, self._known())) if again else set()
+        new: list[Delivery] = []
+        repeated: list[Delivery] = []
+        for delivery in deliveries:
+            stored = stored_as(delivery.reply)
+            (repeated if stored in self._received or stored in known else new).append(delivery)
+            if stored and stored[0] > self._last:
+                self._received.clear()
+        return new, repeated
 
 
 _ACK_TOKENS = (9, 11, 12)

@@ -16,7 +16,7 @@ import nats.errors
 import nats.js.errors
 from nats.js import JetStreamContext, api
 
-from ccpipe.bus.nats.explain import explain
+from ccpipe.bus.nats.errors import explain
 from ccpipe.bus.nats.streams.stream import DESCRIPTION, NAME_IN_USE, stream_name
 from ccpipe.bus.subjects import Subjects, escape
 from ccpipe.config import Bus

@@ -10,7 +10,7 @@ import nats.js.errors
 from nats.js import JetStreamContext
 
 from ccpipe.bus.nats.client import api_request
-from ccpipe.bus.nats.explain import explain
+from ccpipe.bus.nats.errors import explain
 from ccpipe.errors import UnavailableError
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import nats.errors
 from nats.js import JetStreamContext, api
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.explain import explain
+from ccpipe.bus.nats.errors import explain
 from ccpipe.bus.nats.protocol.frames import Delivery, ack_tokens, stored_as
 from ccpipe.bus.nats.streams.jetstream import all_streams, stream_of
 from ccpipe.bus.nats.streams.partitions import published, stored

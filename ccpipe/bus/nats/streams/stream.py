@@ -9,7 +9,7 @@ import nats.errors
 import nats.js.errors
 from nats.js import JetStreamContext, api
 
-from ccpipe.bus.nats.explain import explain
+from ccpipe.bus.nats.errors import explain
 from ccpipe.bus.nats.streams.jetstream import (
     IDENTITY,
     NANOSECONDS,

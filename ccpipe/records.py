@@ -153,13 +153,11 @@ class Provenance:
         None stands for what lies between them: records of smaller or unknown messages.
         """
         begin = covered = 0
-        for consumer, number, time, end in zip(
-            self.consumers, self.numbers, self.times, self.ends, strict=True
-        ):
-            if consumer and end - begin >= max(size, 1):
+        for message, end in self._messages():
+            if message.consumer and end - begin >= max(size, 1):
                 if covered < begin:
                     yield begin, None
-                yield end, (consumer, number, time)
+                yield end, (message.consumer, message.first, message.since)
                 covered = end
             begin = end
         if covered < begin:
@@ -178,10 +176,11 @@ class Provenance:
     def runs(self) -> list[MessageRange]:
         """Return the known messages as runs of consecutive numbers."""
         pieces = sorted(self._pieces())
-        if any(after.first <= one.last for one, after in _neighbours(pieces)):
+        neighbours = (pair for pair in pairwise(pieces) if pair[0].consumer == pair[1].consumer)
+        if any(after.first <= one.last for one, after in neighbours):
             # Duplicates, or numbers that started over.
-            return list(_joined(sorted(set(self._known()))))
-        return list(_linked(pieces))
+            pieces = sorted({message for message, _ in self._messages() if message.consumer})
+        return list(_joined(pieces))
 
     def _pieces(self) -> Iterator[MessageRange]:
         """Yield the known messages as runs of consecutive numbers, in their order.
@@ -203,9 +202,11 @@ class Provenance:
                     )
             first = last
 
-    def _known(self) -> Iterator[tuple[str, int, int]]:
-        messages = zip(self.consumers, self.numbers, self.times, strict=True)
-        return (message for message in messages if message[0])
+    def _messages(self) -> Iterator[tuple[MessageRange, int]]:
+        """Yield each message, also unknown ones, with the end of its rows."""
+        columns = zip(self.consumers, self.numbers, self.times, self.ends, strict=True)
+        for consumer, number, time, end in columns:
+            yield MessageRange(consumer, number, number, time, time), end
 
     def unstored(
         self, stored: Iterable[MessageRange]
@@ -222,29 +223,19 @@ class Provenance:
         if not stored and not has_copies:
             return None, runs
         keep = bytearray(self.ends[-1] if self.ends else 0)
-        left: set[tuple[str, int, int]] = set()
+        left: set[MessageRange] = set()
         begin = 0
-        for consumer, number, time, end in zip(
-            self.consumers, self.numbers, self.times, self.ends, strict=True
-        ):
-            key, message = (
-                (consumer, number, time),
-                MessageRange(consumer, number, number, time, time),
-            )
-            if not consumer or not (key in left or any(map(message.overlaps, stored))):
+        for message, end in self._messages():
+            is_known = bool(message.consumer)
+            if not (is_known and (message in left or any(map(message.overlaps, stored)))):
                 keep[begin:end] = b"\1" * (end - begin)
-                if consumer:
-                    left.add(key)
+                if is_known:
+                    left.add(message)
             begin = end
         return (None if all(keep) else keep), list(_joined(sorted(left)))
 
 
-def _neighbours(runs: Iterable[MessageRange]) -> Iterator[tuple[MessageRange, MessageRange]]:
-    """Yield each pair of adjacent runs of one consumer."""
-    return (pair for pair in pairwise(runs) if pair[0].consumer == pair[1].consumer)
-
-
-def _linked(runs: Iterable[MessageRange]) -> Iterator[MessageRange]:
+def _joined(runs: Iterable[MessageRange]) -> Iterator[MessageRange]:
     """Merge sorted runs that continue each other."""
     held: MessageRange | None = None
     for run in runs:
@@ -257,15 +248,6 @@ def _linked(runs: Iterable[MessageRange]) -> Iterator[MessageRange]:
             held = run
     if held:
         yield held
-
-
-def _joined(known: Sequence[tuple[str, int, int]]) -> Iterator[MessageRange]:
-    """Merge sorted messages into runs; number minus index is constant within a run."""
-    pairs = groupby(enumerate(known), lambda pair: (pair[1][0], pair[1][1] - pair[0]))
-    for (consumer, _), group in pairs:
-        members = [message for _, message in group]
-        times = [time for *_, time in members]
-        yield MessageRange(consumer, members[0][1], members[-1][1], min(times), max(times))
 
 
 class Rejected(Protocol):

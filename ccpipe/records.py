@@ -86,7 +86,6 @@ class Provenance:
         return whole if is_known else None
 
     def __len__(self) -> int:
-        """Return the number of messages."""
         return len(self.ends)
 
     @property

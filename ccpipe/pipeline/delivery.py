@@ -50,7 +50,6 @@ class TimeLimit:
     """
 
     def __init__(self, limits: Limits, sink: Sink[Records]) -> None:
-        """Start with the configured limits."""
         self.seconds = limits.timeout
         """The current limit set by ``run()``; 0 for none."""
         self._sink = sink if isinstance(sink, TimedSink) else None
@@ -66,7 +65,6 @@ class TimeLimit:
         return self._factor >= self._largest
 
     def exceeded(self, error: TimedOutError) -> None:
-        """Note a timeout."""
         self._timeouts += 1
         if self._timeouts > 1 and self._factor < self._largest:
             self._set(2 * self._factor)
@@ -89,7 +87,6 @@ class TimeLimit:
             self._sink.time_limit = own * self._factor
 
     def reset(self) -> None:
-        """Return to the configured limits."""
         self._set(1.0)
 
 
@@ -248,7 +245,6 @@ class Rows:
         self._ends = list(accumulate(len(item.records) for item in items))
 
     def item(self, row: int) -> Item:
-        """Return the item of a record."""
         return self.items[bisect_right(self._ends, row)]
 
 
@@ -269,7 +265,6 @@ class Portion:
         return cls(records, Rows(items), range(len(records)))
 
     def item(self, index: int) -> Item:
-        """Return the item that a record came from."""
         return self.rows.item(self.numbers[index])
 
     def letter(self, index: int, reason: str) -> DeadLetter:

@@ -217,7 +217,6 @@ class PipeReader:
         telemetry: Telemetry,
         begin_shutdown: Callable[[], None],
     ) -> None:
-        """Call `begin_shutdown` if the source fails."""
         self.source = source
         self.stages = stages
         self.queue = queue

@@ -81,22 +81,18 @@ class Stages:
         self._replaced = asyncio.Event()
 
     def __len__(self) -> int:
-        """Return the number of translators."""
         return len(self._stages)
 
     @property
     def translators(self) -> list[Translator[Records, Records]]:
-        """The translators in their order."""
         return [stage.translator for stage in self._stages]
 
     @property
     def gives(self) -> type[Records]:
-        """The type of records that come out."""
         return self._stages[-1].translator.gives if self._stages else self.takes
 
     @property
     def scope(self) -> Scope:
-        """The largest scope of the translators."""
         return max((stage.translator.scope for stage in self._stages), default=Scope.RECORD)
 
     @property
@@ -117,7 +113,6 @@ class Stages:
         self._replaced.set()
 
     async def wait_replaced(self) -> None:
-        """Wait until translators are replaced."""
         self._replaced.clear()
         await self._replaced.wait()
 
@@ -240,7 +235,6 @@ class FunctionTranslator(Translator[Records, Records]):
         self.takes = self.gives = type_
 
     def feed(self, records: Records) -> Records:
-        """Return what the function makes of the records."""
         return self.function(records)
 
 

@@ -46,11 +46,9 @@ class StateTable(Generic[K, V]):
         self._changed: dict[K, None] = {}
 
     def __len__(self) -> int:
-        """Return the number of keys."""
         return len(self._rows)
 
     def __contains__(self, key: object) -> bool:
-        """Return whether the key exists."""
         return key in self._rows
 
     def __iter__(self) -> Iterator[K]:
@@ -58,7 +56,6 @@ class StateTable(Generic[K, V]):
         return iter(self._rows)
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key, or None."""
         return self._rows.get(key)
 
     def items(self) -> Iterator[tuple[K, V]]:
@@ -119,7 +116,6 @@ class StateStore:
 
     @property
     def is_persistent(self) -> bool:
-        """Whether the state is written to a file."""
         return self.path is not None
 
     def table(

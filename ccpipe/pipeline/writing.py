@@ -31,7 +31,6 @@ class Queue:
     """
 
     def __init__(self, limits: Limits, telemetry: Telemetry) -> None:
-        """Start empty."""
         self.limits = limits
         self.telemetry = telemetry
         self.items: deque[Item] = deque()
@@ -67,7 +66,6 @@ class Queue:
         self.telemetry.queued_bytes.set(self.held)
 
     def end(self) -> None:
-        """Mark the end: nothing more will be put."""
         self.ended = True
         self._due.set()
 
@@ -156,7 +154,6 @@ class Confirmation:
         return max(self._written[0].due, self._next) if self._written else None
 
     def __bool__(self) -> bool:
-        """Return whether anything is held back."""
         return bool(self._written)
 
     def __iter__(self) -> Iterator[Sequence[Item]]:
@@ -223,7 +220,6 @@ class PipeWriter:
         confirmation: Confirmation,
         begin_shutdown: Callable[[], None],
     ) -> None:
-        """Call `begin_shutdown` if writing fails for good."""
         self.queue = queue
         self.delivery = delivery
         self.confirmation = confirmation

@@ -19,7 +19,7 @@ from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import log, metric
 from ccpipe.telemetry import Telemetry
 from tests.bus.envelopes import JOBS, META, SAMPLE
-from tests.bus.kafka.pipes import NOON, SECOND, lines_to, read
+from tests.bus.kafka.conftest import NOON, SECOND, lines_to, read
 from tests.conftest import free_port
 from tests.servers.kafka import Kafka
 

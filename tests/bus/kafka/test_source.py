@@ -15,7 +15,7 @@ from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import metric
 from ccpipe.pipeline import Scope
 from ccpipe.telemetry import Telemetry
-from tests.bus.kafka.pipes import NOON, lines_to, read
+from tests.bus.kafka.conftest import NOON, lines_to, read
 from tests.servers.kafka import Kafka
 
 

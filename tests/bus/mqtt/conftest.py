@@ -1,4 +1,4 @@
-"""A broker and a site for all tests of this folder."""
+"""A broker and a site for all tests of this folder, metrics, and a source that is read."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -9,7 +9,10 @@ import pytest
 from ccpipe.bus.mqtt.session import MqttBroker
 from ccpipe.bus.mqtt.source import MqttSource
 from ccpipe.config import Site
+from ccpipe.message import Message, metric
 from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually
+from tests.reading import Reader
 from tests.servers.mosquitto import Mosquitto
 
 
@@ -31,3 +34,24 @@ def source(mosquitto: Mosquitto, fox: Site) -> Callable[..., MqttSource]:
         return MqttSource(site=fox, telemetry=Telemetry(), broker=broker, **options)
 
     return make
+
+
+SECOND = 10**9
+NOON = 1_740_052_800 * SECOND
+TAGS = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
+
+
+def metrics(count: int, start: int = 0) -> list[Message]:
+    return [
+        metric("m", float(i), time=NOON + i * SECOND, tags=TAGS)
+        for i in range(start, start + count)
+    ]
+
+
+async def subscribed(source: MqttSource) -> None:
+    await eventually(lambda: source._session is not None and source._session.is_subscribed, 60)
+
+
+async def remember(source: MqttSource) -> None:
+    async with Reader(source):
+        await subscribed(source)

@@ -16,7 +16,7 @@ from ccpipe.config import Duration, Site
 from ccpipe.errors import TimedOutError
 from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.message import Message, event, metric
-from tests.bus.mqtt.reader import NOON, TAGS, metrics, remember, subscribed
+from tests.bus.mqtt.conftest import NOON, TAGS, metrics, remember, subscribed
 from tests.conftest import eventually
 from tests.processes import frozen
 from tests.reading import Reader

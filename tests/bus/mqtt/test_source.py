@@ -15,7 +15,7 @@ from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.pipeline import Scope
 from ccpipe.telemetry import Telemetry
 from tests.bus.codecs.readings import Readings, ReadingsCodec
-from tests.bus.mqtt.reader import metrics, remember, subscribed
+from tests.bus.mqtt.conftest import metrics, remember, subscribed
 from tests.conftest import eventually
 from tests.reading import Reader
 from tests.servers.mosquitto import Mosquitto

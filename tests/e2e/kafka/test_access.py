@@ -17,7 +17,7 @@ from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
-from tests.bus.kafka.pipes import NOON, read_from
+from tests.bus.kafka.conftest import NOON, read_from
 from tests.certificates import Certificates, certificates
 from tests.servers.kafka import PASSWORD, USER, Kafka
 

@@ -16,7 +16,7 @@ from ccpipe.config import Bus, Site
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.process import child
 from ccpipe.telemetry import Telemetry
-from tests.bus.mqtt.reader import metrics, remember, subscribed
+from tests.bus.mqtt.conftest import metrics, remember, subscribed
 from tests.conftest import eventually, free_port
 from tests.reading import Reader
 from tests.servers.nats.daemon import accepts

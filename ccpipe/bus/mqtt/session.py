@@ -265,27 +265,19 @@ def _client(broker: MqttBroker, persistence: Persistence) -> aiomqtt.Client:
         address.port or _PORTS[address.scheme],
         identifier=persistence.identifier or None,
         username=broker.user or None,
-        password=_password(broker),
+        password=read_secret("broker.password_file", broker.password_file) if broker.user else None,
         protocol=aiomqtt.ProtocolVersion.V5 if is_v5 else aiomqtt.ProtocolVersion.V311,
         clean_session=None if is_v5 else not durable,
         clean_start=not durable if is_v5 else MQTT_CLEAN_START_FIRST_ONLY,
         properties=_properties(persistence) if is_v5 else None,
         timeout=float(broker.timeout),
         max_inflight_messages=IN_FLIGHT,
-        tls_context=_tls(broker),
+        tls_context=tls_context(broker.ca_file, broker.cert_file, broker.key_file, "broker.")
+        if address.scheme == "mqtts"
+        else None,
     )
     client.pending_calls_threshold = IN_FLIGHT  # aiomqtt warns above it
     return client
-
-
-def _password(broker: MqttBroker) -> str | None:
-    return read_secret("broker.password_file", broker.password_file) if broker.user else None
-
-
-def _tls(broker: MqttBroker) -> Any:
-    if not broker.url.startswith("mqtts:"):
-        return None
-    return tls_context(broker.ca_file, broker.cert_file, broker.key_file, "broker.")
 
 
 def _properties(persistence: Persistence) -> Properties:

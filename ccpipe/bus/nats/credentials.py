@@ -56,7 +56,7 @@ def client_options(bus: Bus) -> dict[str, Any]:
 def requires_tls(bus: Bus) -> bool:
     if bus.tls != "auto" or bus.ca_file or bus.cert_file:
         return True
-    return any(server.startswith(("tls://", "wss://")) for server in bus.servers)
+    return any(server.lower().startswith(("tls://", "wss://")) for server in bus.servers)
 
 
 def check_urls(servers: Sequence[str]) -> None:
@@ -82,8 +82,9 @@ def check_urls(servers: Sequence[str]) -> None:
 
 def without_secrets(server: str) -> str:
     """Return the scheme, host and port of a server's URL, which hold no secret."""
-    scheme = next((each for each in SCHEMES if server.startswith(f"{each}://")), "")
-    host = re.split("[/?#]", server.rpartition("@")[2].removeprefix(f"{scheme}://"))[0]
+    scheme = next((each for each in SCHEMES if server.lower().startswith(f"{each}://")), "")
+    address = server[len(f"{scheme}://") :] if scheme else server
+    host = re.split("[/?#]", address.rpartition("@")[2])[0]
     return f"{scheme or 'nats'}://{host}"
 
 

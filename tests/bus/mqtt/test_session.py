@@ -120,6 +120,13 @@ def test_addresses_that_cannot_be(options: dict[str, str], reason: str) -> None:
         msgspec.convert(options, MqttBroker)
 
 
+@pytest.mark.parametrize(("scheme", "is_tls"), [("mqtt", False), ("mqtts", True), ("MQTTS", True)])
+async def test_session_encrypts_when_the_scheme_is_mqtts(scheme: str, *, is_tls: bool) -> None:
+    """In capitals too, as in any URL: the port is that of TLS then."""
+    paho = Session(MqttBroker(url=f"{scheme}://localhost"))._paho
+    assert (paho._ssl_context is not None) == is_tls
+
+
 @pytest.mark.parametrize("protocol", ["5", "3.1.1"])
 async def test_publishing_as_the_connection_is_lost_may_be_tried_again(
     mosquitto: Mosquitto, protocol: Any

@@ -88,6 +88,7 @@ def test_an_nkey_file_is_checked(tmp_path: Path) -> None:
         (Bus(servers=["nats://h"], ca_file="x"), True),
         (Bus(servers=["nats://h"], tls="require"), True),
         (Bus(servers=["wss://h"]), True),
+        (Bus(servers=["TLS://h"]), True),
     ],
 )
 def test_when_tls_is_required(bus: Bus, expected: bool) -> None:
@@ -118,6 +119,7 @@ def test_no_secret_stands_in_a_message(secret: str, scheme: str) -> None:
     assert without_secrets(f"{scheme}hunter2:{secret}hunter3@host:1").endswith("://host:1")
     assert "hunter" not in without_secrets(f"{scheme}hunter2:{secret}hunter3@host:1")
     assert without_secrets(f"nats://host:1/?token={secret}hunter2") == "nats://host:1"
+    assert without_secrets(f"TLS://host:1/?token={secret}hunter2") == "tls://host:1"
 
 
 def test_what_is_wrong_with_tls_is_said_in_words() -> None:

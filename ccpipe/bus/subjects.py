@@ -151,11 +151,6 @@ class Subjects(msgspec.Struct, frozen=True):
         cluster = tags.get("cluster") or self.cluster
         return _filled(template, cluster, *named)
 
-    @property
-    def have_metrics_by_node(self) -> bool:
-        """Whether all metrics of a node have the same subject."""
-        return not any(each in self.templates["metrics"] for each in ("{name}", "{method}"))
-
     def dead(self) -> str:
         """Return the subject of dead letters."""
         return self._fill("dead", escape(self.cluster))

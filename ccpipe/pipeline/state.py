@@ -9,7 +9,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -97,21 +97,13 @@ class StateTable(Generic[K, V]):
         self._rows.update((self._decode_key(key), self._decode(value)) for key, value in rows)
 
 
-class _Table(Protocol):
-    """A ``StateTable`` of any types, as its file sees it."""
-
-    def changes(self) -> Iterator[tuple[bytes, bytes | None]]: ...
-    def clear_changes(self) -> None: ...
-    def load(self, rows: Iterable[tuple[bytes, bytes]]) -> None: ...
-
-
 class StateStore:
     """The tables of one file, used by one process at a time; it must be on a local disk."""
 
     def __init__(self, path: str = "") -> None:
         """Keep state in memory only if there is no path; ``open()`` opens the file."""
         self.path = Path(path).expanduser() if path else None
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, StateTable[Any, Any]] = {}
         self._file: sqlite3.Connection | None = None
 
     @property

@@ -41,15 +41,10 @@ class HeldToSubject(Codec[Lines | Envelopes]):
                 )
 
     def decode(self, messages: Sequence[Received]) -> Iterator[tuple[Lines | Envelopes, int]]:
+        check: Any = self._lines if self.records is Lines else self._envelopes
         for message in messages:
             for records, count in self.codec.decode([message]):
-                is_lines = isinstance(records, Lines)
-                yield (
-                    self._lines(records, message)
-                    if is_lines
-                    else self._envelopes(records, message),
-                    count,
-                )
+                yield check(records, message), count
 
     def encode(
         self, records: Lines | Envelopes, subjects: Subjects, packing: Packing

@@ -1,11 +1,14 @@
 """The package as a whole: what it exports, what importing it costs, and what it promises."""
 
+import ast
 import importlib
 import inspect
 import re
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -156,3 +159,36 @@ def test_everything_public_has_a_docstring() -> None:
         if not member.startswith("_") and callable(value)
     ]
     assert [name for name, value in named if not inspect.getdoc(value)] == []
+
+
+LINTER = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+LAYERS = [
+    name.strip(" ()")
+    for contract in LINTER["contracts"]
+    for layer in contract.get("layers", ())
+    for name in layer.split("|")
+]
+ABOVE_ALL = {"ccpipe", "ccpipe.__main__", "ccpipe.bus", "ccpipe.node"}
+"""The public face, and packages without code of which the layers name each part."""
+
+
+def modules() -> Iterator[str]:
+    for path in (ROOT / "ccpipe").rglob("*.py"):
+        yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_every_module_is_in_a_layer() -> None:
+    """A new room must say where it stands; else it could import whatever it likes."""
+    layers = tuple(f"{layer}." for layer in LAYERS)
+    outside = {name for name in modules() if not f"{name}.".startswith(layers)}
+    assert outside == ABOVE_ALL
+
+
+def test_no_public_class_has_the_name_of_another() -> None:
+    """Who reads the name of a class, or searches for it, finds one thing."""
+    found = defaultdict(list)
+    for path in (ROOT / "ccpipe").rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: sorted(paths) for name, paths in found.items() if len(paths) > 1} == {}

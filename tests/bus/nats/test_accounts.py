@@ -39,6 +39,14 @@ def sample(node: str, cluster: str = "fox.no") -> Message:
     return metric("m", 1.0, time=NOW, tags=tags)
 
 
+def configuration(keys: Path, folder: Path, jetstream: str = "") -> str:
+    """Return what was written for the server, with its data below a folder, and no ports."""
+    text = (keys / "nats.conf").read_text()
+    for port in ('listen: "0.0.0.0:4222"', 'http: "127.0.0.1:8222"'):
+        text = text.replace(port, "")
+    return text.replace('"/var/lib/nats"', f'"{folder / "js"}"\n  {jetstream}')
+
+
 @pytest.fixture
 async def site_of(tmp_path: Path) -> AsyncIterator[SiteOf]:
     keys = tmp_path / "keys"
@@ -46,14 +54,7 @@ async def site_of(tmp_path: Path) -> AsyncIterator[SiteOf]:
         ensure_keys(keys, role, names)
     ensure_keys(keys, "viewer", ["v"])
     write_site(keys, "fox.no")
-    configuration = (
-        (keys / "nats.conf")
-        .read_text()
-        .replace('listen: "0.0.0.0:4222"', "")
-        .replace('http: "127.0.0.1:8222"', "")
-        .replace('"/var/lib/nats"', f'"{tmp_path / "js"}"')
-    )
-    async with nats_daemon(tmp_path, configuration) as port:
+    async with nats_daemon(tmp_path, configuration(keys, tmp_path)) as port:
 
         def site(role: str, name: str) -> Site:
             tree = tomllib.loads((keys / "ccpipe.toml").read_text())
@@ -231,14 +232,7 @@ async def test_bridges_may_use_the_domains_that_are_named(tmp_path: Path) -> Non
     ensure_keys(keys, "bridge", ["b"])
     ensure_domains(keys, ["rack1"])
     write_site(keys, "fox.no")
-    hub = (
-        (keys / "nats.conf")
-        .read_text()
-        .replace('listen: "0.0.0.0:4222"', "")
-        .replace('http: "127.0.0.1:8222"', "")
-        .replace('"/var/lib/nats"', f'"{tmp_path / "js"}"\n  domain: hub')
-    )
-    hub += (
+    hub = configuration(keys, tmp_path, "domain: hub") + (
         f'leafnodes {{ listen: "127.0.0.1:{leaves}"\n'
         '  authorization { user: leaf, password: pw, account: "fox%2Eno" } }\n'
     )

@@ -144,8 +144,9 @@ class Subjects(msgspec.Struct, frozen=True):
             message.name if "{name}" in template else "",
         ]
         for tag in ("method", "function"):
-            value = tags.get(tag, "") if f"{{{tag}}}" in template else ""
-            if not value and f"{{{tag}}}" in template:
+            is_named = f"{{{tag}}}" in template
+            value = tags.get(tag, "") if is_named else ""
+            if is_named and not value:
                 raise EncodeError(f"{kind} message {message.name!r} has no tag {tag}")
             named.append(value)
         cluster = tags.get("cluster") or self.cluster

@@ -1,7 +1,7 @@
 """Line protocol as the payload of messages."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, compress, count, pairwise
 from typing import Literal, NamedTuple
@@ -132,10 +132,11 @@ class LineCodec(Codec[Lines]):
     def _of_metrics(self, subjects: Subjects) -> "PerSeries[_Destination]":
         """They depend on name and tags only."""
         if self._metrics is None or self._metrics[0] is not subjects:
-            self._metrics = (
-                subjects,
-                PerSeries(lambda name, tags: self._destination(Message(name, tags, 0.0), subjects)),
-            )
+
+            def decide(name: str, tags: Mapping[str, str]) -> _Destination:
+                return _interned(subjects.of_message(Message(name, tags, 0.0)), self.precision)
+
+            self._metrics = subjects, PerSeries(decide)
         return self._metrics[1]
 
     def _destination(self, record: Message, subjects: Subjects) -> "_Destination":

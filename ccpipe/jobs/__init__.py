@@ -5,11 +5,18 @@ which emits each start and each stop once. An ``Outbox`` keeps what was emitted 
 downstream. Both live in a ``StateStore``, so that neither a crash nor a restart changes the result.
 """
 
-from ccpipe.jobs.events import function_of, is_complete, is_stop_of, message, read_event
+from ccpipe.jobs.events import (
+    JobReport,
+    ReportedJobs,
+    function_of,
+    is_complete,
+    is_stop_of,
+    message,
+    read_event,
+)
 from ccpipe.jobs.job import PENDING, REQUEUED, RUNNING, Job, JobNode, JobUsage, RunKey, is_final
 from ccpipe.jobs.lifecycle import Lifecycle, Outbox, is_same_job
 from ccpipe.jobs.records import Jobs
-from ccpipe.jobs.reported import JobReport, ReportedJobs
 
 __all__ = [
     "PENDING",

@@ -1,12 +1,17 @@
-"""The neutral record of a job."""
+"""The neutral record of a job, ``Jobs`` as they travel through a pipe, and their Arrow table."""
+
+import json
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccpipe.errors import DataError
 from ccpipe.formats.clustercockpit import STATES
-from ccpipe.jobs import PENDING, RUNNING, Job, JobNode, is_final
+from ccpipe.formats.slurm.cluster import Cluster
+from ccpipe.jobs import PENDING, RUNNING, Job, JobNode, Jobs, JobUsage, is_final
+from ccpipe.jobs.arrow import CHUNK, SCHEMA
 
 JOB = Job(
     cluster="fox",
@@ -61,3 +66,63 @@ texts = st.dictionaries(st.text(), st.text())
 def test_a_job_survives_its_encoding(job: Job) -> None:
     """It is kept in the state as JSON, also with integers beyond 64 bits."""
     assert msgspec.json.decode(msgspec.json.encode(job), type=Job) == job
+
+
+def test_jobs_keep_the_rest_of_a_poll_when_some_are_taken() -> None:
+    """Otherwise their events would have no time, and the states of nodes would be lost."""
+    poll = Jobs([Job(cluster="fox", id=7)], time=5, cluster=Cluster(), errors=["sinfo: failed"])
+    rest = poll.take(b"\0")
+    assert (len(rest), rest.time, rest.errors) == (0, 5, ["sinfo: failed"])
+    assert rest.cluster is poll.cluster
+
+
+def test_original_of_a_job_is_its_raw_record() -> None:
+    """As JSON; without one it is the job, and what JSON cannot hold is readable all the same."""
+    jobs = Jobs([
+        Job(cluster="fox", id=7, raw=JobUsage(cpu=2)),
+        Job(cluster="fox", id=8),
+        Job(cluster="fox", id=9, raw={"owner": "caf\udce9"}),
+    ])  # fmt: skip
+    assert json.loads(jobs.original(0)) == {"cpu": 2}
+    assert json.loads(jobs.original(1)) == {"cluster": "fox", "id": 8}
+    assert b"owner" in jobs.original(2)
+
+
+FULL = Job(
+    cluster="fox",
+    id=7,
+    user="ann",
+    start=1_795_170_748_000_001_000,
+    nodes=(JobNode("c1", hwthreads=(0, 2), gpus=1), JobNode("c2")),
+    metadata={"account": "physics"},
+    usage=JobUsage(cpu=1.5),
+    raw=object(),
+)
+
+
+def test_nodes_and_usage_are_nested() -> None:
+    """Times are exact timestamps, null if unknown; the raw record is left out."""
+    table = Jobs([FULL, Job(cluster="fox", id=8)]).to_arrow()
+    assert table.schema == SCHEMA
+    first, second = table.to_pylist()
+    assert table["start"].cast("int64").to_pylist() == [FULL.start, None]
+    assert [node["hostname"] for node in first["nodes"]] == ["c1", "c2"]
+    assert first["nodes"][0]["hwthreads"] == [0, 2]
+    assert first["nodes"][0]["cpus"] is None
+    assert first["metadata"] == [("account", "physics")]
+    assert first["usage"]["cpu"] == 1.5
+    assert (second["nodes"], second["usage"], second["end"]) == ([], None, None)
+
+
+@pytest.mark.parametrize("count", [0, 1, CHUNK + 1])
+def test_every_job_has_a_row(count: int) -> None:
+    """However many there are."""
+    jobs = Jobs(Job(cluster="fox", id=i) for i in range(count))
+    assert jobs.to_arrow()["id"].to_pylist() == list(range(count))
+
+
+@pytest.mark.parametrize("job", [Job(cluster="fox", id=2**63), Job(cluster="\ud800", id=1)])
+def test_a_value_that_arrow_cannot_hold_is_an_error(job: Job) -> None:
+    """With its column."""
+    with pytest.raises(DataError, match="column (id|cluster): "):
+        Jobs([job]).to_arrow()

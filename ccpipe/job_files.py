@@ -16,7 +16,7 @@ from ccpipe.formats.slurm.text.sacct import read_stream
 from ccpipe.jobs import Job
 from ccpipe.translate.gridengine.jobs import job_of
 from ccpipe.translate.slurm.to_sonar import job_of_row
-from ccpipe.translate.sonar.sonar_to_cc_jobs import job_of as job_of_sonar
+from ccpipe.translate.sonar.sonar_to_cc import job_of as job_of_sonar
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,9 +18,15 @@ from types import ModuleType
 from typing import Any
 
 from ccpipe.formats.sonar import profiles
-from ccpipe.formats.sonar.layout import FieldLayout, fields
 from ccpipe.formats.sonar.types import cluster, envelope, job, meta, primitives, sample, sysinfo
-from ccpipe.formats.sonar.types.primitives import UINT64_MAX, ExtendedUint, Primitive, Record
+from ccpipe.formats.sonar.types.primitives import (
+    UINT64_MAX,
+    ExtendedUint,
+    FieldLayout,
+    Primitive,
+    Record,
+    fields,
+)
 from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
     SampleDisk,

@@ -13,9 +13,9 @@ has its name and its text; ``docs/sonar/format.md`` is written from them.
 from ccpipe.formats.sonar.encoder import encode
 from ccpipe.formats.sonar.envelopes import Envelopes, RejectedEnvelope
 from ccpipe.formats.sonar.profiles import ReadProfile, WriteProfile
-from ccpipe.formats.sonar.rollup import roll_up
 from ccpipe.formats.sonar.rules import Problem, problems
 from ccpipe.formats.sonar.stream import Decoder, decode
+from ccpipe.formats.sonar.sums import roll_up
 from ccpipe.formats.sonar.types import timestamp
 from ccpipe.formats.sonar.types.cluster import ClusterAttributes, ClusterNodes, ClusterPartition
 from ccpipe.formats.sonar.types.envelope import (

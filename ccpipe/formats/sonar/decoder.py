@@ -15,9 +15,7 @@ import msgspec
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.structs import replace
 
-from ccpipe.formats.sonar.layout import fields
-from ccpipe.formats.sonar.older_json import upgrade
-from ccpipe.formats.sonar.older_variants import check_depth, modern, unwrap
+from ccpipe.formats.sonar.older_layouts import check_depth, modern, unwrap, upgrade
 from ccpipe.formats.sonar.profiles import Numbers, ReadProfile, from_sonar, numbers_of, unmark
 from ccpipe.formats.sonar.rules import Problem, beyond_64_bits, problems, written
 from ccpipe.formats.sonar.types.envelope import (
@@ -31,7 +29,7 @@ from ccpipe.formats.sonar.types.envelope import (
 )
 from ccpipe.formats.sonar.types.job import JobsAttributes
 from ccpipe.formats.sonar.types.meta import ErrorObject, MetadataObject
-from ccpipe.formats.sonar.types.primitives import ExtendedUint, Record
+from ccpipe.formats.sonar.types.primitives import ExtendedUint, Record, fields
 
 
 class Malformed(NamedTuple):

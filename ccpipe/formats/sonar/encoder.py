@@ -10,11 +10,10 @@ import msgspec
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.sonar.decoder import decode_types
-from ccpipe.formats.sonar.layout import FieldLayout, fields
 from ccpipe.formats.sonar.profiles import STYLES, WriteProfile, depends_on_numbers, mark, to_sonar
 from ccpipe.formats.sonar.rules import written
 from ccpipe.formats.sonar.types.envelope import Envelope, JobsData
-from ccpipe.formats.sonar.types.primitives import ExtendedUint, Record
+from ccpipe.formats.sonar.types.primitives import ExtendedUint, FieldLayout, Record, fields
 
 
 def encode(envelope: Envelope, *, profile: WriteProfile = "spec") -> bytes:

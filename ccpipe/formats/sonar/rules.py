@@ -12,13 +12,18 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
-from ccpipe.formats.sonar.layout import fields
 from ccpipe.formats.sonar.profiles import Numbers
 from ccpipe.formats.sonar.types.cluster import ClusterNodes
 from ccpipe.formats.sonar.types.envelope import Envelope, Path
 from ccpipe.formats.sonar.types.job import SlurmJob
 from ccpipe.formats.sonar.types.meta import MetadataObject
-from ccpipe.formats.sonar.types.primitives import UINT64_MAX, Primitive, Record, is_node_range
+from ccpipe.formats.sonar.types.primitives import (
+    UINT64_MAX,
+    Primitive,
+    Record,
+    fields,
+    is_node_range,
+)
 from ccpipe.formats.sonar.types.sample import SampleJob
 from ccpipe.formats.sonar.types.sysinfo import SysinfoAttributes
 

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from ccpipe.formats import sonar
 from ccpipe.formats.nodelist import compress
-from ccpipe.formats.sonar.layout import FieldLayout, fields
 from ccpipe.formats.sonar.rules import JOB_STATES
 from ccpipe.formats.sonar.types.envelope import ENVELOPES
-from ccpipe.formats.sonar.types.primitives import Record
+from ccpipe.formats.sonar.types.primitives import FieldLayout, Record, fields
 
 offsets = st.integers(-23 * 60 - 59, 23 * 60 + 59).map(lambda m: timezone(timedelta(minutes=m)))
 timestamps = st.builds(sonar.timestamp.write, st.integers(0, 4 * 10**18), offsets)

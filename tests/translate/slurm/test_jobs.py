@@ -10,7 +10,7 @@ from ccpipe.formats.slurm.text.squeue import SqueueReader
 from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode
 from ccpipe.translate.slurm.jobs import job_of_live, job_of_row
 from ccpipe.translate.slurm.to_sonar import slurm_job
-from ccpipe.translate.sonar.sonar_to_cc_jobs import job_of
+from ccpipe.translate.sonar.sonar_to_cc import job_of
 from tests.formats.slurm.captured import UTC, captured, names
 
 TIME = 1795170834 * 10**9

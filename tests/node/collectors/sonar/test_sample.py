@@ -28,7 +28,7 @@ from ccpipe.formats.sonar import (
     decode,
 )
 from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.formats.sonar.rollup import synthetic_pid
+from ccpipe.formats.sonar.sums import synthetic_pid
 from ccpipe.node.collectors.processes import Processes
 from ccpipe.node.collectors.sonar.process import Users
 from ccpipe.node.collectors.sonar.sample import SonarSample

@@ -74,7 +74,7 @@ class JobFile:
         """Return all jobs as one table; see ``Jobs.to_arrow``."""
         from ccpipe.jobs.arrow import to_arrow
 
-        return to_arrow(self)
+        return to_arrow(self, Job)
 
     def _gridengine(self, stream: ReadableStream) -> Iterator[Job]:
         for part in gridengine.read_stream(stream, file=str(self.path)):

@@ -14,9 +14,18 @@ from ccpipe.jobs.events import (
     message,
     read_event,
 )
-from ccpipe.jobs.job import PENDING, REQUEUED, RUNNING, Job, JobNode, JobUsage, RunKey, is_final
+from ccpipe.jobs.job import (
+    PENDING,
+    REQUEUED,
+    RUNNING,
+    Job,
+    JobNode,
+    Jobs,
+    JobUsage,
+    RunKey,
+    is_final,
+)
 from ccpipe.jobs.lifecycle import Lifecycle, Outbox, is_same_job
-from ccpipe.jobs.records import Jobs
 
 __all__ = [
     "PENDING",

@@ -1,14 +1,14 @@
 """Jobs as an Arrow table."""
 
+import functools
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 import msgspec
-from msgspec import inspect
+from msgspec import Struct, inspect
 
 from ccpipe.errors import DataError, MissingExtra
-from ccpipe.jobs.job import Job
 
 try:
     import pyarrow as pa
@@ -20,20 +20,25 @@ TIMES = ("submit", "start", "end")
 """Fields that are times, of which 0 is missing."""
 
 
-def to_arrow(jobs: Iterable[Job]) -> pa.Table:
-    """Build a table of ``SCHEMA`` with a row for each job, in bounded memory beside the table."""
-    return pa.Table.from_batches(map(_batch, _chunks(jobs)), SCHEMA)
+def to_arrow(jobs: Iterable[Struct], kind: type[Struct]) -> pa.Table:
+    """Build a table with a row for each job, in bounded memory beside the table.
+
+    Its columns are the fields of `kind`, which is ``Job``, but for its raw record; nodes and usage
+    are nested.
+    """
+    schema = schema_of(kind)
+    return pa.Table.from_batches((_batch(chunk, schema) for chunk in _chunks(jobs)), schema)
 
 
-def _chunks(jobs: Iterable[Job]) -> Iterator[list[Job]]:
+def _chunks(jobs: Iterable[Struct]) -> Iterator[list[Struct]]:
     rest = iter(jobs)
     while chunk := list(islice(rest, CHUNK)):
         yield chunk
 
 
-def _batch(jobs: list[Job]) -> pa.RecordBatch:
+def _batch(jobs: list[Struct], schema: pa.Schema) -> pa.RecordBatch:
     columns = []
-    for field in SCHEMA:
+    for field in schema:
         values = [getattr(job, field.name) for job in jobs]
         if field.name in TIMES:
             values = [value or None for value in values]
@@ -41,7 +46,7 @@ def _batch(jobs: list[Job]) -> pa.RecordBatch:
             columns.append(pa.array(map(_plain, values), field.type, size=len(values)))
         except (pa.ArrowInvalid, OverflowError, UnicodeError) as error:
             raise DataError(f"column {field.name}: {error}") from None
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _plain(value: Any) -> Any:
@@ -72,16 +77,13 @@ _PLAIN: dict[Any, pa.DataType] = {
 }
 
 
-def _schema() -> pa.Schema:
-    kind = inspect.type_info(Job)
-    assert isinstance(kind, inspect.StructType)
-    types = {each.name: each.type for each in kind.fields}
+@functools.cache
+def schema_of(kind: type[Struct]) -> pa.Schema:
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType)
+    types = {each.name: each.type for each in info.fields}
     del types["start_metadata"], types["raw"]
     time = pa.timestamp("ns", tz="UTC")
     return pa.schema(
         (name, time if name in TIMES else _type_of(type_)) for name, type_ in types.items()
     )
-
-
-SCHEMA = _schema()
-"""The fields of ``Job`` but for its raw record; nodes and usage are nested."""

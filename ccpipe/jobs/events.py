@@ -16,7 +16,7 @@ import msgspec
 
 from ccpipe.errors import DataError
 from ccpipe.formats.clustercockpit import JobTag, Resource, StartJob, StopJob
-from ccpipe.formats.lineprotocol.builder import valid_tag
+from ccpipe.formats.lineprotocol.series import valid_tag
 from ccpipe.jobs.job import RUNNING, Job, JobNode, RunKey
 from ccpipe.jobs.lifecycle import MAX_JOBS, Function
 from ccpipe.message import Kind, Message, event

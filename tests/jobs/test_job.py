@@ -11,7 +11,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats.clustercockpit import STATES
 from ccpipe.formats.slurm.cluster import Cluster
 from ccpipe.jobs import PENDING, RUNNING, Job, JobNode, Jobs, JobUsage, is_final
-from ccpipe.jobs.arrow import CHUNK, SCHEMA
+from ccpipe.jobs.arrow import CHUNK, schema_of
 
 JOB = Job(
     cluster="fox",
@@ -103,7 +103,7 @@ FULL = Job(
 def test_nodes_and_usage_are_nested() -> None:
     """Times are exact timestamps, null if unknown; the raw record is left out."""
     table = Jobs([FULL, Job(cluster="fox", id=8)]).to_arrow()
-    assert table.schema == SCHEMA
+    assert table.schema == schema_of(Job)
     first, second = table.to_pylist()
     assert table["start"].cast("int64").to_pylist() == [FULL.start, None]
     assert [node["hostname"] for node in first["nodes"]] == ["c1", "c2"]

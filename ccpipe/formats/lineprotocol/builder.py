@@ -4,12 +4,10 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
-from urllib.parse import quote
 
-from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol.lines import Lines
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME
-from ccpipe.formats.lineprotocol.series import Series, SeriesTable, check_name, write_series
+from ccpipe.formats.lineprotocol.series import Series, SeriesTable, valid_tag, write_series
 from ccpipe.formats.lineprotocol.values import ValueType
 
 Codes: TypeAlias = "array[int]"
@@ -104,12 +102,3 @@ class NumberRows:
             part.times.append(time)
         self.codes, self.values, self.times = good.codes, good.values, good.times
         return bad
-
-
-def valid_tag(text: str) -> str:
-    """Return a text as a valid tag value, percent-encoded where necessary."""
-    try:
-        check_name(text)
-    except EncodeError:
-        return quote(text.encode(errors="surrogatepass"))
-    return text

@@ -38,7 +38,8 @@ def encode(records: Iterable[Message], *, precision: Precision | Literal["auto"]
         if `precision` is none of those above.
 
     """
-    check_precision(precision)
+    if precision not in UNIT_NUMBERS:
+        check_precision(precision)
     if isinstance(records, Lines):
         return _encode_lines(records, precision)
     if KERNEL is None:

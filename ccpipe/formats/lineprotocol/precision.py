@@ -44,8 +44,8 @@ def coarsest(nanoseconds: int) -> Precision:
     raise AssertionError  # every integer is a number of nanoseconds
 
 
-def check_precision(precision: str, *, auto: bool = True) -> None:
+def check_precision(precision: str) -> None:
     """Check a precision; raises UsageError naming the choices."""
-    choices = (*UNITS, "auto") if auto else UNITS
+    choices = (*UNITS, "auto")
     if precision not in choices:
         raise UsageError(f"precision is {precision!r}, not one of {', '.join(choices)}")

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Mapping
 from operator import lt
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
 
 from ccpipe.errors import DataError, EncodeError
 from ccpipe.formats.lineprotocol.grammar import CC, KEY_ESCAPE, MEASUREMENT_ESCAPE, Grammar
@@ -291,6 +292,15 @@ def check_name(text: str) -> None:
     """Check a name or tag; raises EncodeError."""
     if not text or text[-1] == "\\" or re.search(_UNWRITABLE, text):
         raise EncodeError(f"{text!r:.80} cannot be a name or a tag in line protocol")
+
+
+def valid_tag(text: str) -> str:
+    """Return a text as a valid tag value, percent-encoded where necessary."""
+    try:
+        check_name(text)
+    except EncodeError:
+        return quote(text.encode(errors="surrogatepass"))
+    return text
 
 
 def escape(text: str) -> bytes:

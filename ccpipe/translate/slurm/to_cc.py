@@ -10,8 +10,7 @@ from ccpipe.jobs import message as job_message
 from ccpipe.message import Message, event, log
 from ccpipe.pipeline import HoldingTranslator, Scope
 from ccpipe.pipeline.state import StateStore
-from ccpipe.translate.cluster_topology import NodeNumbers
-from ccpipe.translate.node_states import node_state_payloads
+from ccpipe.translate.cluster_nodes import NodeNumbers, node_state_payloads
 from ccpipe.translate.slurm.jobs import original, with_comment_gpus
 
 

@@ -24,8 +24,7 @@ from ccpipe.jobs import message as job_message
 from ccpipe.message import Message
 from ccpipe.pipeline import HoldingTranslator, Scope
 from ccpipe.pipeline.state import StateStore
-from ccpipe.translate.cluster_topology import NodeNumbers
-from ccpipe.translate.node_states import node_state_payloads
+from ccpipe.translate.cluster_nodes import NodeNumbers, node_state_payloads
 from ccpipe.translate.slurm.jobs import MIB, job_nodes
 from ccpipe.translate.sonar.sonar_metrics import MAX_FUTURE
 from ccpipe.translate.sonar.sonar_to_cc_sample import NodeCounters, NodeSamples

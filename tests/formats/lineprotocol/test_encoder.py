@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError, UsageError
 from ccpipe.formats.lineprotocol import Precision, decode, encode, encode_each, to_lines
+from ccpipe.formats.lineprotocol.precision import NANOSECONDS, UNITS, coarsest, unit_of
+from ccpipe.formats.lineprotocol.writer import original, write_message, write_time, write_value
 from ccpipe.message import Message, Uint
 
 SECOND = 10**9
@@ -145,3 +147,80 @@ def test_a_series_too_long_to_be_read_is_refused() -> None:
     assert len(lines) == 0
     [rejected] = lines.rejected
     assert "longer than 65535 bytes" in str(rejected)
+
+
+class Float(float):
+    """A float of another class, as NumPy has them, which prints in its own way."""
+
+    def __repr__(self) -> str:
+        return f"Float({float(self)})"
+
+
+@given(st.from_type(Message), st.sampled_from(["s", "ms", "us", "ns", "auto"]))
+def test_a_message_is_written_as_the_encoder_writes_it(message: Message, precision: str) -> None:
+    """Byte for byte, in every unit."""
+    line = write_message(message, precision)  # type: ignore[arg-type]
+    assert line == encode([message], precision=precision)  # type: ignore[arg-type]
+
+
+def test_an_error_names_the_message() -> None:
+    """So that it can be found among thousands."""
+    with pytest.raises(EncodeError, match=r"'m' \{'hostname': 'n1'\}: nan cannot be a value"):
+        write_message(Message("m", {"hostname": "n1"}, float("nan")), "s")
+
+
+def test_a_float_of_another_class_is_written_as_a_number() -> None:
+    """Its own way to print is not line protocol's."""
+    assert write_value(Float(1.5)) == b"1.5"
+    assert list(decode(encode([Message("m", {}, Float(1.5))]))) == [Message("m", {}, 1.5)]
+
+
+def test_a_time_is_written_in_its_unit() -> None:
+    """The coarsest that loses nothing, where none is given."""
+    assert [write_time(5 * 10**6, unit) for unit in ("s", "ms", "us", "ns", "auto")] == [
+        b" 0", b" 5", b" 5000", b" 5000000", b" 5",
+    ]  # fmt: skip
+    for time in (2**63, -(2**63)):
+        with pytest.raises(EncodeError, match="outside 64 bits"):
+            write_time(time, "s")
+
+
+@given(st.from_type(Message))
+def test_a_dead_letter_holds_the_line(message: Message) -> None:
+    """Without its line end; a message that is no line is printed."""
+    assert original(message) + b"\n" == write_message(message, "auto")
+    broken = Message("", message.tags, message.value, message.time, message.field)
+    assert original(broken) == repr(broken).encode()
+
+
+@given(st.sampled_from(UNITS), st.integers(100_000_001, 99_999_999_999))
+def test_the_years_1973_to_5138_are_distinguished(unit: Precision, seconds: int) -> None:
+    """Any second of these years, written in any unit, is read in that unit."""
+    stamp = seconds * 10**9 // NANOSECONDS[unit]
+    if abs(stamp) < 2**63:
+        assert unit_of(stamp) == unit
+        assert unit_of(-stamp) == unit
+
+
+@pytest.mark.parametrize(
+    ("stamp", "unit"),
+    [(0, "s"), (10**11, "s"), (10**11 + 1, "ms"), (10**14, "ms"), (10**14 + 1, "us"),
+     (10**17, "us"), (10**17 + 1, "ns"), (2**63 - 1, "ns")],
+)  # fmt: skip
+def test_the_limits_between_units(stamp: int, unit: Precision) -> None:
+    """Each limit belongs to the coarser unit."""
+    assert unit_of(stamp) == unit
+
+
+def test_the_coarsest_unit_loses_nothing() -> None:
+    """It is the largest that divides the time."""
+    assert [coarsest(time) for time in (0, 10**9, 10**6, 10**3, 1, -(10**9) - 1)] == [
+        "s", "s", "ms", "us", "ns", "ns",
+    ]  # fmt: skip
+
+
+def test_one_payload_may_mix_units() -> None:
+    """Each timestamp is read by itself; the payload then has no unit."""
+    lines = decode(b"m v=1 1740027951\nm v=1 1740027951000000000\n")
+    assert [m.time for m in lines] == [1740027951 * 10**9] * 2
+    assert lines.precision is None

@@ -1,27 +1,33 @@
-"""``Lines``: columns that are also a sequence of messages, and what is done with them."""
+"""``Lines``: columns that are also a sequence of messages; their texts, and their Arrow table."""
 
 from array import array
 from collections.abc import Callable
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import (
+    Dialect,
     Lines,
     Series,
     SeriesTable,
     ValueType,
     decode,
     encode,
+    encoder,
     is_number,
     to_lines,
 )
+from ccpipe.formats.lineprotocol.arrow import SCHEMA, TAG_COLUMNS
 from ccpipe.formats.lineprotocol.decoder import decode_compiled, decode_in_python
+from ccpipe.formats.lineprotocol.grammar import CC, INFLUX
 from ccpipe.formats.lineprotocol.lines import COLUMNS
 from ccpipe.formats.lineprotocol.precision import NO_TIME, Precision, coarsest
-from ccpipe.formats.lineprotocol.values import IS_NUMBER
+from ccpipe.formats.lineprotocol.values import IS_NUMBER, Texts
 from ccpipe.message import Message, Uint
 from tests.conftest import needs_kernel
 
@@ -287,3 +293,108 @@ def test_a_rejected_line_prints_readably() -> None:
     assert str(bad).isprintable()
     assert "x\\xff\\x00" in bad.excerpt
     assert len(bad.excerpt) < 80
+
+
+TEXTS = b'm log="a\\nb" 1\nm log="" 1\nm log="\xc3\xa9\\q" 1\n'
+
+
+def test_texts_are_a_sequence_of_strings() -> None:
+    """Index, slice, length and membership work as for a list; beyond the end there is nothing."""
+    texts = decode(TEXTS).texts
+    assert list(texts) == ["a\nb", "", "é\\q"]
+    assert (len(texts), texts[2], texts[1:], "é\\q" in texts) == (3, "é\\q", ["", "é\\q"], True)
+    for index in (3, -1):
+        with pytest.raises(IndexError):
+            texts[index]
+
+
+def test_texts_hold_no_copy_of_the_payload() -> None:
+    """They are two numbers each, whatever their length."""
+    texts = decode(b'm log="%b" 1\n' % (b"x" * 10**6)).texts
+    assert (list(texts.spans), texts.own) == ([7, 10**6 + 7], [])
+
+
+def test_texts_that_are_in_no_payload_are_kept() -> None:
+    """Those of repaired lines and of rows added by hand."""
+    lines = decode(b'm event={"a": 1} 1\nm event="x" 1\n', lenient=True)
+    assert (list(lines.texts), lines.texts.own) == (['{"a": 1}', "x"], ['{"a": 1}'])
+    lines.append(0, 0, "by hand", 1)
+    assert [m.value for m in lines] == ['{"a": 1}', "x", "by hand"]
+
+
+def test_joined_texts_keep_their_meaning() -> None:
+    """Texts in payloads, texts of their own and two dialects of escapes."""
+    parts = [
+        decode(b'm log="cc\\n" 1\n'),
+        decode(b'm log="influx\\n" 1\n', dialect="influx"),
+        decode(b"m event=own 1\n", lenient=True),
+        decode(b'm value=1,log="\\"last\\"" 1\n'),
+    ]
+    whole = Lines.concat(parts)
+    assert list(whole) == [message for part in parts for message in part]
+    assert list(whole.texts) == ["cc\n", "influx\\n", "own", '"last"']
+    assert list(Lines.concat([whole, whole]).texts) == [*whole.texts, *whole.texts]
+
+
+def test_truncating_keeps_the_first() -> None:
+    """The text of a line that is rejected after all is removed."""
+    texts = Texts(b"abc", CC.unescape)
+    texts.append("x")
+    texts.append("y")
+    texts.truncate(1)
+    assert list(texts) == ["x"]
+    lines = decode(b'm a="x",b=1e999 1\nm a="y" 1\n')
+    assert list(lines.texts) == ["y"]
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"\\n", b'\\"', b"\\\\", b"\n", b"\\", b"\\q", b"\\t"]))
+    .map(b"".join)
+    .filter(lambda text: not text.endswith(b"\\")),
+    st.sampled_from(["cc", "influx"]),
+)
+def test_a_text_of_any_dialect_is_written_in_ours(text: bytes, dialect: Dialect) -> None:
+    """The text is encoded, not its escapes; with the kernel and without."""
+    lines = decode(b'm log="%b" 1\n' % text, dialect=dialect)
+    assert lines.table.grammar is (CC if dialect == "cc" else INFLUX)
+    encoded = encode(lines)
+    assert [m.value for m in decode(encoded)] == list(lines.texts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoder, "KERNEL", None)
+        assert encode(lines) == encoded
+
+
+def _expected(message: Message) -> dict[str, Any]:
+    value, number = message.value, not isinstance(message.value, str)
+    plain = isinstance(value, int) and not isinstance(value, bool | Uint)
+    return {
+        "time": message.time,
+        "name": message.name,
+        "field": message.field,
+        **{tag.replace("-", "_"): message.tags.get(tag) for tag in TAG_COLUMNS},
+        "tags": [(k, v) for k, v in message.tags.items() if k not in TAG_COLUMNS],
+        "value": float(value) if number else None,
+        "int": value if plain else None,
+        "uint": int(value) if isinstance(value, Uint) else None,
+        "bool": value if isinstance(value, bool) else None,
+        "text": None if number else value,
+    }
+
+
+@given(messages, st.sampled_from(TAG_COLUMNS), st.slices(8))
+def test_the_table_says_what_the_messages_say(
+    records: list[Message], tag: str, rows: slice
+) -> None:
+    """Every value exactly and of its type; missing texts and tags are null."""
+    records = [
+        Message(m.name, {tag: "x", **m.tags} if i % 2 else m.tags, m.value, m.time, m.field)
+        for i, m in enumerate(records)
+    ]
+    records = [
+        Message(m.name, dict(sorted(m.tags.items())), m.value, m.time, m.field) for m in records
+    ]
+    table = to_lines(records)[rows].to_arrow()
+    assert table.schema == SCHEMA
+    times = table["time"].cast(pa.int64()).to_pylist()
+    table = table.set_column(0, "time", pa.array(times, pa.int64()))
+    assert table.to_pylist() == [_expected(m) for m in records[rows]]

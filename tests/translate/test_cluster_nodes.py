@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from ccpipe.errors import ConfigError
 from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.translate.cluster_topology import NodeTopology, read_topology
+from ccpipe.jobs import Job, JobNode
+from ccpipe.translate.cluster_nodes import NodeTopology, node_state_payloads, read_topology
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.translate.sonar.test_sonar_to_cc_jobs import RUNNING, envelope
 
@@ -66,4 +67,14 @@ def test_jobs_have_the_hardware_threads_of_linux(tmp_path: Path) -> None:
         {"hostname": "a2", "hwthreads": [1, 3, 5], "accelerators": accelerators},
         {"hostname": "b1"},
         {"hostname": "c1", "hwthreads": [2]},
+    ]
+
+
+def test_numbers_that_one_job_does_not_have_are_left_out() -> None:
+    """The sum would be too small."""
+    known, unknown = JobNode("a", cpus=2, gpus=1, memory=100), JobNode("a", cpus=1)
+    jobs = [Job(cluster="fox", id=n, nodes=(node,)) for n, node in enumerate((known, unknown), 1)]
+    (payload,) = node_state_payloads("fox", {"a": ["mixed"]}, jobs)
+    assert json.loads(payload)["nodes"] == [
+        {"hostname": "a", "states": ["mixed"], "cpusAllocated": 3, "jobsRunning": 2}
     ]

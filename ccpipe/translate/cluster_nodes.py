@@ -1,20 +1,21 @@
-"""The nodes' hardware threads and accelerators, from cc-backend's ``cluster.json``.
+"""A cluster's nodes: numbers of their hardware threads and cards, and events of their states.
 
 Slurm numbers the CPUs of a node by socket, core of the socket, and thread of the core, in the order
 in which hwloc has them; Linux numbers hardware threads in any way, often the second threads of all
-cores after the first ones.
+cores after the first ones. ``NodeNumbers`` has both from cc-backend's ``cluster.json``.
 
 Source: ClusterCockpit's page *cluster.json*, *topology*; ``xcpuinfo_hwloc_topo_get`` in Slurm's
 ``src/slurmd/common/xcpuinfo.c``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
 from ccpipe.errors import ConfigError, DataError
+from ccpipe.formats.clustercockpit import NodeState, encode_node_states
 from ccpipe.formats.nodelist import expand
 from ccpipe.jobs import Job, JobNode
 
@@ -118,3 +119,55 @@ class NodeNumbers:
 def _physical(cpus: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
     """Return Linux's numbers of Slurm's CPUs; none where the node's topology has fewer."""
     return tuple(sorted(order[cpu] for cpu in cpus)) if max(cpus, default=0) < len(order) else ()
+
+
+class NodeUse(msgspec.Struct):
+    """What the running jobs have of one node; None where that is not known of each of them."""
+
+    jobs: int = 0
+    cpus: int | None = 0
+    gpus: int | None = 0
+    memory: int | None = 0
+    """MB."""
+
+    def add(self, node: JobNode) -> None:
+        self.jobs += 1
+        self.cpus = _sum(self.cpus, node.cpus)
+        self.gpus = _sum(self.gpus, node.gpus)
+        self.memory = _sum(self.memory, node.memory)
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def uses_of(jobs: Iterable[Job]) -> dict[str, NodeUse]:
+    uses: dict[str, NodeUse] = {}
+    for job in jobs:
+        for node in job.nodes:
+            uses.setdefault(node.hostname, NodeUse()).add(node)
+    return uses
+
+
+def node_state_payloads(
+    cluster: str, states: Mapping[str, list[str]], jobs: Iterable[Job]
+) -> Iterator[str]:
+    """Yield the payloads of events ``nodestate``; `jobs` are those that are known to run."""
+    uses = uses_of(jobs)
+    rows = [_node_state(name, known, uses.get(name)) for name, known in states.items()]
+    yield from encode_node_states(cluster, rows)
+
+
+def _node_state(name: str, states: list[str], use: NodeUse | None) -> NodeState:
+    """Return the state of a node; without a known job, only an idle one has numbers: 0."""
+    if use is None and "idle" not in states:
+        return NodeState(name, states)
+    use = use or NodeUse()
+    return NodeState(
+        name,
+        states,
+        cpusAllocated=use.cpus,
+        memoryAllocated=use.memory,
+        gpusAllocated=use.gpus,
+        jobsRunning=use.jobs,
+    )

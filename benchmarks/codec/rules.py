@@ -9,9 +9,8 @@ from ccpipe.formats.lineprotocol.decoder import decode_in_python
 from ccpipe.pipeline import Translator
 from ccpipe.translate.rules.aggregate import Aggregate
 from ccpipe.translate.rules.convert import Convert
-from ccpipe.translate.rules.rename import Rename
+from ccpipe.translate.rules.relabel import Rename, Tag
 from ccpipe.translate.rules.select import Drop, Select
-from ccpipe.translate.rules.tag import Tag
 
 KNOWN = (1, 900_000)
 """Field names that a table knows: what one publisher of random names does to a bridge."""

@@ -1,13 +1,12 @@
-"""What rules share: the series that they are for, and other series in their place."""
+"""What rules share: the series that they are for."""
 
 import fnmatch
 import re
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 
 from ccpipe.errors import EncodeError
-from ccpipe.formats.lineprotocol import Lines, Series
-from ccpipe.formats.lineprotocol.per_series import PerSeries, Tags
+from ccpipe.formats.lineprotocol import Series
+from ccpipe.formats.lineprotocol.per_series import Tags
 from ccpipe.formats.lineprotocol.series import write_series
 from ccpipe.message import Kind
 
@@ -53,15 +52,3 @@ def series(name: str, tags: Tags) -> Series | None:
         return Series(name, dict(sorted(tags.items())), write_series(name, tags))
     except EncodeError:
         return None
-
-
-def relabel(records: Lines, new: PerSeries[Series | None]) -> Lines:
-    """Replace the series of records; None leaves one as it is."""
-    decided = new.of_lines(records)
-    codes = {
-        code: code if (other := decided[code]) is None else records.table.code_of(other)
-        for code in set(records.series)
-    }
-    if all(old == code for old, code in codes.items()):
-        return records
-    return records.with_series(array("i", map(codes.__getitem__, records.series)))

@@ -11,9 +11,8 @@ from ccpipe.message import metric
 from ccpipe.pipeline import HoldingTranslator, Translator
 from ccpipe.translate.rules.aggregate import Aggregate
 from ccpipe.translate.rules.convert import Convert
-from ccpipe.translate.rules.rename import Rename
+from ccpipe.translate.rules.relabel import Rename, Tag
 from ccpipe.translate.rules.select import Drop
-from ccpipe.translate.rules.tag import Tag
 
 TAGS = {"hostname": "a", "type": "node"}
 SAMPLE = [

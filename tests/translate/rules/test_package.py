@@ -15,9 +15,8 @@ from ccpipe.pipeline import Translator
 from ccpipe.registry import build
 from ccpipe.translate.rules.aggregate import Aggregate
 from ccpipe.translate.rules.convert import Convert
-from ccpipe.translate.rules.rename import Rename
+from ccpipe.translate.rules.relabel import Rename, Tag
 from ccpipe.translate.rules.select import Drop, Select
-from ccpipe.translate.rules.tag import Tag
 from tests.translate.records import MESSAGES
 
 TOPOLOGY = [

@@ -11,7 +11,7 @@ from typing import Any
 
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, ValueType, encode
-from ccpipe.formats.lineprotocol.per_series import PerSeries, Tags
+from ccpipe.formats.lineprotocol.series import PerSeries, Tags
 from ccpipe.pipeline import Limits
 from ccpipe.sinks.http import HttpSink, Response
 

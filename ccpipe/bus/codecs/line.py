@@ -11,8 +11,8 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode, encode_each
 from ccpipe.formats.lineprotocol.decoder import join, rows_before
-from ccpipe.formats.lineprotocol.per_series import PerSeries, fields_of
 from ccpipe.formats.lineprotocol.precision import NO_TIME
+from ccpipe.formats.lineprotocol.series import PerSeries, fields_of
 from ccpipe.message import Kind, Message
 from ccpipe.records import Provenance
 

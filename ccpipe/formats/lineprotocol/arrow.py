@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from ccpipe.errors import MissingExtra
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.precision import NO_TIME
-from ccpipe.formats.lineprotocol.series import SeriesTable
+from ccpipe.formats.lineprotocol.series import Rows, SeriesTable
 from ccpipe.formats.lineprotocol.values import Texts, ValueType
 
 try:
@@ -48,21 +48,14 @@ SERIES = pa.schema(
 """One row for each series; tags are named as in the lines."""
 
 
-class Columns(Protocol):
-    """The columns of ``Lines``, which has ``to_arrow`` and thus cannot be imported here."""
+class Columns(Rows, Protocol):
+    """All columns of ``Lines``, which has ``to_arrow`` and thus cannot be imported here."""
 
-    series: "array[int]"
-    fields: "array[int]"
     types: "array[int]"
     numbers: "array[float]"
     exact: "array[int]"
     times: "array[int]"
-    table: SeriesTable
     texts: Texts
-
-    @property
-    def only_field(self) -> int | None:
-        """Field code of all rows; None if they differ."""
 
     @property
     def used_types(self) -> frozenset[ValueType]:

@@ -1,17 +1,23 @@
-"""Series: measurement and tags, each decoded once and then identified by a code."""
+"""Series: measurement and tags, each decoded once and then identified by a code.
 
+``PerSeries`` evaluates functions of them, once for all rows that share one.
+"""
+
+import contextlib
 import functools
 import re
 import threading
 import weakref
-from collections.abc import Mapping
+from array import array
+from collections.abc import Callable, Mapping
 from operator import lt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 from ccpipe.errors import DataError, EncodeError
 from ccpipe.formats.lineprotocol.grammar import CC, KEY_ESCAPE, MEASUREMENT_ESCAPE, Grammar
 from ccpipe.formats.lineprotocol.kernel import KERNEL
+from ccpipe.message import Message
 from ccpipe.process.memory_limit import memory_limit
 
 if TYPE_CHECKING:
@@ -337,3 +343,77 @@ def _join(name: str, sorted_tags: Mapping[str, str], plain: bool) -> bytes:
         return ",".join([name, *map("=".join, sorted_tags.items())]).encode()
     pairs = "".join(f",{escape_key(k)}={escape_key(v)}" for k, v in sorted_tags.items())
     return (_MEASUREMENT_SPECIAL.sub(r"\\\g<0>", name) + pairs).encode()
+
+
+T = TypeVar("T")
+
+Tags = Mapping[str, str]
+
+MAX_DECISIONS = 1 << 16
+"""Maximum number of cached results besides those of the current batch."""
+
+
+class Rows(Protocol):
+    """The columns of ``Lines`` that are needed here, where it cannot be imported."""
+
+    series: "array[int]"
+    fields: "array[int]"
+    table: SeriesTable
+
+    @property
+    def only_field(self) -> int | None:
+        """Field code of all rows; None if they differ."""
+
+
+class PerSeries(Generic[T]):
+    """Results by series, cached for later batches.
+
+    The cost of a batch depends on its own rows and series, however many series are known.
+    """
+
+    def __init__(self, decide: Callable[[str, Tags], T]) -> None:
+        """Cache results by name and tags; `decide` must be deterministic."""
+        self._decide = decide
+        self._table: SeriesTable | None = None
+        self._by_code: dict[int, T] = {}
+        self._by_series: dict[tuple[object, ...], T] = {}
+
+    def of_lines(self, lines: Rows) -> Mapping[int, T]:
+        """Return the results for all series of `lines`, and maybe for others, by code."""
+        if self._table is not lines.table:  # in one table the code of a series never changes
+            self._table, self._by_code = lines.table, {}
+        codes = set(lines.series)
+        new = codes.difference(self._by_code)
+        if new and len(self._by_code) + len(new) > MAX_DECISIONS:
+            self._by_code, new = {}, codes
+        for code in new:
+            series = lines.table.series[code]
+            self._by_code[code] = self._decide(series.name, series.tags)
+        return self._by_code
+
+    def of_rows(self, lines: Rows) -> list[T]:
+        if self._table is lines.table:
+            with contextlib.suppress(KeyError):  # a new series
+                return list(map(self._by_code.__getitem__, lines.series))
+        return list(map(self.of_lines(lines).__getitem__, lines.series))
+
+    def of(self, message: Message) -> T:
+        key = (message.name, *message.tags.items())
+        try:
+            return self._by_series[key]
+        except KeyError:
+            if len(self._by_series) >= MAX_DECISIONS:
+                self._by_series.clear()
+            decided = self._by_series[key] = self._decide(message.name, message.tags)
+            return decided
+
+
+def fields_of(lines: Rows, decide: Callable[[str], T]) -> dict[int, T]:
+    """Return a result for each field that occurs in `lines`, by code.
+
+    Field names come from outside, so a table may know a million: only those of the batch are
+    evaluated.
+    """
+    only = lines.only_field  # the common case
+    codes = {only} if only is not None else set(lines.fields)
+    return {code: decide(lines.table.fields[code]) for code in codes}

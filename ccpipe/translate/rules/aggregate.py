@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple, TypeVar
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Lines, Series, is_number
-from ccpipe.formats.lineprotocol.per_series import PerSeries, Tags, fields_of
 from ccpipe.formats.lineprotocol.precision import NO_TIME
+from ccpipe.formats.lineprotocol.series import PerSeries, Tags, fields_of
 from ccpipe.message import Uint
 from ccpipe.pipeline import HoldingTranslator, Scope
 from ccpipe.translate.rules.matching import is_metric, rule_matcher, series

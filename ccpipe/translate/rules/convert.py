@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats import units as formats_units
 from ccpipe.formats.lineprotocol import Lines, Series, ValueType, is_number
-from ccpipe.formats.lineprotocol.per_series import PerSeries, Tags, fields_of
+from ccpipe.formats.lineprotocol.series import PerSeries, Tags, fields_of
 from ccpipe.formats.lineprotocol.values import signed
 from ccpipe.formats.units import Conversion
 from ccpipe.pipeline import Translator

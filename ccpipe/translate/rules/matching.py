@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Series
-from ccpipe.formats.lineprotocol.per_series import Tags
-from ccpipe.formats.lineprotocol.series import write_series
+from ccpipe.formats.lineprotocol.series import Tags, write_series
 from ccpipe.message import Kind
 
 Matcher = Callable[[str, Tags], bool]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Lines, Series
-from ccpipe.formats.lineprotocol.per_series import PerSeries, Tags
+from ccpipe.formats.lineprotocol.series import PerSeries, Tags
 from ccpipe.pipeline import Translator
 from ccpipe.translate.rules.matching import rule_matcher, series
 

@@ -7,7 +7,7 @@ from operator import and_, not_
 
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Lines, is_number
-from ccpipe.formats.lineprotocol.per_series import PerSeries, fields_of
+from ccpipe.formats.lineprotocol.series import PerSeries, fields_of
 from ccpipe.formats.lineprotocol.values import IS_NUMBER
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Translator

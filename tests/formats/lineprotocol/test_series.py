@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
-from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, per_series, to_lines
+from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, to_lines
 from ccpipe.formats.lineprotocol import series as series_module
 from ccpipe.formats.lineprotocol.decoder import decode_compiled, decode_in_python
 from ccpipe.formats.lineprotocol.grammar import INFLUX
 from ccpipe.formats.lineprotocol.kernel import KERNEL
-from ccpipe.formats.lineprotocol.per_series import PerSeries
 from ccpipe.formats.lineprotocol.series import (
     MIN_BYTES,
     DuplicateTag,
     Encodings,
+    PerSeries,
     read_series,
     write_series,
 )
@@ -230,7 +230,7 @@ def test_series_are_read_while_another_thread_adds_some() -> None:
 @pytest.mark.parametrize("as_lines", [True, False], ids=["lines", "messages"])
 def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch, as_lines: bool) -> None:
     """Process and job numbers in tags make new series without end."""
-    monkeypatch.setattr(per_series, "MAX_DECISIONS", 100)
+    monkeypatch.setattr(series_module, "MAX_DECISIONS", 100)
     asked: list[str] = []
 
     def decide(name: str, _: Mapping[str, str]) -> str:
@@ -253,7 +253,7 @@ def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch, as_li
 
 def test_a_batch_of_more_series_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it is decided, and again after other batches."""
-    monkeypatch.setattr(per_series, "MAX_DECISIONS", 10)
+    monkeypatch.setattr(series_module, "MAX_DECISIONS", 10)
     large = to_lines([Message(f"m{number}", {}, 1.0) for number in range(20)])
     known = PerSeries(lambda name, _: name)
     for lines in (large[:5], large, large[3:9], large):

@@ -17,7 +17,6 @@ from urllib.parse import quote
 from ccpipe.errors import DataError, EncodeError
 from ccpipe.formats.lineprotocol.grammar import CC, KEY_ESCAPE, MEASUREMENT_ESCAPE, Grammar
 from ccpipe.formats.lineprotocol.kernel import KERNEL
-from ccpipe.message import Message
 from ccpipe.process.memory_limit import memory_limit
 
 if TYPE_CHECKING:
@@ -376,7 +375,6 @@ class PerSeries(Generic[T]):
         self._decide = decide
         self._table: SeriesTable | None = None
         self._by_code: dict[int, T] = {}
-        self._by_series: dict[tuple[object, ...], T] = {}
 
     def of_lines(self, lines: Rows) -> Mapping[int, T]:
         """Return the results for all series of `lines`, and maybe for others, by code."""
@@ -396,16 +394,6 @@ class PerSeries(Generic[T]):
             with contextlib.suppress(KeyError):  # a new series
                 return list(map(self._by_code.__getitem__, lines.series))
         return list(map(self.of_lines(lines).__getitem__, lines.series))
-
-    def of(self, message: Message) -> T:
-        key = (message.name, *message.tags.items())
-        try:
-            return self._by_series[key]
-        except KeyError:
-            if len(self._by_series) >= MAX_DECISIONS:
-                self._by_series.clear()
-            decided = self._by_series[key] = self._decide(message.name, message.tags)
-            return decided
 
 
 def fields_of(lines: Rows, decide: Callable[[str], T]) -> dict[int, T]:

@@ -6,10 +6,10 @@ from functools import reduce
 from operator import and_, not_
 
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import Lines, is_number
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.lineprotocol.series import PerSeries, fields_of
 from ccpipe.formats.lineprotocol.values import IS_NUMBER
-from ccpipe.message import Kind, Message
+from ccpipe.message import Kind
 from ccpipe.pipeline import Translator
 from ccpipe.translate.rules.matching import matcher
 
@@ -63,13 +63,6 @@ class Select(Translator[Lines, Lines]):
     def feed(self, records: Lines) -> Lines:
         keep = self.rows(records)
         return records if keep is None or all(keep) else records.take(keep)
-
-    def matches(self, message: Message) -> bool:
-        return (
-            self._keeps_field(message.field)
-            and not (self._numeric and not is_number(message.value))
-            and self._series.of(message)
-        )
 
     def _keeps_field(self, field: str) -> bool:
         return not self._kinds or Kind.of(field) in self._kinds

@@ -227,8 +227,7 @@ def test_series_are_read_while_another_thread_adds_some() -> None:
     assert len(table) == 60_000
 
 
-@pytest.mark.parametrize("as_lines", [True, False], ids=["lines", "messages"])
-def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch, as_lines: bool) -> None:
+def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Process and job numbers in tags make new series without end."""
     monkeypatch.setattr(series_module, "MAX_DECISIONS", 100)
     asked: list[str] = []
@@ -242,13 +241,10 @@ def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch, as_li
     for number in range(1000):
         message = Message(f"m{number}", {}, 1.0)
         for _ in range(2):
-            if as_lines:
-                lines = Lines.concat([Lines(table=table), to_lines([message])])
-                assert known.of_lines(lines)[lines.series[0]] == message.name
-            else:
-                assert known.of(message) == message.name
+            lines = Lines.concat([Lines(table=table), to_lines([message])])
+            assert known.of_lines(lines)[lines.series[0]] == message.name
     assert len(asked) == 1000
-    assert len(known._by_code) + len(known._by_series) <= 100
+    assert len(known._by_code) <= 100
 
 
 def test_a_batch_of_more_series_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

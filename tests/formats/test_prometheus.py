@@ -1,10 +1,7 @@
 """Remote write: what a request holds, read by another decoder and by a real store."""
 
-import json
 import struct
-import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +18,8 @@ from ccpipe.formats.lineprotocol import SeriesTable, decode, to_lines
 from ccpipe.formats.lineprotocol.decoder import decode_in_python
 from ccpipe.formats.prometheus import HEADERS, RemoteWrite
 from ccpipe.message import Message
-from tests.conftest import free_port, needs_kernel, program
+from tests.conftest import needs_kernel
+from tests.servers.victoriametrics import VictoriaMetrics
 
 Written = list[tuple[dict[str, str], list[tuple[int, float]]]]
 
@@ -146,41 +144,16 @@ def test_labels_belong_to_the_table_of_the_lines() -> None:
     assert remote.write_request(first) != remote.write_request(second)
 
 
-def _get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - loopback
-        body: bytes = answer.read()
-    return body
-
-
-def test_a_real_store_takes_it(tmp_path: Path) -> None:
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    store = subprocess.Popen(
-        [program("victoria-metrics", "victoria-metrics"), f"-httpListenAddr=127.0.0.1:{port}",
-         f"-storageDataPath={tmp_path}", "-loggerLevel=ERROR"]
-    )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                _get(f"{url}/health")
-                break
-            except urllib.error.URLError:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-        now = int(time.time())
-        lines = decode(b"load,hostname=n1 value=0.1 %d\nload,hostname=n2 value=7i %d" % (now, now))
+def test_victoriametrics_takes_it(tmp_path: Path) -> None:
+    now = int(time.time())
+    lines = decode(b"load,hostname=n1 value=0.1 %d\nload,hostname=n2 value=7i %d" % (now, now))
+    with VictoriaMetrics(tmp_path / "store") as store:
         request = urllib.request.Request(  # noqa: S310 - loopback
-            f"{url}/api/v1/write", RemoteWrite().encode(lines), HEADERS
+            f"{store.url}/api/v1/write", RemoteWrite().encode(lines), HEADERS
         )
         with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 - loopback
             assert answer.status == 204
-        _get(f"{url}/internal/force_flush")
-        found = _get(f"{url}/api/v1/export?match[]=load").splitlines()
-        series = sorted((json.loads(line) for line in found), key=lambda s: str(s["metric"]))
-        assert [(s["metric"], s["values"], s["timestamps"]) for s in series] == [
-            ({"__name__": "load", "hostname": "n1"}, [0.1], [now * 1000]),
-            ({"__name__": "load", "hostname": "n2"}, [7], [now * 1000]),
-        ]
-    finally:
-        store.terminate()
-        store.wait(20)
+        assert store.samples("load") == {
+            ("load", frozenset({("hostname", "n1")}), 0.1, now * 1000),
+            ("load", frozenset({("hostname", "n2")}), 7, now * 1000),
+        }

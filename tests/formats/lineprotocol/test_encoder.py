@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ccpipe.errors import EncodeError, UsageError
 from ccpipe.formats.lineprotocol import Precision, decode, encode, encode_each, to_lines
 from ccpipe.formats.lineprotocol.precision import NANOSECONDS, UNITS, coarsest, unit_of
-from ccpipe.formats.lineprotocol.writer import original, write_message, write_time, write_value
+from ccpipe.formats.lineprotocol.writer import original, write_message, write_value
 from ccpipe.message import Message, Uint
 
 SECOND = 10**9
@@ -173,16 +173,6 @@ def test_a_float_of_another_class_is_written_as_a_number() -> None:
     """Its own way to print is not line protocol's."""
     assert write_value(Float(1.5)) == b"1.5"
     assert list(decode(encode([Message("m", {}, Float(1.5))]))) == [Message("m", {}, 1.5)]
-
-
-def test_a_time_is_written_in_its_unit() -> None:
-    """The coarsest that loses nothing, where none is given."""
-    assert [write_time(5 * 10**6, unit) for unit in ("s", "ms", "us", "ns", "auto")] == [
-        b" 0", b" 5", b" 5000", b" 5000000", b" 5",
-    ]  # fmt: skip
-    for time in (2**63, -(2**63)):
-        with pytest.raises(EncodeError, match="outside 64 bits"):
-            write_time(time, "s")
 
 
 @given(st.from_type(Message))

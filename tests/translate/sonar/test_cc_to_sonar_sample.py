@@ -135,11 +135,15 @@ def processes_of(envelopes: list[Envelope]) -> list[SampleProcess]:
     return [p for s in samples(envelopes) for one in s.jobs for p in one.processes]
 
 
+def processes_made(*messages: Message) -> list[SampleProcess]:
+    there = translator()
+    return processes_of(there.feed(to_lines(messages)) + there.flush())
+
+
 def test_processor_time_of_a_job_is_integrated() -> None:
     """400 percent for a minute are 240 s: Jobanalyzer computes the 400 percent of them again."""
-    there = translator()
     rows = [cpu_used(0, 400.0), cpu_used(60, 400.0), cpu_used(120, 100.0), cpu_used(120, 7.0, "c2")]
-    made = processes_of(there.feed(to_lines(rows)) + there.flush())
+    made = processes_made(*rows)
     assert [(p.cpu_time, p.cpu_avg) for p in made if p.cpu_util != 7] == [
         (0, 400), (240, 400), (300, 250),
     ]  # fmt: skip
@@ -149,30 +153,23 @@ def test_processor_time_of_a_job_is_integrated() -> None:
 
 def test_user_and_system_time_of_a_job_are_added_up() -> None:
     """As slurm_cgroup reports them, here and in cc-metric-collector; the sum as such wins."""
-    there = translator()
     rows = [
         replace(cpu_used(second, percent), name=name)
         for second in (0, 60)
         for name, percent in (("job_user_cpu", 390.0), ("job_sys_cpu", 10.0))
     ]
-    made = processes_of(there.feed(to_lines([*rows, cpu_used(60, 50.0, "c2")])) + there.flush())
+    made = processes_made(*rows, cpu_used(60, 50.0, "c2"))
     assert [(p.cpu_util, p.cpu_time) for p in made] == [(400, 0), (400, 240), (50, 0)]
-    there = translator()
     parts = (("job_user_cpu", 2.3), ("job_sys_cpu", 4.6))
     rows_of_parts = [replace(cpu_used(0, percent), name=name) for name, percent in parts]
-    assert [
-        p.cpu_util for p in processes_of(there.feed(to_lines(rows_of_parts)) + there.flush())
-    ] == [6.9]
-    both = [*rows[:2], cpu_used(0, 70.0)]
-    there = translator()
-    assert [p.cpu_util for p in processes_of(there.feed(to_lines(both)) + there.flush())] == [70]
+    assert [p.cpu_util for p in processes_made(*rows_of_parts)] == [6.9]
+    assert [p.cpu_util for p in processes_made(*rows[:2], cpu_used(0, 70.0))] == [70]
 
 
 def test_stand_ins_of_a_node_have_distinct_pids() -> None:
     """One for each job, epoch and user, the same in every sample."""
-    there = translator()
     rows = [cpu_used(s, 1.0, stype_id=job) for s in (0, 60) for job in ("7", "8", "7.9")]
-    pids = [p.pid for p in processes_of(there.feed(to_lines(rows)) + there.flush())]
+    pids = [p.pid for p in processes_made(*rows)]
     assert pids[:3] == pids[3:]
     assert len(set(pids)) == 3
     assert min(pids) > 2**22

@@ -209,10 +209,7 @@ DETAILED = replace(
 def test_resources_have_threads_and_accelerators() -> None:
     """What Slurm says of a node's CPUs and GPUs is in its resource; ids of GPUs are the site's."""
     translator = SonarToCc(envelopes=False, gpu_ids={"c[1,7]": ["A0", "A1"]})
-    (start,) = [
-        json.loads(str(m.value))
-        for m in translator.feed(Envelopes([envelope(0, PENDING_AND_DETAILED)]))
-    ]
+    [(_, start)] = reported(translator, envelope(0, PENDING_AND_DETAILED))
     assert start["resources"] == [
         {"hostname": "c1", "hwthreads": [0, 1, 2, 3, 8], "accelerators": ["A0", "2"]},
         {"hostname": "c2"},
@@ -233,29 +230,24 @@ def test_shared_is_what_slurm_says(text: str, default: Any, shared: str | None) 
     """Where the record does not say it, the recipe does."""
     translator = SonarToCc(envelopes=False, shared=default)
     job = replace(PENDING_AND_DETAILED, gres_detail=(text,))
-    (start,) = [json.loads(str(m.value)) for m in translator.feed(Envelopes([envelope(0, job)]))]
+    [(_, start)] = reported(translator, envelope(0, job))
     assert start.get("shared") == shared
 
 
-def test_details_that_fit_nothing_cost_only_themselves() -> None:
+def test_details_that_fit_nothing_cost_only_themselves(translator: SonarToCc) -> None:
     """The job starts without them."""
-    translator = SonarToCc(envelopes=False)
     job = replace(PENDING_AND_DETAILED, gres_detail=("Nodes=c[1 CPU_IDs=x", "Nodes=c1 GRES=:"))
-    (start,) = [json.loads(str(m.value)) for m in translator.feed(Envelopes([envelope(0, job)]))]
+    [(_, start)] = reported(translator, envelope(0, job))
     assert start["resources"] == [{"hostname": "c1"}, {"hostname": "c2"}]
 
 
-def test_requeued_job_starts_once_and_stops_at_its_real_end() -> None:
+def test_requeued_job_starts_once_and_stops_at_its_real_end(translator: SonarToCc) -> None:
     """REQUEUED is the end of a run, not of the job."""
-    translator = SonarToCc(envelopes=False, stop_delay=Duration(0))
     requeued = replace(PENDING_AND_DETAILED, job_state="REQUEUED", end_time=at(100))
     pending = replace(requeued, start_time="", end_time="", nodes=(), submit_time=at(100))
     again = replace(PENDING_AND_DETAILED, submit_time=at(100), start_time=at(200))
     done = replace(again, job_state="COMPLETED", end_time=at(330))
-    events = [
-        json.loads(str(message.value))
-        for second, job in enumerate((PENDING_AND_DETAILED, requeued, pending, again, done))
-        for message in translator.feed(Envelopes([envelope(200 + second, job)]))
-    ]
-    assert [event["startTime"] for event in events] == [START, START]
-    assert (events[1]["stopTime"], events[1]["jobState"]) == (START + 330, "completed")
+    records = enumerate((PENDING_AND_DETAILED, requeued, pending, again, done))
+    events = reported(translator, *(envelope(200 + second, job) for second, job in records))
+    assert [event["startTime"] for _, event in events] == [START, START]
+    assert (events[1][1]["stopTime"], events[1][1]["jobState"]) == (START + 330, "completed")

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Self
 
 from ccpipe.config import Duration, Interval, Size
 from ccpipe.errors import ConfigError
-from ccpipe.formats import csvlines, jsonlines, lineprotocol
+from ccpipe.formats import lineprotocol, rows
 from ccpipe.formats.lineprotocol import Lines, Precision
 from ccpipe.pipeline import Limits, Sink, wait_for_event
 from ccpipe.process.background import background
@@ -149,16 +149,16 @@ class FileSink(Sink[Lines]):
                     self._file.sync()  # later the lock may belong to another process
                 self._rotation.rotate(file)
             if self.format == "csv" and (file is None or is_due or not file.st_size):
-                payload = csvlines.HEADER + payload
+                payload = rows.CSV_HEADER + payload
             self._file.append(payload, sync=self.fsync == "always")
             return is_due
 
     def _encode(self, records: Lines) -> bytes:
         """Return the bytes to append: the received bytes, if they are valid in the file."""
         if self.format == "json":
-            return jsonlines.encode(records)
+            return rows.encode_json(records)
         if self.format == "csv":
-            return csvlines.encode(records)
+            return rows.encode_csv(records)
         if self.precision in ("auto", records.precision):
             verbatim = records.passthrough()
             if verbatim is not None:

@@ -7,7 +7,7 @@ import sys
 from typing import Literal
 
 from ccpipe.errors import OutputError, UnavailableError
-from ccpipe.formats import jsonlines, lineprotocol
+from ccpipe.formats import lineprotocol, rows
 from ccpipe.formats.lineprotocol import Lines, Precision
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.process.background import call_blocking
@@ -42,7 +42,7 @@ class StdoutSink(Sink[Lines]):
 
     async def write(self, records: Lines) -> None:
         if self.format == "json":
-            payload = jsonlines.encode(records)
+            payload = rows.encode_json(records)
         else:
             payload = lineprotocol.encode(records, precision=self.precision)
         try:

@@ -12,7 +12,7 @@ from typing import Literal, cast
 from ccpipe.errors import ConfigError, DataError, MissingInputError
 from ccpipe.formats.files import COMPRESSED, UNREADABLE, ReadableStream, open_file, read_blocks
 from ccpipe.formats.lineprotocol import Lines, Precision, decode
-from ccpipe.formats.row_files import read_csv, read_json
+from ccpipe.formats.rows import read_csv, read_json
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.process.background import call_blocking
 

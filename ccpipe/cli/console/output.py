@@ -69,13 +69,13 @@ def encoder(
 ) -> tuple[bytes, Callable[["Sequence[Message]"], bytes]]:
     """Return the header line of a format and its encoder; `precision` is for line protocol."""
     if output == "json":
-        from ccpipe.formats import jsonlines
+        from ccpipe.formats import rows
 
-        return b"", jsonlines.encode
+        return b"", rows.encode_json
     if output == "csv":
-        from ccpipe.formats import csvlines
+        from ccpipe.formats import rows
 
-        return csvlines.HEADER, csvlines.encode
+        return rows.CSV_HEADER, rows.encode_csv
     from ccpipe.formats.lineprotocol import encode
 
     return b"", functools.partial(encode, precision=precision)

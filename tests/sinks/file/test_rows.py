@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
-from ccpipe.formats import csvlines, jsonlines
 from ccpipe.formats.lineprotocol import to_lines
+from ccpipe.formats.rows import CSV_HEADER, encode_csv, encode_json
 from ccpipe.message import Message
 from ccpipe.sinks.file import FileSink, RowFile
 from tests.conftest import eventually
 from tests.sinks.conftest import NOON, messages_with, metric
 
 TEXT = st.text(st.sampled_from(list('a,"\n\r')), max_size=8)
-ENCODE = {"csv": csvlines.encode, "json": jsonlines.encode}
+ENCODE = {"csv": encode_csv, "json": encode_json}
 
 
 @settings(max_examples=100)
@@ -55,7 +55,7 @@ def test_a_row_cut_off_is_removed(
 async def test_csv_begins_with_its_header(tmp_path: Path) -> None:
     """Once in a file, whoever goes on with it, and once where a crash left a part of it."""
     path = tmp_path / "rows.csv"
-    path.write_bytes(csvlines.HEADER[:20])
+    path.write_bytes(CSV_HEADER[:20])
     for value in (1.0, 2.0):
         async with FileSink(path=str(path), format="csv") as sink:
             await sink.write(to_lines([metric(value)]))

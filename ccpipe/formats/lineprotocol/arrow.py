@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from ccpipe.errors import MissingExtra
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.precision import NO_TIME
-from ccpipe.formats.lineprotocol.series import Rows, SeriesTable
+from ccpipe.formats.lineprotocol.series import CodeColumns, SeriesTable
 from ccpipe.formats.lineprotocol.values import Texts, ValueType
 
 try:
@@ -48,7 +48,7 @@ SERIES = pa.schema(
 """One row for each series; tags are named as in the lines."""
 
 
-class Columns(Rows, Protocol):
+class Columns(CodeColumns, Protocol):
     """All columns of ``Lines``, which has ``to_arrow`` and thus cannot be imported here."""
 
     types: "array[int]"

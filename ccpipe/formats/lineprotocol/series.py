@@ -352,8 +352,8 @@ MAX_DECISIONS = 1 << 16
 """Maximum number of cached results besides those of the current batch."""
 
 
-class Rows(Protocol):
-    """The columns of ``Lines`` that are needed here, where it cannot be imported."""
+class CodeColumns(Protocol):
+    """The columns of codes of ``Lines``, which cannot be imported here."""
 
     series: "array[int]"
     fields: "array[int]"
@@ -376,7 +376,7 @@ class PerSeries(Generic[T]):
         self._table: SeriesTable | None = None
         self._by_code: dict[int, T] = {}
 
-    def of_lines(self, lines: Rows) -> Mapping[int, T]:
+    def of_lines(self, lines: CodeColumns) -> Mapping[int, T]:
         """Return the results for all series of `lines`, and maybe for others, by code."""
         if self._table is not lines.table:  # in one table the code of a series never changes
             self._table, self._by_code = lines.table, {}
@@ -389,14 +389,14 @@ class PerSeries(Generic[T]):
             self._by_code[code] = self._decide(series.name, series.tags)
         return self._by_code
 
-    def of_rows(self, lines: Rows) -> list[T]:
+    def of_rows(self, lines: CodeColumns) -> list[T]:
         if self._table is lines.table:
             with contextlib.suppress(KeyError):  # a new series
                 return list(map(self._by_code.__getitem__, lines.series))
         return list(map(self.of_lines(lines).__getitem__, lines.series))
 
 
-def fields_of(lines: Rows, decide: Callable[[str], T]) -> dict[int, T]:
+def fields_of(lines: CodeColumns, decide: Callable[[str], T]) -> dict[int, T]:
     """Return a result for each field that occurs in `lines`, by code.
 
     Field names come from outside, so a table may know a million: only those of the batch are

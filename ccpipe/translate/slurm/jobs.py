@@ -27,7 +27,7 @@ def job_of_row(row: SacctRow, cluster: str) -> Job:
         cluster=cluster,
         id=number.job,
         step=number.step,
-        state=_state(row.state or "", has_run=bool(row.start and row.end)),
+        state=neutral_state(row.state or "", has_run=bool(row.start and row.end)),
         submit=row.submit or 0,
         start=row.start or 0,
         end=row.end or 0,
@@ -46,12 +46,12 @@ def job_of_row(row: SacctRow, cluster: str) -> Job:
         name=clean(row.job_name),
         project=clean(row.account),
         partition=row.partition or "",
-        **_resources(row.node_list, row.allocation, row.alloc_tres),
+        **resources(_names(row.node_list), row.allocation, row.alloc_tres),
         requested_hwthreads=row.req_cpus or 0,
         memory=_megabytes(memory_per_node(row)),
-        shared=_shared(row.oversubscribe),
+        shared=shared_by(row.oversubscribe),
         walltime=60 * (minutes(row.time_limit) or 0),
-        metadata=_metadata(
+        metadata=metadata_of(
             row.reservation, row.layout, row.req_cpus, row.req_nodes, row.alloc_tres
         ),
         usage=usage if row.end else None,
@@ -76,7 +76,7 @@ def job_of_live(live: LiveJob, cluster: str) -> Job:
         array_task=array_task(number),
         het_id=number.het_job or 0,
         het_offset=number.het_offset,
-        state=_state(state, has_run=bool(start and end)),
+        state=neutral_state(state, has_run=bool(start and end)),
         name=clean(live.name),
         user=user_name(live.user, live.uid),
         project=clean(live.account),
@@ -84,12 +84,12 @@ def job_of_live(live: LiveJob, cluster: str) -> Job:
         submit=live.submit or 0,
         start=start,
         end=end,
-        **_resources(live.node_list, live.allocation if started else (), allocated),
+        **resources(_names(live.node_list), live.allocation if started else (), allocated),
         requested_hwthreads=live.cpus or 0,
         memory=_megabytes(live_memory_per_node(live)),
-        shared=_shared(live.oversubscribe) if started else "",
+        shared=shared_by(live.oversubscribe) if started else "",
         walltime=60 * (minutes(live.time_limit) or 0),
-        metadata=_metadata(live.reservation, None, live.cpus, live.nodes, allocated),
+        metadata=metadata_of(live.reservation, None, live.cpus, live.nodes, allocated),
         raw=live,
     )
 
@@ -168,7 +168,8 @@ def clean(text: str | None) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _state(state: str, *, has_run: bool) -> str:
+def neutral_state(state: str, *, has_run: bool) -> str:
+    """Return a job's state by Slurm's word for it; REQUEUED is the end of a run that there was."""
     if state == "REQUEUED" and has_run:
         return REQUEUED
     if not state or is_final(state.lower()):
@@ -181,17 +182,18 @@ def _megabytes(size: int | None) -> int:
     return (-(-(size or 0) // 1024) // 1024) * 10**6
 
 
-def _shared(oversubscribe: str | None) -> str:
+def shared_by(oversubscribe: str | None) -> str:
     """Return whether other jobs may run on the job's nodes; empty if none may."""
     if oversubscribe in (None, "", "NO"):
         return ""
     return "single_user" if oversubscribe == "USER" else "multi_user"
 
 
-def _resources(
-    node_list: str | None, allocation: Iterable[Allocation], alloc_tres: str | None
+def resources(
+    names: Iterable[str], allocation: Iterable[Allocation], alloc_tres: str | None
 ) -> dict[str, Any]:
-    nodes = job_nodes(_names(node_list), allocation, alloc_tres or "")
+    """Return what a job has; of ``cpu=8,gres/gpu=2,mem=16G,node=1`` only the whole numbers."""
+    nodes = job_nodes(names, allocation, alloc_tres or "")
     pairs = (pair.split("=", 1) for pair in (alloc_tres or "").split(",") if "=" in pair)
     amounts = {key: int(text) for key, text in pairs if text.isascii() and text.isdecimal()}
     return {
@@ -249,7 +251,7 @@ def _only_node(node: JobNode, alloc_tres: str) -> JobNode:
     return replace(node, cpus=int(cpus), gpus=gpu_count(alloc_tres), memory=size)
 
 
-def _metadata(
+def metadata_of(
     reservation: str | None,
     layout: str | None,
     cpus: int | None,

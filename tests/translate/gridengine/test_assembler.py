@@ -104,9 +104,10 @@ def test_a_job_that_was_to_run_again_ends_after_the_quiet_time() -> None:
 
 
 def test_a_damaged_time_does_not_end_what_waits() -> None:
-    """A record of the year 2100 does not advance the time."""
+    """A record of the year 2100 does not advance the time beyond tomorrow."""
     assembler = Assembler()
-    waiting = job(1, failed=30, exit_status=100)
+    now = time.time_ns()
+    waiting = job(1, start_time=now, end_time=now, failed=30, exit_status=100)
     damaged = job(2, end_time=4_102_444_800 * SECOND)
     assert keys(assembler.feed([waiting, damaged])) == [(2, 0)]
 

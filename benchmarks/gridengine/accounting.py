@@ -20,8 +20,8 @@ from pathlib import Path
 from ccpipe.accounting.files import BLOCK
 from ccpipe.formats.files import read_full
 from ccpipe.formats.gridengine import blocks, read_stream
-from ccpipe.formats.gridengine.classic import FIELDS
 from ccpipe.formats.gridengine.columns import COLUMNS, read_columns, read_in_python
+from ccpipe.formats.gridengine.reader import FIELDS
 from ccpipe.formats.gridengine.record import Variant
 
 DATA = Path(__file__).parents[2] / "tests" / "data" / "gridengine"

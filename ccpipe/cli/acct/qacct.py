@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ccpipe.formats.gridengine import Accounting, meaning
-from ccpipe.formats.gridengine.classic import RUSAGE
+from ccpipe.formats.gridengine.reader import RUSAGE
 
 if TYPE_CHECKING:  # it needs pyarrow
     from ccpipe.accounting.sums import GroupTotal

@@ -16,10 +16,17 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ccpipe.errors import DataError, MissingExtra
-from ccpipe.formats.gridengine.classic import FIELDS, RUSAGE, SIGNED
 from ccpipe.formats.gridengine.jsonl import KEYS
 from ccpipe.formats.gridengine.kernel import KERNEL
-from ccpipe.formats.gridengine.reader import RejectedAccountingLine, parse, parse_last, read
+from ccpipe.formats.gridengine.reader import (
+    FIELDS,
+    RUSAGE,
+    SIGNED,
+    RejectedAccountingLine,
+    parse,
+    parse_last,
+    read,
+)
 from ccpipe.formats.gridengine.record import Accounting, Amount, Variant, clean
 
 try:

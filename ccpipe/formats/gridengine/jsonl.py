@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, NoReturn
 import msgspec
 
 from ccpipe.errors import DataError
-from ccpipe.formats.gridengine.classic import none
-from ccpipe.formats.gridengine.record import EMPTY, Accounting, Amount, Origin, Variant
+from ccpipe.formats.gridengine.record import EMPTY, Accounting, Amount, Origin, Variant, none
 
 _MICROSECONDS = 2**63 // 1000
 _Time = Annotated[int, msgspec.Meta(ge=0, lt=_MICROSECONDS)]

@@ -1,19 +1,25 @@
-"""The reader of every variant, which recognizes each line by itself, and the search for jobs."""
+"""The reader of every variant, which recognizes each line by itself, and the search for jobs.
+
+JSON lines are read in ``jsonl``, the colon-separated format here: one regular expression for each
+number of fields. Nothing is escaped, so a category with colons makes more fields. The fields before
+and after it are typed; where the types fit in only one way, the category is the text between.
+"""
 
 import contextlib
 import functools
+import math
+import operator
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from ccpipe.errors import DataError
 from ccpipe.formats.files import ReadableStream, read_piece
-from ccpipe.formats.gridengine.classic import parse_classic
 from ccpipe.formats.gridengine.jsonl import parse_jsonl
 from ccpipe.formats.gridengine.kernel import KERNEL
-from ccpipe.formats.gridengine.record import Accounting
+from ccpipe.formats.gridengine.record import EMPTY, Accounting, Amount, Origin, Variant, none
 
 BLOCK = 2**20
 MAX_LINE_SIZE = 16 * 2**20
@@ -199,3 +205,203 @@ def search_in_python(payload: bytes, jobs: Collection[int]) -> tuple[list[int], 
             numbers.append(number)
         offset += len(line) + 1
     return starts, numbers, number
+
+
+RUSAGE = (
+    "ru_wallclock", "ru_utime", "ru_stime", "ru_maxrss", "ru_ixrss", "ru_ismrss", "ru_idrss",
+    "ru_isrss", "ru_minflt", "ru_majflt", "ru_nswap", "ru_inblock", "ru_oublock", "ru_msgsnd",
+    "ru_msgrcv", "ru_nsignals", "ru_nvcsw", "ru_nivcsw",
+)  # fmt: skip
+"""The names of getrusage(2), in the order of both formats."""
+
+TEXTS = frozenset({
+    "qname", "hostname", "group", "owner", "job_name", "account", "project", "department",
+    "granted_pe", "category", "pe_taskid", "job_class", "qdel_info", "submit_host", "cwd",
+    "submit_cmd", "bound_cores",
+})  # fmt: skip
+WHOLE = (
+    "job_number", "priority", "submission_time", "start_time", "end_time", "failed",
+    "exit_status", "slots", "task_number", "arid", "ar_submission_time",
+)  # fmt: skip
+"""Fields that hold whole numbers; the others are amounts."""
+SIGNED = frozenset({"priority", "exit_status", "slots"})
+"""Those that may be negative."""
+TIMES = ("submission_time", "start_time", "end_time", "ar_submission_time")
+EUSAGE = ("cpu", "mem", "io", "iow", "maxvmem")
+UNIVA_EUSAGE = ("maxrss", "maxpss", "wallclock", "ioops")
+
+_43 = (
+    "qname", "hostname", "group", "owner", "job_name", "job_number", "account", "priority",
+    "submission_time", "start_time", "end_time", "failed", "exit_status", *RUSAGE, "project",
+    "department", "granted_pe", "slots", "task_number", "cpu", "mem", "io", "category", "iow",
+    "pe_taskid", "maxvmem",
+)  # fmt: skip
+_45 = (*_43, "arid", "ar_submission_time")
+_52 = (
+    *_45, "job_class", "qdel_info", "maxrss", "maxpss", "submit_host", "cwd", "submit_cmd",
+)  # fmt: skip
+FIELDS = {
+    Variant.CLASSIC_45: _45,
+    Variant.CLASSIC_43: _43,
+    Variant.UNIVA_55: (*_52, "wallclock", "ioops", "bound_cores"),
+    Variant.UNIVA_54: (*_52, "wallclock", "ioops"),
+    Variant.UNIVA_52: _52,
+}
+"""The fields of each variant in their order, the most usual variant first."""
+
+_NUMBER = r"[ \t]*[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?[ \t]*"
+PE_TASK = re.compile(r"(?:NONE|none|[0-9]+\.(?=[^:]*[A-Za-z_])[^:]+)?")
+"""``1.node07``, or none."""
+_REPORTED = re.compile(r"([0-9]{1,19}):acct:(.*)", re.DOTALL)
+_SECOND_RECORD = re.compile(r"(?::-?[0-9.]+){8}")
+"""So many numbers in a row are not part of a category: a line broke off and another follows."""
+
+
+def _pattern(field: str) -> str:
+    if field == "category":
+        return "(.*)"
+    if field == "pe_taskid":
+        return f"({PE_TASK.pattern})"
+    return "([^:]*)" if field in TEXTS else f"({_NUMBER})"
+
+
+@functools.cache
+def _line_of(variant: Variant) -> re.Pattern[str]:
+    """Return the pattern of a line; compiled on first use, as it is slow."""
+    return re.compile(":".join(map(_pattern, FIELDS[variant])), re.DOTALL)
+
+
+def parse_classic(line: str, file: str = "", offset: int = 0, number: int = 0) -> Accounting:
+    """Read one line, without its end, of an accounting file or an ``acct`` line of reporting.
+
+    The other arguments are those of ``parse``.
+
+    Raises DataError naming the wrong field.
+    """
+    reported = None
+    match = _match(line)
+    if match is None and (prefixed := _REPORTED.fullmatch(line)):
+        reported, line = _time(int(prefixed[1])), prefixed[2]
+        match = _match(line)
+    if match is None:
+        raise DataError(_why_not(line))
+    variant, found = match
+    return _record(variant, found.groups(), Origin(file, offset, number, variant), reported)
+
+
+_NUMBERS = {
+    variant: tuple(name for name in fields if name not in TEXTS)
+    for variant, fields in FIELDS.items()
+}
+_PICK = {
+    variant: operator.itemgetter(*(fields.index(name) for name in _NUMBERS[variant]))
+    for variant, fields in FIELDS.items()
+}
+
+
+def _match(line: str) -> tuple[Variant, re.Match[str]] | None:
+    for variant in FIELDS:
+        if found := _line_of(variant).fullmatch(line):
+            return variant, found
+    return None
+
+
+def _record(
+    variant: Variant, texts: tuple[str, ...], origin: Origin, reported: int | None
+) -> Accounting:
+    row = dict(zip(FIELDS[variant], texts, strict=True))
+    if ":" in row["category"] and _SECOND_RECORD.search(row["category"]):
+        raise DataError("two records in one line: the first one broke off")
+    numbers = dict(zip(_NUMBERS[variant], map(float, _PICK[variant](texts)), strict=True))
+    if not math.isfinite(sum(map(abs, numbers.values()))):
+        _refuse_size(numbers, row)
+    whole = {name: int(numbers[name]) for name in WHOLE if name in numbers}
+    if any(not _fits(name, numbers[name]) for name in whole):
+        _refuse_fraction(numbers, row)
+    rusage: dict[str, Amount] = {name: numbers[name] for name in RUSAGE}
+    eusage: dict[str, Amount] = {name: numbers[name] for name in EUSAGE}
+    extra: dict[str, str] = {}
+    if "submit_cmd" in row:  # Univa's; it counts in milliseconds
+        rusage["ru_wallclock"] = numbers["ru_wallclock"] / 1000
+        eusage |= {name: numbers[name] for name in UNIVA_EUSAGE if name in numbers}
+        extra = {name: row[name] for name in ("job_class", "submit_host", "bound_cores")
+                 if name in row}  # fmt: skip
+        extra["cwd"] = _with_colons(row["cwd"])
+    return Accounting(
+        job_number=whole["job_number"],
+        task_number=whole["task_number"],
+        owner=row["owner"],
+        group=row["group"],
+        account=row["account"],
+        qname=row["qname"],
+        hostname=row["hostname"],
+        project=none(row["project"]),
+        department=row["department"],
+        granted_pe=none(row["granted_pe"]),
+        slots=whole["slots"],
+        arid=whole.get("arid", 0),
+        job_name=row["job_name"],
+        priority=whole["priority"],
+        submission_time=_time(whole["submission_time"]),
+        start_time=_time(whole["start_time"]),
+        end_time=_time(whole["end_time"]),
+        ar_submission_time=_time(whole.get("ar_submission_time", 0)),
+        failed=whole["failed"],
+        exit_status=whole["exit_status"],
+        pe_taskid=none(row["pe_taskid"]) or None,
+        category="" if row["category"] in EMPTY else row["category"],
+        submit_cmd_line=_with_colons(row["submit_cmd"]) if "submit_cmd" in row else None,
+        deleted_by=none(row.get("qdel_info", "")) or None,
+        usage={"rusage": rusage, "eusage": eusage},
+        extra=extra,
+        reported=reported,
+        origin=origin,
+    )
+
+
+_MAX_WHOLE = 2**53
+"""Bound of whole numbers: a double is exact up to here."""
+
+
+def _refuse_size(numbers: dict[str, float], row: dict[str, str]) -> None:
+    for name, number in numbers.items():
+        if not math.isfinite(number):
+            raise DataError(f"{name} is {row[name]!r:.40}: beyond the range of a double")
+
+
+def _refuse_fraction(numbers: dict[str, float], row: dict[str, str]) -> NoReturn:
+    name = next(name for name in WHOLE if name in numbers and not _fits(name, numbers[name]))
+    raise DataError(f"{name} is {row[name]!r:.40}: not a whole number in its range")
+
+
+def _fits(name: str, number: float) -> bool:
+    return number.is_integer() and (0 if name not in SIGNED else -_MAX_WHOLE) <= number < _MAX_WHOLE
+
+
+def _time(stamp: int) -> int | None:
+    """Return nanoseconds of a time, whose magnitude decides its unit; None for 0."""
+    unit = next(unit for minimum, unit in _UNITS if stamp >= minimum or not minimum)
+    if not 0 <= stamp * unit < 2**63:
+        raise DataError(f"{stamp} is not a time between the years 1970 and 2262")
+    return stamp * unit or None
+
+
+_UNITS = ((10**14, 10**3), (10**11, 10**6), (0, 10**9))
+"""Smallest times of a unit, and the unit in nanoseconds."""
+
+
+def _with_colons(text: str) -> str:
+    """Restore colons, which Univa replaces in paths and commands by a byte that is not UTF-8."""
+    return text.replace("\udcad", ":").replace("\udcff", ":")
+
+
+def _why_not(line: str) -> str:
+    texts = line.split(":")
+    minimum = len(_43)
+    if len(texts) < minimum:
+        return f"{len(texts)} fields where a record has {minimum} at least"
+    front = list(zip(_43, texts, strict=False))[: _43.index("category")]
+    for number, (name, text) in enumerate(front, 1):
+        if name not in TEXTS and not re.fullmatch(_NUMBER, text):
+            return f"field {number}, {name}, is {text!r:.40}: not a number"
+    return f"{len(texts)} fields whose types fit no known variant"

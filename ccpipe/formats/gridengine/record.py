@@ -373,6 +373,10 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.exit_status == -1
 
 
+def none(text: str | None) -> str | None:
+    return None if text in {"NONE", "none"} else text
+
+
 def clean(text: str) -> str:
     """Replace bytes that are not UTF-8 with U+FFFD, which JSON requires."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)

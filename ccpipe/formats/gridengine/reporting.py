@@ -9,9 +9,8 @@ import re
 import msgspec
 
 from ccpipe.errors import DataError
-from ccpipe.formats.gridengine.classic import none
 from ccpipe.formats.gridengine.reader import RejectedAccountingLine, split_lines
-from ccpipe.formats.gridengine.record import NOWHERE, Origin
+from ccpipe.formats.gridengine.record import NOWHERE, Origin, none
 
 STARTED = frozenset({"sent", "delivered"})
 """Events with which a job or task is given to a host. ``delivered`` is often missing."""

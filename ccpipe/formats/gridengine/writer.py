@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TypeVar
 
 from ccpipe.errors import EncodeError
-from ccpipe.formats.gridengine.classic import FIELDS, RUSAGE, TEXTS, TIMES
+from ccpipe.formats.gridengine.reader import FIELDS, RUSAGE, TEXTS, TIMES
 from ccpipe.formats.gridengine.record import Accounting, Amount, Variant
 
 HEADER = b"# Version: 8.1.9\n# \n# DO NOT MODIFY THIS FILE MANUALLY!\n# \n"

@@ -1,4 +1,7 @@
-"""Grid Engine's accounting files: every line is read, skipped or rejected with its place."""
+"""Grid Engine's accounting files: every line is read, skipped or rejected with its place.
+
+Fields of every variant of the colon-separated format; JSON lines of every release.
+"""
 
 import re
 from codecs import BOM_UTF8
@@ -11,7 +14,7 @@ from msgspec.structs import replace
 
 from ccpipe.formats.gridengine.columns import COLUMNS, read_compiled, read_in_python
 from ccpipe.formats.gridengine.reader import lines_of_jobs, read, read_stream, search_in_python
-from ccpipe.formats.gridengine.record import Origin, Variant
+from ccpipe.formats.gridengine.record import Origin, Outcome, Variant
 from tests.formats.gridengine.accounting_samples import (
     CLASSIC,
     DATA,
@@ -20,6 +23,8 @@ from tests.formats.gridengine.accounting_samples import (
     data,
     data_line,
     mutated,
+    one,
+    reason,
 )
 
 
@@ -146,3 +151,119 @@ def test_unusual_lines_are_always_among_them(line: bytes) -> None:
     """A line that only a parser can judge is left to the parser."""
     other = b"all.q:n1:g:anna:sim:16:sge:"
     assert lines_of_jobs(b"%b\n%b\n%b\n" % (other, line, other), [17]) == ([28], [2], 3)
+
+
+UNIVA = "NONE:anna@login1,root@m:2048.5:1024:login1:/home\udcadx:qsub a\udcffb"
+
+
+def test_units_are_ours() -> None:
+    """Seconds become nanoseconds, 0 and NONE become None, KiB stay KiB in the whole usage."""
+    record = one(f"{CLASSIC}NONE:{TAIL}:0:0")
+    assert record.start_time == 1795170751 * 10**9
+    assert (record.ar_submission_time, record.category, record.arid) == (None, "", 0)
+    assert record.usage["rusage"]["ru_maxrss"] == 4696.0
+    assert (record.maxrss, record.maxvmem) == (4696 * 1024, 5394432)
+    assert (record.pe_taskid, record.granted_pe, record.slots) == ("1.node02", "smp", 4)
+
+
+@pytest.mark.parametrize("colons", range(12))
+def test_colons_in_the_category_rejoin_whatever_the_number_of_fields(colons: int) -> None:
+    """The typed last fields tell 45 from 43 fields, even where colons make one count the other."""
+    category = "-l lic_tag=a" + ":b" * colons
+    new, old = one(f"{CLASSIC}{category}:{TAIL}:3:1795170700"), one(f"{CLASSIC}{category}:{TAIL}")
+    assert (new.category, new.arid, new.origin.variant) == (category, 3, Variant.CLASSIC_45)
+    assert (old.category, old.arid, old.origin.variant) == (category, 0, Variant.CLASSIC_43)
+
+
+def test_empty_fields_never_shift() -> None:
+    """An empty project, account and PE task leave every other field where it was."""
+    line = f"{CLASSIC}NONE:{TAIL}:0:0".replace("astro", "").replace(":sge:", "::")
+    record = one(line.replace("1.node02", ""))
+    assert (record.project, record.account, record.pe_taskid) == ("", "", None)
+    assert (record.department, record.cpu) == ("physdept", 1.75)
+
+
+@pytest.mark.parametrize(
+    ("tail", "variant"),
+    [("", Variant.UNIVA_52), (":10.5:17", Variant.UNIVA_54), (":10.5:17:0,1", Variant.UNIVA_55)],
+)
+def test_univa_counts_in_milliseconds_and_hides_colons(tail: str, variant: Variant) -> None:
+    """Times and wall clock are milliseconds; one high byte stands for a colon in paths."""
+    line = f"{CLASSIC}-l a=b:c:{TAIL}:0:0:{UNIVA}{tail}".replace(":10:1.5", ":10250:1.5")
+    line = re.sub("17951707([0-9]{2})", r"17951707\g<1>125", line)
+    record = one(line.encode("utf-8", "surrogateescape"))
+    assert record.origin.variant is variant
+    assert (record.start_time, record.wallclock) == (1795170751125 * 10**6, 10.25)
+    assert (record.category, record.submit_cmd_line) == ("-l a=b:c", "qsub a:b")
+    assert (record.extra["cwd"], record.deleted_by) == ("/home:x", "anna@login1,root@m")
+    assert record.outcome is Outcome.CANCELLED
+    assert record.amount("eusage", "ioops") == (17 if tail else 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("a:b", "2 fields where a record has 43 at least"),
+        (f"{CLASSIC}NONE:{TAIL}:0:".replace(":77:", ":7x7:"), "field 6, job_number, is '7x7'"),
+        (f"{CLASSIC}NONE:{TAIL}:0:0".replace(":77:", ":7.5:"), "job_number is '7.5': not a whole"),
+        (f"{CLASSIC}NONE:{TAIL}:0:x", "45 fields whose types fit no known variant"),
+        (f"{CLASSIC}NONE:{TAIL}:0:99999999999999999999", "ar_submission_time is"),
+        (f"{CLASSIC}NONE:{TAIL}:0:99999999999", "is not a time between the years 1970 and 2262"),
+        (f"{CLASSIC}NONE:0.1{CLASSIC}NONE:{TAIL}:0:0", "two records in one line"),
+        (f"{CLASSIC}NONE:1e999:NONE:0:0:0", "iow is '1e999': beyond the range of a double"),
+    ],
+)
+def test_a_line_that_is_no_record_is_rejected_with_its_reason(line: str, why: str) -> None:
+    """A line that fits no variant is rejected, and the reason names the wrong field."""
+    assert why in reason(line)
+
+
+def test_every_generation_of_json_lines_is_read() -> None:
+    """All 24 derived lines are read; the old container's name is known and its values kept."""
+    reading = data("derived.jsonl")
+    assert (len(reading.records), reading.rejected) == (24, [])
+    oldest = reading.records[0]
+    assert oldest.origin.variant is Variant.JSONL_90
+    assert oldest.usage["eusage"]["maxrss"] == 50262016.0
+    assert oldest.start_time == 1787650001234567000
+    assert [str(r.outcome) for r in reading.records if r.outcome is not Outcome.COMPLETED] == [
+        "failed", "cancelled", "timeout", "failed", "start_failed", "node_fail", "requeued",
+        "failed",
+    ]  # fmt: skip
+
+
+def test_custom_usage_and_awkward_strings_are_kept() -> None:
+    """Custom containers stay whole, numbers and texts, also an empty one; so do odd strings."""
+    records = data("derived.jsonl").records
+    custom = [name for r in records for name in r.usage if name not in {"rusage", "eusage"}]
+    assert custom == ["gpu", "info", "gpu"]
+    assert records[18].usage["info"]["app_name"] == "lammps"
+    assert records[19].usage["gpu"] == {}
+    assert "\t" in str(records[20].submit_cmd_line)
+
+
+def test_bytes_that_are_not_utf8_are_kept() -> None:
+    """A latin-1 name is read, and can be written as the byte it was."""
+    (record,) = data("derived/derived-latin1.jsonl").records
+    assert record.job_name.encode("utf-8", "surrogateescape") == b"caf\xe9"
+
+
+def test_unknown_keys_are_kept() -> None:
+    """A key that no release has written so far is kept with its value."""
+    line = data_line("derived.jsonl").replace(b'"owner"', b'"colour":[1,{"a":2}],"owner"')
+    assert one(line).extra == {"colour": [1, {"a": 2}]}
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"job_number":1}', "missing required field `start_time`"),
+        ('{"job_number":"1"}', "job_number: Expected `int`, got `str`"),
+        ('{"a":NaN}', "NaN is not a JSON number"),
+        ('{"a":1e999}', "1e999 is beyond the range of a double"),
+        ("{" * 100_000, "not JSON"),
+    ],
+)
+def test_json_that_is_no_record_is_rejected_with_its_reason(line: str, why: str) -> None:
+    """JSON with a missing key, a wrong type or an impossible number is rejected by name."""
+    assert why in reason(line)

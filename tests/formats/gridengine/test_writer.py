@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.gridengine import HEADER, Accounting, Origin, encode_classic, encode_jsonl, read
-from ccpipe.formats.gridengine.classic import EUSAGE, RUSAGE
+from ccpipe.formats.gridengine.reader import EUSAGE, RUSAGE
 from ccpipe.formats.gridengine.writer import double
 from tests.paths import TEST_DATA
 

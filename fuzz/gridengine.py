@@ -14,14 +14,12 @@ with atheris.instrument_imports(include=["ccpipe.formats.gridengine", "ccpipe.tr
     from ccpipe.errors import DataError
     from ccpipe.formats.gridengine import encode_jsonl, read
     from ccpipe.formats.gridengine.columns import SCHEMA, read_compiled, read_in_python
-    from ccpipe.formats.gridengine.event import from_event, to_event
     from ccpipe.formats.gridengine.reader import lines_of_jobs, search_in_python
     from ccpipe.formats.gridengine.reporting import parse_job_log
     from ccpipe.formats.gridengine.status import read_shares
-    from ccpipe.translate.gridengine.assembler import Assembler
     from ccpipe.translate.gridengine.export import events
-    from ccpipe.translate.gridengine.jobs import Mapping, job_of
-    from ccpipe.translate.gridengine.translator import metrics
+    from ccpipe.translate.gridengine.jobs import Mapping, from_event, job_of, metrics, to_event
+    from ccpipe.translate.gridengine.translator import Assembler
 
 MAPPING = Mapping(cluster="fuzz")
 

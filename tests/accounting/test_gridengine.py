@@ -4,7 +4,7 @@ import pytest
 
 from ccpipe.accounting.gridengine import FIELDS, job_columns
 from ccpipe.formats.gridengine.columns import from_records
-from tests.translate.gridengine.accounting_records import POOL
+from tests.accounting.accounting_records import POOL
 
 
 @pytest.mark.parametrize("start", range(0, len(POOL), 100))

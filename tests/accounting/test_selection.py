@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ccpipe.accounting.selection import RecordSelection
 from ccpipe.formats.gridengine import Accounting
 from ccpipe.formats.gridengine.columns import from_records
-from tests.translate.gridengine.accounting_records import RECORDS, SECOND, START
+from tests.accounting.accounting_records import RECORDS, SECOND, START
 
 Rule = Callable[[Accounting], bool]
 

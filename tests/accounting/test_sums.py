@@ -15,7 +15,7 @@ from ccpipe.accounting.gridengine import KEYS, SUMS
 from ccpipe.accounting.sums import GroupTotal, Sums
 from ccpipe.formats.gridengine import Accounting, Outcome
 from ccpipe.formats.gridengine.columns import from_records
-from tests.translate.gridengine.accounting_records import RECORDS, SECOND, START
+from tests.accounting.accounting_records import RECORDS, SECOND, START
 
 
 def added(found: Sequence[Accounting], sums: Sums, *, parts: int = 1) -> list[GroupTotal]:

@@ -1,12 +1,18 @@
-"""The output formats of ``ccpipe convert --from gridengine``."""
+"""The output formats of ``ccpipe convert --from gridengine``.
 
+docs/gridengine/jobs.md says what becomes what in Sonar's envelopes, and what has no place there.
+"""
+
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import IO, Literal, Protocol
 
 import msgspec
 
+from ccpipe import __version__
 from ccpipe.errors import EncodeError, MissingExtra
+from ccpipe.formats import sonar
 from ccpipe.formats.gridengine import (
     HEADER,
     Accounting,
@@ -15,14 +21,11 @@ from ccpipe.formats.gridengine import (
     encode_jsonl,
 )
 from ccpipe.formats.lineprotocol import encode as encode_lines
-from ccpipe.formats.sonar import encode
-from ccpipe.jobs import is_complete
+from ccpipe.jobs import Job, JobUsage, is_complete
 from ccpipe.jobs import message as job_message
 from ccpipe.message import Message
-from ccpipe.translate.gridengine.assembler import Assembler, JobRuns
-from ccpipe.translate.gridengine.jobs import Mapping, job_of
-from ccpipe.translate.gridengine.to_sonar import jobs_to_sonar
-from ccpipe.translate.gridengine.translator import metrics
+from ccpipe.translate.gridengine.jobs import JobRuns, Mapping, job_of, metrics
+from ccpipe.translate.gridengine.translator import Assembler
 
 FORMATS = ("classic", "json", "csv", "parquet", "line", "metrics", "events", "sonar")
 Format = Literal["classic", "json", "csv", "parquet", "line", "metrics", "events", "sonar"]
@@ -111,7 +114,7 @@ def _encode(messages: Iterable[Iterator[Message]]) -> bytes:
 
 def _envelope(jobs: Sequence[JobRuns], mapping: Mapping) -> bytes:
     time = max(job.end for job in jobs)
-    return encode(jobs_to_sonar(jobs, mapping, time=time)).rstrip() + b"\n"
+    return sonar.encode(jobs_to_sonar(jobs, mapping, time=time)).rstrip() + b"\n"
 
 
 class _Lines:
@@ -170,3 +173,93 @@ class _Jobs:
     def put(self, jobs: Sequence[JobRuns]) -> None:
         if jobs:
             self.target.write(self.encode(jobs))
+
+
+_SONAR_STATES = {
+    "completed": "COMPLETED",
+    "failed": "FAILED",
+    "timeout": "TIMEOUT",
+    "cancelled": "CANCELLED",
+    "preempted": "PENDING",
+    "node_fail": "FAILED",
+}
+
+_KIB = 1024
+
+
+def jobs_to_sonar(jobs: Iterable[JobRuns], mapping: Mapping, *, time: int) -> sonar.JobsEnvelope:
+    """Return an envelope of jobs that ended, made at `time`, in nanoseconds since the epoch.
+
+    A job is one record without a step, and one for each PE task with the task's id as the step.
+    """
+    attributes = sonar.JobsAttributes(
+        time=sonar.timestamp.write(time),
+        cluster=mapping.cluster,
+        slurm_jobs=tuple(
+            slurm_job(mapping.apply(each, nodes))
+            for job in jobs
+            for each, nodes in ((job.last, job.nodes), *((task, None) for task in job.tasks))
+        ),
+    )
+    meta = sonar.MetadataObject(producer="ccpipe", version=__version__)
+    return sonar.JobsEnvelope(meta=meta, data=sonar.JobsData(attributes=attributes))
+
+
+def slurm_job(job: Job) -> sonar.SlurmJob:
+    memory = job.memory // _KIB
+    amounts = {"cpu": job.hwthreads, "mem": memory, "gres/gpu": job.accelerators}
+    resources = ",".join(
+        f"{name}={amount}{'K' if name == 'mem' else ''}"
+        for name, amount in amounts.items()
+        if amount > 0
+    )
+    is_pending = job.runs_again and not job.start
+    return sonar.SlurmJob(
+        job_id=job.id,
+        job_step=job.step,
+        job_name=job.name,
+        job_state="PENDING" if is_pending else _SONAR_STATES[job.state],
+        array_job_id=job.array_id,
+        array_task_id=job.array_task or 0,
+        user_name=job.user,
+        account=job.project or job.metadata.get("account", ""),
+        submit_time=_time(job.submit),
+        time_limit=sonar.ExtendedUint(math.ceil(job.walltime / 60))
+        if job.walltime
+        else sonar.UNSET,
+        partition=job.partition,
+        reservation=job.metadata.get("arid", ""),
+        nodes=tuple(node.hostname for node in job.nodes),
+        requested_cpus=max(job.hwthreads, 0),
+        requested_memory_per_node=memory // max(len(job.nodes), 1),
+        requested_node_count=len(job.nodes),
+        start_time=_time(job.start),
+        end_time=_time(job.end),
+        exit_code=max(job.exit_code or 0, 0),
+        sacct=_sacct(job.usage or JobUsage(), resources),
+        requested_resources=resources,
+        allocated_resources=resources,
+    )
+
+
+def _sacct(usage: JobUsage, resources: str) -> sonar.SacctData:
+    return sonar.SacctData(
+        AllocTRES=resources,
+        AveCPU=_whole(usage.cpu),
+        MinCPU=_whole(usage.cpu),
+        ElapsedRaw=_whole(usage.wallclock),
+        SystemCPU=_whole(usage.system),
+        UserCPU=_whole(usage.user),
+        MaxRSS=_whole(usage.max_rss / _KIB),
+        MaxVMSize=_whole(usage.max_vmem / _KIB),
+    )
+
+
+def _whole(amount: float) -> int:
+    """Round; 0 for what 64 bits cannot hold, which is no measurement."""
+    whole = round(amount)
+    return whole if 0 <= whole < 2**63 else 0
+
+
+def _time(time: int) -> str:
+    return sonar.timestamp.write(time) if time else ""

@@ -1,19 +1,23 @@
-"""Grid Engine's records as jobs, and what a site adds to them.
+"""Grid Engine's records as jobs, what a site adds to them, and their metrics and events.
 
 docs/gridengine/jobs.md says which field becomes what.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal
+from urllib.parse import quote
 
 import msgspec
 
-from ccpipe.formats.gridengine import Accounting, Outcome
-from ccpipe.formats.gridengine.record import clean
+from ccpipe.errors import DataError
+from ccpipe.formats.gridengine import Accounting, Outcome, encode_jsonl
+from ccpipe.formats.gridengine.jsonl import parse_jsonl
+from ccpipe.formats.gridengine.record import Origin, clean
 from ccpipe.formats.gridengine.reporting import JobLog
 from ccpipe.formats.gridengine.status import Share
 from ccpipe.jobs import RUNNING, Job, JobNode, JobUsage
+from ccpipe.message import Message, event, metric
 
 SECOND = 10**9
 MAX_ARRAY_TASKS = 1_000_000
@@ -237,3 +241,167 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     def node(self, hostname: str) -> str:
         return hostname.partition(".")[0] if self.short_hostnames else hostname
+
+
+class JobRuns(msgspec.Struct, frozen=True):
+    """A job, or a task of an array, that has ended."""
+
+    last: Job
+    """Its last run; that of the master if it was parallel."""
+    tasks: tuple[Job, ...] = ()
+    earlier: tuple[Job, ...] = ()
+    """Its earlier runs, the oldest first."""
+
+    @property
+    def start(self) -> int:
+        """When its first run started; 0 if none did."""
+        return min((run.start for run in (*self.earlier, self.last) if run.start), default=0)
+
+    @property
+    def end(self) -> int:
+        """When its last run ended; where that never started, the end of the last one that did."""
+        return self.last.end or max(run.end for run in (*self.earlier, self.last))
+
+    @property
+    def nodes(self) -> tuple[JobNode, ...]:
+        """The nodes of its last run, that of the master first."""
+        return tuple(dict.fromkeys(node for job in (self.last, *self.tasks) for node in job.nodes))
+
+    @property
+    def has_all_nodes(self) -> bool:
+        """Whether `nodes` is complete: without records of PE tasks only the master's is known."""
+        last = self.last
+        return "pe" not in last.metadata or bool(self.tasks) or last.hwthreads <= 1
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of processor time of the last run, over all its tasks."""
+        return sum(job.usage.cpu for job in (self.last, *self.tasks) if job.usage)
+
+    def finished(self, mapping: Mapping) -> Job:
+        """Return the job from the start of its first run to the end of its last."""
+        job = mapping.apply(self.last, self.nodes)
+        counts = {
+            "peTasks": str(len(self.tasks) or ""),
+            "restarts": str(len(self.earlier) or ""),
+            "nodes": "" if self.has_all_nodes else "incomplete: only the master's host is known",
+        }
+        return msgspec.structs.replace(
+            job, start=self.start, end=max(self.end, self.start), metadata=job.metadata | counts
+        )
+
+
+MEASURES = {
+    "job_wallclock": "seconds from start to end",
+    "job_wait": "seconds from submission to start",
+    "job_cpu": "seconds of processor time, all tasks",
+    "job_efficiency": "processor time over slots times wall clock",
+    "job_slots": "slots",
+    "job_mem": "GiB·s, all tasks",
+    "job_io": "GiB read and written, all tasks",
+    "job_maxrss": "bytes, the largest of any task",
+    "job_maxvmem": "bytes, the largest of any task",
+    "job_exit_status": "128 + signal where a signal ended it",
+}
+"""The metrics of a finished job."""
+
+
+def metrics(job: JobRuns, mapping: Mapping) -> Iterator[Message]:
+    """Yield the metrics of a job that ran, with the time of its end."""
+    last = job.last
+    if not last.start or not last.end:
+        return
+    used = [each.usage or JobUsage() for each in (last, *job.tasks)]
+    wallclock = used[0].wallclock
+    room = last.hwthreads * wallclock
+    values: dict[str, float | None] = {
+        "job_wallclock": wallclock,
+        "job_wait": (last.start - last.submit) / SECOND if last.submit else None,
+        "job_cpu": job.cpu,
+        "job_efficiency": job.cpu / room if room else None,
+        "job_slots": last.hwthreads,
+        "job_mem": sum(each.memory for each in used),
+        "job_io": sum(each.io for each in used),
+        "job_maxrss": max(each.max_rss for each in used),
+        "job_maxvmem": max(each.max_vmem for each in used),
+        "job_exit_status": last.exit_code,
+    }
+    known = mapping.apply(last)
+    tags = {
+        "cluster": known.cluster,
+        "hostname": known.nodes[0].hostname if known.nodes else "",
+        "type": "node",
+        "jobid": str(known.id),
+        "user": last.user,
+        "project": last.project,
+        "queue": last.partition,
+        "outcome": last.outcome,
+    }
+    tags = {key: tag(value) for key, value in tags.items() if value}
+    for name, value in values.items():
+        if value is not None:
+            yield metric(name, value, time=last.end, tags=tags)
+
+
+ACCOUNTING, RECORD, JOB_LOG = "accounting", "record", "job_log"
+"""The class of the events, and their functions."""
+
+
+def to_event(record: Accounting | JobLog, *, cluster: str, hostname: str = "") -> Message:
+    """Return a record or line as an event for the bus; `hostname` is for jobs that never ran.
+
+    The payload is the record as OCS writes it in JSON lines, or the fields of the line, with the
+    additional key ``origin``: where it was read. No two have the same origin, so no two events are
+    equal, and a broker that deduplicates by content stores each once.
+
+    The time is the end of a record, else its latest known time, else none.
+    """
+    time: int | None
+    if isinstance(record, JobLog):
+        function, time, host = JOB_LOG, record.time, clean(record.host)
+        texts = {
+            key: clean(value) if isinstance(value, str) else value
+            for key, value in msgspec.structs.asdict(record).items()
+        }
+        payload = msgspec.json.encode(texts).decode()
+    else:
+        function, host = RECORD, record.hostname or hostname
+        extra = {**record.extra, "origin": msgspec.to_builtins(record.origin)}
+        line = encode_jsonl(msgspec.structs.replace(record, extra=extra))
+        payload = line.decode("utf-8", "replace").rstrip("\n")
+        times = (record.end_time, record.reported, record.start_time, record.submission_time)
+        time = next((each for each in times if each), None)
+    tags = {"cluster": cluster, **({"hostname": tag(host)} if host else {}), "type": "node"}
+    return msgspec.structs.replace(
+        event(ACCOUNTING, function, payload, time=0, tags=tags), time=time
+    )
+
+
+def tag(text: str) -> str:
+    """Escape a text for a tag: a line feed becomes ``%0A``."""
+    if text.isprintable() and not text.endswith("\\"):
+        return text
+    return quote(text.encode("utf-8", "surrogatepass"))
+
+
+def is_event(message: Message) -> bool:
+    is_accounting = message.name == ACCOUNTING and message.field == "event"
+    return is_accounting and message.tags.get("function") in (RECORD, JOB_LOG)
+
+
+def from_event(message: Message) -> Accounting | JobLog:
+    """Return the record or line of such an event; raises DataError if its payload is neither."""
+    if message.tags.get("function") == JOB_LOG:
+        try:
+            return msgspec.json.decode(str(message.value), type=JobLog)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise DataError(f"an event without a job_log line: {error}") from None
+    record = parse_jsonl(str(message.value).encode("utf-8", "surrogatepass"))
+    if record is None:
+        raise DataError("an event of class accounting without a record")
+    extra = dict(record.extra)
+    try:
+        origin = msgspec.convert(extra.pop("origin", {}), Origin)
+    except msgspec.ValidationError as error:
+        raise DataError(f"origin: {error}") from None
+    return msgspec.structs.replace(record, extra=extra, origin=origin)

@@ -20,12 +20,12 @@ from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError, CreateError, UnavailableError
 from ccpipe.formats.gridengine import Accounting, Origin, encode_classic, read
-from ccpipe.formats.gridengine.event import from_event
 from ccpipe.formats.gridengine.reporting import JobLog, read_job_log
 from ccpipe.jobs import Job
 from ccpipe.pipeline import Batch
 from ccpipe.sources.gridengine.accounting import AccountingCheckpoint, AccountingFile
 from ccpipe.telemetry import Telemetry
+from ccpipe.translate.gridengine.jobs import from_event
 from tests.conftest import eventually
 from tests.paths import TEST_DATA
 from tests.reading import Reader, read_all

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ccpipe.formats.gridengine import Accounting, Origin, read
 from ccpipe.jobs import Job
 from ccpipe.pipeline.state import StateStore
-from ccpipe.translate.gridengine.assembler import DAY, Assembler, JobRuns, key_of
-from ccpipe.translate.gridengine.jobs import job_of
+from ccpipe.translate.gridengine.jobs import JobRuns, job_of
+from ccpipe.translate.gridengine.translator import DAY, Assembler, key_of
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"

@@ -10,17 +10,24 @@ from hypothesis import strategies as st
 
 from ccpipe.config import Duration, Site
 from ccpipe.formats.gridengine import Accounting, Origin, read
-from ccpipe.formats.gridengine.event import to_event
 from ccpipe.formats.gridengine.status import Share, read_shares
 from ccpipe.formats.lineprotocol import decode, encode, to_lines
 from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.jobs import Job, JobNode
 from ccpipe.jobs import message as job_message
 from ccpipe.message import Message, event, metric
-from ccpipe.translate.gridengine.assembler import JobRuns
 from ccpipe.translate.gridengine.export import events
-from ccpipe.translate.gridengine.jobs import Mapping, job_of, running_jobs, state_of
-from ccpipe.translate.gridengine.translator import MEASURES, AccountingJobs, metrics
+from ccpipe.translate.gridengine.jobs import (
+    MEASURES,
+    JobRuns,
+    Mapping,
+    job_of,
+    metrics,
+    running_jobs,
+    state_of,
+    to_event,
+)
+from ccpipe.translate.gridengine.translator import AccountingJobs
 from tests.translate.gridengine.test_assembler import DATA, NOW, SECOND, job, record
 
 SITE = Site(cluster="fox", hostname="master")

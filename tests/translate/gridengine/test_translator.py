@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 
 from ccpipe.config import Duration, Site
 from ccpipe.formats.gridengine import Accounting, Origin, read
-from ccpipe.formats.gridengine.event import from_event, to_event
 from ccpipe.formats.gridengine.reporting import JobLog, read_job_log
 from ccpipe.formats.lineprotocol import decode, encode, to_lines
 from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.jobs import Jobs
 from ccpipe.message import Message
 from ccpipe.telemetry import Telemetry
-from ccpipe.translate.gridengine.assembler import SETTLE
-from ccpipe.translate.gridengine.jobs import job_of
-from ccpipe.translate.gridengine.translator import AccountingJobs
+from ccpipe.translate.gridengine.jobs import from_event, job_of, to_event
+from ccpipe.translate.gridengine.translator import SETTLE, AccountingJobs
 from tests.translate.gridengine.test_assembler import DATA, NOW, SECOND, record
 from tests.translate.gridengine.test_jobs import SITE, Backend
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.gridengine.event import from_event, is_event, tag, to_event
 from ccpipe.formats.gridengine.reader import read
 from ccpipe.formats.gridengine.record import Accounting, Origin
 from ccpipe.formats.gridengine.reporting import JobLog
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import event, metric
+from ccpipe.translate.gridengine.jobs import from_event, is_event, tag, to_event
 from tests.formats.gridengine.accounting_samples import DATA, SAMPLES
 
 

@@ -12,7 +12,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats import gridengine
 from ccpipe.formats.files import ReadableStream, open_stream, read_piece
 from ccpipe.formats.gridengine import RejectedAccountingLine
-from ccpipe.formats.slurm.text.sacct import read_stream
+from ccpipe.formats.slurm.text import read_sacct
 from ccpipe.jobs import Job
 from ccpipe.translate.gridengine.jobs import job_of
 from ccpipe.translate.slurm.to_sonar import job_of_row
@@ -83,7 +83,7 @@ class JobFile:
                 yield job_of(record, self.cluster)
 
     def _slurm(self, stream: ReadableStream) -> Iterator[Job]:
-        for part in read_stream(stream, zone=UTC):
+        for part in read_sacct(stream, zone=UTC):
             for bad in part.rejected:
                 self._reject(bad.line, bad.reason, bad.original)
             for row in part.records:

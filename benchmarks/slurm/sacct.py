@@ -19,7 +19,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from ccpipe.formats.slurm.records import SacctRow, SlurmId
-from ccpipe.formats.slurm.text import sacct
+from ccpipe.formats.slurm.text import SacctReader
 from ccpipe.formats.sonar import INFINITE, UNSET, ExtendedUint, SacctData, SlurmJob
 from ccpipe.translate.slurm.to_sonar import job_of_row
 
@@ -173,12 +173,12 @@ def size(text: str) -> int | None:
 
 def read(payload: bytes) -> list[SacctRow]:
     """Read all at once into ``SacctRow``."""
-    return sacct.SacctReader(zone=ZONE).read(payload).records
+    return SacctReader(zone=ZONE).read(payload).records
 
 
 def read_stream(payload: bytes) -> Iterator[SacctRow]:
     """Read in chunks into ``SacctRow``, and keep none."""
-    for reading in sacct.SacctReader(zone=ZONE).read_stream(io.BytesIO(payload)):
+    for reading in SacctReader(zone=ZONE).read_stream(io.BytesIO(payload)):
         yield from reading.records
 
 
@@ -258,7 +258,7 @@ def kib(amount: int | None) -> int:
 
 def to_jobs(payload: bytes) -> Iterator[SlurmJob]:
     """Read in chunks into the records of envelopes."""
-    for reading in sacct.SacctReader(zone=ZONE).read_stream(io.BytesIO(payload)):
+    for reading in SacctReader(zone=ZONE).read_stream(io.BytesIO(payload)):
         yield from map(job_of_row, reading.records)
 
 

@@ -1,6 +1,6 @@
 """Slurm's jobs as the scheduler-independent columns that ``measures`` and ``sums`` use.
 
->>> from ccpipe.formats.slurm.text.sacct import SacctReader
+>>> from ccpipe.formats.slurm.text import SacctReader
 >>> text = b"JobID|State|ElapsedRaw|MaxRSS\\n3|COMPLETED|55|\\n3.batch|COMPLETED|55|21484K\\n"
 >>> (run,) = group_steps(SacctReader().read(text).records)
 >>> run.job.elapsed, run.memory

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ccpipe.accounting.slurm import COLUMNS, SLURM, UNFINISHED, group_steps, to_table
 from ccpipe.accounting.sums import Sums
 from ccpipe.formats.slurm.records import SacctRow, SlurmId
-from ccpipe.formats.slurm.text.sacct import SacctReader
+from ccpipe.formats.slurm.text import SacctReader
 
 HEAD = "JobID|State|ElapsedRaw|AllocCPUS|NTasks|MaxRSS|TotalCPU|ReqMem|TRESUsageInTot|AllocTRES\n"
 

@@ -23,8 +23,8 @@ from ccpipe.accounting.index.indexed_file import (
 from ccpipe.errors import DataError, MissingExtra, UsageError
 from ccpipe.formats.files import COMPRESSED, ReadableStream, open_stream, read_piece
 from ccpipe.formats.slurm.records import SacctRow, SlurmId
-from ccpipe.formats.slurm.text.sacct import SacctReader
-from ccpipe.formats.slurm.text.table import RowSplitter, split_header
+from ccpipe.formats.slurm.table import RowSplitter, split_header
+from ccpipe.formats.slurm.text import SacctReader
 from ccpipe.terminal import Progress, plural, printable
 
 try:

@@ -270,11 +270,11 @@ def _read(paths: Iterable[Path], zone: tzinfo, reading: Files) -> Iterator["JobR
 
 
 def _rows(path: Path, zone: tzinfo, report: Callable[[str], None]) -> Iterator["SacctRow"]:
-    from ccpipe.formats.slurm.text.sacct import read_stream
+    from ccpipe.formats.slurm.text import read_sacct
 
     try:
         with open_stream(path) as stream:
-            for part in read_stream(stream, zone=zone):
+            for part in read_sacct(stream, zone=zone):
                 yield from part.records
                 for bad in part.rejected:
                     report(f"line {bad.line}: {bad.reason}: {bad.excerpt}")

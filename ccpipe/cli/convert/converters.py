@@ -19,7 +19,7 @@ from ccpipe.formats.files import (
 from ccpipe.formats.gridengine import read_stream
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.slurm.records import SacctRow
-from ccpipe.formats.slurm.text.sacct import read_stream as read_sacct
+from ccpipe.formats.slurm.text import read_sacct
 from ccpipe.formats.sonar import Envelope, Envelopes, ReadProfile, WriteProfile
 from ccpipe.formats.sonar.older_csv import CsvDecoder, is_csv
 from ccpipe.jobs import Jobs

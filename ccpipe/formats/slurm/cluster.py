@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ccpipe.errors import DataError
 from ccpipe.formats import nodelist
 from ccpipe.formats.slurm.records import RejectedRow
-from ccpipe.formats.slurm.text.table import split_header
+from ccpipe.formats.slurm.table import split_header
 from ccpipe.formats.slurm.values import node_states, text
 
 MAX_NODES = 200_000

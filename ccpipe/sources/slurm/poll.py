@@ -16,9 +16,7 @@ from msgspec.structs import replace
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.slurm.cluster import Cluster, read_sinfo
 from ccpipe.formats.slurm.records import LiveJob, RejectedRow, SacctRow
-from ccpipe.formats.slurm.text import scontrol
-from ccpipe.formats.slurm.text.sacct import SacctReader
-from ccpipe.formats.slurm.text.squeue import SqueueReader
+from ccpipe.formats.slurm.text import SacctReader, SqueueReader, read_scontrol
 from ccpipe.process import child
 from ccpipe.translate.slurm.jobs import NOT_STARTED, has_started, live_memory_per_node
 
@@ -311,7 +309,7 @@ def printed_jobs(output: bytes, jobs: set[int]) -> dict[int, bytes]:
 
 
 def read_details(printed: Mapping[int, bytes]) -> dict[int, LiveJob]:
-    reading = scontrol.read_jobs(b"".join(printed.values()), zone=UTC)
+    reading = read_scontrol(b"".join(printed.values()), zone=UTC)
     for bad in reading.rejected:
         log.warning("scontrol show job: %s: %s", bad.reason, bad.excerpt)
     return {job.id.job: job for job in reading.records}

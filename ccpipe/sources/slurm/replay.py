@@ -14,9 +14,7 @@ from pathlib import Path
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.slurm.cluster import read_sinfo
 from ccpipe.formats.slurm.json import read_json
-from ccpipe.formats.slurm.text import scontrol
-from ccpipe.formats.slurm.text.sacct import SacctReader
-from ccpipe.formats.slurm.text.squeue import SqueueReader
+from ccpipe.formats.slurm.text import SacctReader, SqueueReader, read_scontrol
 from ccpipe.sources.slurm.poll import SECOND, Poll, pending_if_requeued
 
 _NAME = re.compile(r"(sacct|squeue|sinfo|scontrol)[^.]*\.([0-9]{1,11})\.(?:txt|json)")
@@ -62,7 +60,7 @@ def _squeue(payload: bytes, poll: Poll) -> None:
 
 
 def _scontrol(payload: bytes, poll: Poll) -> None:
-    reading = scontrol.read_jobs(payload, zone=UTC)
+    reading = read_scontrol(payload, zone=UTC)
     poll.details = {job.id.job: job for job in reading.records}
     poll.rejected += reading.rejected
 

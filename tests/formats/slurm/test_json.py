@@ -15,7 +15,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats.slurm import json as sacct_json
 from ccpipe.formats.slurm.json import JsonObject, read_json
 from ccpipe.formats.slurm.records import SacctRow, SlurmId
-from ccpipe.formats.slurm.text.sacct import SacctReader
+from ccpipe.formats.slurm.text import SacctReader
 from ccpipe.formats.slurm.values import SECOND, tres
 from tests.formats.slurm.captured import UTC, captured, names
 

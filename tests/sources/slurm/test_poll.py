@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.slurm.records import Allocation
-from ccpipe.formats.slurm.text.squeue import SqueueReader
+from ccpipe.formats.slurm.text import SqueueReader
 from ccpipe.formats.sonar import timestamp
 from ccpipe.sources.slurm.poll import (
     SACCT_COLUMNS,

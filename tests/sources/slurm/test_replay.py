@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.slurm.text.sacct import SacctReader
+from ccpipe.formats.slurm.text import SacctReader
 from ccpipe.formats.sonar import UNSET, Envelope, JobsData, SlurmJob, encode
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.jobs import Jobs

@@ -4,9 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from ccpipe.formats.slurm.records import Allocation, LiveJob, SacctRow, SlurmId
-from ccpipe.formats.slurm.text import scontrol
-from ccpipe.formats.slurm.text.sacct import SacctReader
-from ccpipe.formats.slurm.text.squeue import SqueueReader
+from ccpipe.formats.slurm.text import SacctReader, SqueueReader, read_scontrol
 from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode
 from ccpipe.translate.slurm.jobs import job_of_live, job_of_row
 from ccpipe.translate.slurm.to_sonar import slurm_job
@@ -21,7 +19,7 @@ ROW = SacctRow(
 
 
 def captured_jobs() -> list[Job]:
-    printed = scontrol.read_jobs(captured("scontrol/phase1_linux.show_job_d.txt"), zone=UTC).records
+    printed = read_scontrol(captured("scontrol/phase1_linux.show_job_d.txt"), zone=UTC).records
     details = {job.id.job: job for job in printed}
     jobs = []
     for row in SacctReader(zone=UTC).read(captured("sacct/phase1_linux.all_fields_D.txt")).records:

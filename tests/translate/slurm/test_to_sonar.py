@@ -8,8 +8,7 @@ from ccpipe.errors import ConfigError
 from ccpipe.formats import sonar
 from ccpipe.formats.slurm.cluster import Cluster, Node, Partition, read_sinfo
 from ccpipe.formats.slurm.records import LiveJob, SacctRow, SlurmId
-from ccpipe.formats.slurm.text import scontrol
-from ccpipe.formats.slurm.text.sacct import SacctReader
+from ccpipe.formats.slurm.text import SacctReader, read_scontrol
 from ccpipe.jobs import Job, Jobs
 from ccpipe.translate.slurm.jobs import job_of_row as as_job
 from ccpipe.translate.slurm.to_sonar import (
@@ -76,7 +75,7 @@ def test_expected_times_are_left_out() -> None:
 def test_allocation_is_scontrols() -> None:
     """What scontrol reports of a running job's CPUs and memory is in ``gres_detail``."""
     payload = captured("scontrol/show_job_d_running.txt")
-    (found,) = scontrol.read_jobs(payload, zone=UTC).records
+    (found,) = read_scontrol(payload, zone=UTC).records
     job = job_of_live(found)
     assert job.gres_detail == ("OverSubscribe=OK", "Nodes=c1 CPU_IDs=1-2 Mem=600 GRES=")
     assert job.allocated_resources == "cpu=2,mem=600M,node=1,billing=2"

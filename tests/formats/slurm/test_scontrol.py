@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
+from ccpipe.formats.slurm import text
 from ccpipe.formats.slurm.records import Allocation, SlurmId
-from ccpipe.formats.slurm.text import scontrol
-from ccpipe.formats.slurm.text.scontrol import parse, read_jobs
+from ccpipe.formats.slurm.text import parse_record, read_scontrol
 from ccpipe.formats.slurm.values import SECOND
 from tests.formats.slurm.captured import UTC, captured, names
 
@@ -20,7 +20,7 @@ LINES = "JobId=3 JobName={}\n   UserId=a(1) Reason=None\n   Command=x\n   WorkDi
 @pytest.mark.parametrize("name", JOBS)
 def test_every_captured_job_is_read(name: str) -> None:
     payload = captured(name)
-    reading = read_jobs(payload, zone=UTC)
+    reading = read_scontrol(payload, zone=UTC)
     assert reading.rejected == []
     raw = payload.decode()
     assert [str(job.id.job) for job in reading.records] == re.findall(
@@ -34,13 +34,13 @@ def test_every_captured_job_is_read(name: str) -> None:
 @pytest.mark.parametrize("phase", ["phase1_linux", "phase3_pss_influx"])
 def test_records_on_one_line_are_rejected(phase: str) -> None:
     """A name could not be told from the keys behind it."""
-    reading = read_jobs(captured(f"scontrol/{phase}.show_job_oneline.txt"), zone=UTC)
+    reading = read_scontrol(captured(f"scontrol/{phase}.show_job_oneline.txt"), zone=UTC)
     assert reading.records == []
     assert all("on one line" in bad.reason for bad in reading.rejected)
 
 
 def test_running_job_has_what_it_uses_of_its_node() -> None:
-    (job,) = read_jobs(captured("scontrol/show_job_d_running.txt"), zone=UTC).records
+    (job,) = read_scontrol(captured("scontrol/show_job_d_running.txt"), zone=UTC).records
     assert (job.id, job.state, job.start) == (SlurmId(35), "RUNNING", 1795171041 * SECOND)
     assert (job.nodes, job.cpus, job.node_list) == (1, 2, "c1")
     assert (job.memory_per_cpu, job.memory_per_node) == (300 * 2**20, None)
@@ -55,7 +55,7 @@ def test_gpus_of_a_job_are_by_node() -> None:
     )
     payload += b"     Nodes=g1 CPU_IDs=0-3 Mem=0 GRES=gpu:a100:2(IDX:0-1)\n"
     payload += b"     Nodes=g2 CPU_IDs=0,2 Mem=0 GRES=gpu:a100:1(IDX:3)\n"
-    (job,) = read_jobs(payload).records
+    (job,) = read_scontrol(payload).records
     assert [(part.node_list, part.cpu_ids, part.gres) for part in job.allocation] == [
         ("g1", "0-3", "gpu:a100:2(IDX:0-1)"),
         ("g2", "0,2", "gpu:a100:1(IDX:3)"),
@@ -87,7 +87,7 @@ def test_comment_names_gpus_if_it_is_a_list_of_addresses(
 ) -> None:
     """The administrators' comment comes before the user's."""
     record = "JobId=3 JobName=a\n   JobState=RUNNING\n     Nodes=g1 CPU_IDs=0 Mem=0 GRES=\n"
-    (job,) = read_jobs(f"{record}{comments}".encode()).records
+    (job,) = read_scontrol(f"{record}{comments}".encode()).records
     assert job.allocation[0].comment_gpus == addresses
 
 
@@ -95,7 +95,7 @@ def test_later_versions_print_requests_and_allocations_apart() -> None:
     """``ReqTRES`` and ``AllocTRES`` instead of ``TRES``."""
     payload = b"JobId=3 JobName=a\n   JobState=PENDING Reason=Priority FailedNode=c1\n"
     payload += b"   ReqTRES=cpu=4\n   AllocTRES=(null)\n"
-    (job,) = read_jobs(payload).records
+    (job,) = read_scontrol(payload).records
     assert (job.req_tres, job.alloc_tres) == ("cpu=4", None)
 
 
@@ -111,14 +111,14 @@ def test_later_versions_print_requests_and_allocations_apart() -> None:
     ],
 )
 def test_bad_job_costs_itself_only(record: bytes, reason: str) -> None:
-    reading = read_jobs(record + b"\n\nJobId=4 JobName=b\n   JobState=RUNNING\n")
+    reading = read_scontrol(record + b"\n\nJobId=4 JobName=b\n   JobState=RUNNING\n")
     assert [job.id for job in reading.records] == [SlurmId(4)]
     assert reason in reading.rejected[0].reason
 
 
 @pytest.mark.parametrize("name", ["", "a", "a b", "a=b", "a b=c D=e", "line1\nline2\ttab", "é|;,"])
 def test_names_are_what_users_wrote(name: str) -> None:
-    found = parse(LINES.format(name)).values
+    found = parse_record(LINES.format(name)).values
     assert found == {
         "JobId": "3", "JobName": name, "UserId": "a(1)", "Reason": "None", "Command": "x",
         "WorkDir": "/y",
@@ -126,14 +126,14 @@ def test_names_are_what_users_wrote(name: str) -> None:
 
 
 def test_name_that_poses_as_another_key_does_not_replace_it() -> None:
-    assert parse(LINES.format("x UserId=root(0)")).values["UserId"] == "a(1)"
+    assert parse_record(LINES.format("x UserId=root(0)")).values["UserId"] == "a(1)"
     with pytest.raises(DataError, match="UserId stands twice"):
-        parse(LINES.format("x\n   UserId=root(0)"))
+        parse_record(LINES.format("x\n   UserId=root(0)"))
 
 
 def test_rejected_records_have_their_line_numbers() -> None:
     payload = b"JobId=1 JobState=RUNNING\n\nJobId=2 X=1 X=2\nJobId=3\n   JobState=RUNNING\n\n"
-    reading = read_jobs(payload)
+    reading = read_scontrol(payload)
     assert [job.id.job for job in reading.records] == [1, 3]
     assert [(bad.line, bad.reason) for bad in reading.rejected] == [
         (3, "X stands twice, so that one of them is part of a text")
@@ -142,24 +142,24 @@ def test_rejected_records_have_their_line_numbers() -> None:
 
 def test_output_without_records_is_empty() -> None:
     for payload in (b"No jobs in the system\n", b""):
-        reading = read_jobs(payload)
+        reading = read_scontrol(payload)
         assert (reading.records, reading.rejected) == ([], [])
-    (bad,) = read_jobs(b"slurm_load_jobs error: timed out\n").rejected
+    (bad,) = read_scontrol(b"slurm_load_jobs error: timed out\n").rejected
     assert (bad.line, bad.reason) == (1, "no record of scontrol: it does not begin with JobId=")
 
 
 def test_long_record_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scontrol, "MAX_RECORD", 50)
-    reading = read_jobs(b"JobId=3 JobName=" + b"x" * 100)
+    monkeypatch.setattr(text, "MAX_RECORD", 50)
+    reading = read_scontrol(b"JobId=3 JobName=" + b"x" * 100)
     assert [(bad.reason, len(bad.original)) for bad in reading.rejected] == [
         ("a record of more than 50 bytes", 50)
     ]
 
 
 def test_rejected_record_keeps_bytes_that_are_not_utf8() -> None:
-    reading = read_jobs(b"JobId=3 JobState=RUNNING ReqTRES=caf\xe9")
+    reading = read_scontrol(b"JobId=3 JobState=RUNNING ReqTRES=caf\xe9")
     assert reading.records[0].req_tres == "caf\N{REPLACEMENT CHARACTER}"
-    reading = read_jobs(b"JobId=3 A=\xe9 A=1")
+    reading = read_scontrol(b"JobId=3 A=\xe9 A=1")
     assert reading.rejected[0].original == b"JobId=3 A=\xe9 A=1"
 
 
@@ -169,7 +169,7 @@ TEXTS = st.text(st.characters(exclude_characters="=\n", exclude_categories=["Cs"
 @given(TEXTS.map(str.strip), TEXTS.map(str.strip))
 def test_texts_are_read_as_written(name: str, comment: str) -> None:
     record = f"JobId=3 JobName={name}\n   UserId=a(1)\n   Comment={comment}\n   StdIn=/dev/null"
-    values = parse(record).values
+    values = parse_record(record).values
     assert (values["JobName"], values["Comment"]) == (name, comment)
 
 
@@ -182,10 +182,10 @@ VALUES = st.sampled_from(["RUNNING", "(null)", "N/A", "3", "0-9", "c1"]) | st.te
 def test_any_values_are_a_job_or_rejected(values: dict[str, str]) -> None:
     pairs = "\n   ".join(f"{key}={value}" for key, value in values.items())
     payload = f"JobId=3\n   {pairs}\n".encode("utf-8", "surrogatepass")
-    assert all(bad.reason for bad in read_jobs(payload, zone=UTC).rejected)
+    assert all(bad.reason for bad in read_scontrol(payload, zone=UTC).rejected)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_records_or_rejected(payload: bytes) -> None:
     for prefix in (b"", b"JobId=1 "):
-        assert all(bad.reason for bad in read_jobs(prefix + payload, zone=UTC).rejected)
+        assert all(bad.reason for bad in read_scontrol(prefix + payload, zone=UTC).rejected)

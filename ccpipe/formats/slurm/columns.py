@@ -8,7 +8,7 @@ import msgspec
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.records import ParsedOutput, RejectedRow
-from ccpipe.formats.slurm.text.table import (
+from ccpipe.formats.slurm.table import (
     MAX_RECORD,
     ColumnBlock,
     Fits,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.text import table
-from ccpipe.formats.slurm.text.table import Header, RowSplitter, align, split_header, unique
+from ccpipe.formats.slurm import table
+from ccpipe.formats.slurm.table import Header, RowSplitter, align, split_header, unique
 
 FITS = {"jobid": int, "elapsed": int, "end": int}
 HEADER = Header(("jobid", "jobname", "user", "elapsed"), "|", frozenset({"jobname"}), FITS)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.text import columns
-from ccpipe.formats.slurm.text.columns import FieldReader, FieldSpec, TableReader
+from ccpipe.formats.slurm import columns
+from ccpipe.formats.slurm.columns import FieldReader, FieldSpec, TableReader
 from ccpipe.formats.slurm.values import text, whole
 
 

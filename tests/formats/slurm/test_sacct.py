@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.json import read_json
 from ccpipe.formats.slurm.records import ParsedOutput, SacctRow, SlurmId
-from ccpipe.formats.slurm.text import sacct
-from ccpipe.formats.slurm.text.sacct import SacctReader, read_stream, with_order
+from ccpipe.formats.slurm.text import SacctReader, read_sacct, sacct_fields, with_order
 from ccpipe.formats.slurm.values import SECOND, TimeReader
 from tests.formats.slurm.captured import OSLO, UTC, captured, names, raw_cells, raw_milliseconds
 
@@ -233,12 +232,12 @@ def test_a_stream_is_read_as_the_whole_in_the_format_that_it_has(name: str) -> N
     payload = captured(f"sacct/{name}")
     expected = read_json(payload) if "json" in name else read(payload, zone=UTC)
     for start in (b"", BOM_UTF8):  # as editors write it
-        parts = read_stream(io.BytesIO(start + payload), zone=UTC)
+        parts = read_sacct(io.BytesIO(start + payload), zone=UTC)
         assert [row for part in parts for row in part.records] == expected.records
 
 
 def test_every_field_has_a_way() -> None:
-    ways = {field.name for field in sacct.fields(TimeReader())}
+    ways = {field.name for field in sacct_fields(TimeReader())}
     assert ways == {*SacctRow.__struct_fields__} - {"allocation", "oversubscribe", "other"}
 
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.formats.slurm.records import LiveJob, SlurmId
-from ccpipe.formats.slurm.text import squeue
-from ccpipe.formats.slurm.text.squeue import SqueueReader
+from ccpipe.formats.slurm.text import SqueueReader, squeue_fields
 from ccpipe.formats.slurm.values import SECOND, TimeReader
 from tests.formats.slurm.captured import OSLO, UTC, captured, names
 
@@ -73,7 +72,7 @@ def test_columns_without_a_line_of_names() -> None:
 
 def test_every_way_leads_to_a_field() -> None:
     """And each column to one way at most, so that none is read for nothing."""
-    ways = squeue.fields(TimeReader())
+    ways = squeue_fields(TimeReader())
     assert {way.name for way in ways} <= set(LiveJob.__struct_fields__)
     assert len({(way.name, way.columns) for way in ways}) == len(ways)
 

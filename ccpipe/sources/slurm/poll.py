@@ -1,4 +1,4 @@
-"""One round of Slurm's commands, and what is new in it."""
+"""One round of Slurm's commands, and what is new in it; or captured outputs instead."""
 
 import logging
 import math
@@ -13,8 +13,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ccpipe.errors import UnavailableError
+from ccpipe.errors import ConfigError, DataError, UnavailableError
 from ccpipe.formats.slurm.cluster import Cluster, read_sinfo
+from ccpipe.formats.slurm.json import read_json
 from ccpipe.formats.slurm.records import LiveJob, RejectedRow, SacctRow
 from ccpipe.formats.slurm.text import SacctReader, SqueueReader, read_scontrol
 from ccpipe.process import child
@@ -334,3 +335,58 @@ def _ends_by_limit(job: LiveJob, time: int) -> bool:
     if job.start is None or limit is None or math.isinf(limit):
         return job.end is None or job.end > time
     return job.end is not None and job.start < job.end == job.start + round(limit) * SECOND > time
+
+
+_CAPTURED = re.compile(r"(sacct|squeue|sinfo|scontrol)[^.]*\.([0-9]{1,11})\.(?:txt|json)")
+
+
+class PollReplay:
+    """The polls of a folder of captured outputs, in order of time, as if commands were run again.
+
+    A file is named by its command and time in seconds since the epoch: ``sacct.1795170834.txt``,
+    ``squeue_all.1795170834.txt``, ``sinfo_N.1795170834.txt``, ``scontrol.1795170834.txt``; anything
+    between command and time is ignored. Files with the same time form one poll. Text must begin
+    with the header line (scontrol has none) and contain times in UTC; sacct's may also be JSON.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._files: dict[int, list[tuple[str, Path]]] = {}
+        for path in sorted(Path(folder).glob("*")):
+            if found := _CAPTURED.fullmatch(path.name):
+                self._files.setdefault(int(found[2]) * SECOND, []).append((found[1], path))
+        if not self._files:
+            raise ConfigError(f"replay: {folder} holds no files such as sacct.1795170834.txt")
+
+    def __iter__(self) -> Iterator[Poll]:
+        """Yield the polls; a file that cannot be read is reported as a problem of its poll."""
+        for captured, files in sorted(self._files.items()):
+            poll = Poll(captured, has_accounting=False)
+            for command, path in files:
+                try:
+                    _add_captured(poll, command, path.read_bytes())
+                except (DataError, OSError) as error:
+                    poll.problems.append(f"{path.name}: {error}")
+            yield poll
+
+
+def _add_captured(poll: Poll, command: str, payload: bytes) -> None:
+    match command:
+        case "sacct":
+            is_json = payload[:1] == b"{"
+            rows = read_json(payload) if is_json else SacctReader(zone=UTC).read(payload)
+            poll.rows += rows.records
+            poll.rejected += rows.rejected
+            poll.has_accounting = True
+        case "squeue":
+            jobs = SqueueReader(zone=UTC).read(payload)
+            # A table may have been captured without times.
+            poll.jobs = [pending_if_requeued(j, poll.time) if j.start else j for j in jobs.records]
+            poll.rejected += jobs.rejected
+            poll.listed = frozenset(job.id.job for job in jobs.records)
+        case "scontrol":
+            details = read_scontrol(payload, zone=UTC)
+            poll.details = {job.id.job: job for job in details.records}
+            poll.rejected += details.rejected
+        case "sinfo":
+            poll.cluster = read_sinfo(payload)
+            poll.rejected += poll.cluster.rejected

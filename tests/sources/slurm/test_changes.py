@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from ccpipe.formats.slurm.records import LiveJob, SacctRow, SlurmId
 from ccpipe.jobs import Job
-from ccpipe.sources.slurm.changes import MISSING, UNNAMED, Changes, is_final_run, record_digest
 from ccpipe.sources.slurm.poll import Poll
+from ccpipe.sources.slurm.source import MISSING, UNNAMED, Changes, is_final_run, record_digest
 from ccpipe.translate.slurm.jobs import job_of_live, job_of_row
 
 SECOND = 10**9

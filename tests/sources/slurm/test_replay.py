@@ -16,7 +16,7 @@ from ccpipe.formats.slurm.text import SacctReader
 from ccpipe.formats.sonar import UNSET, Envelope, JobsData, SlurmJob, encode
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.jobs import Jobs
-from ccpipe.sources.slurm.replay import PollReplay
+from ccpipe.sources.slurm.poll import PollReplay
 from ccpipe.sources.slurm.source import Slurm
 from ccpipe.translate.slurm.to_cc import SlurmToCc
 from ccpipe.translate.slurm.to_sonar import SlurmToSonar

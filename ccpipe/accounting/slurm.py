@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.accounting.measures import OUTCOME, SchedulerColumns
+from ccpipe.accounting.sums import OUTCOME, SchedulerColumns
 from ccpipe.errors import DataError, MissingExtra
 from ccpipe.formats.slurm.records import SacctRow
 from ccpipe.formats.slurm.values import gpu_count, tres

@@ -1,17 +1,18 @@
-"""Sums of accounting records: for Grid Engine those of qacct(1) to the last digit, and more.
+"""Sums of finished jobs, for Grid Engine those of qacct(1) to the last digit, and measures beyond.
 
 Records are added one by one in the order of the files, as qacct does: another order changes the
-last digits of a double, and with it now and then a printed decimal.
+last digits of a double, and with it now and then a printed decimal. The measures are columns, too,
+and sketches of their distribution. ``SchedulerColumns`` is what both have to know of a scheduler's
+records.
 """
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
-from ccpipe.accounting import measures
-from ccpipe.accounting.gridengine import GRID_ENGINE
-from ccpipe.accounting.selection import NONE
 from ccpipe.errors import MissingExtra
 
 try:
@@ -20,10 +21,152 @@ try:
 except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
+OUTCOME = "outcome"
+"""The column of ``measure`` with how a run ended; no record has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerColumns:
+    """How tables of a scheduler's records are grouped, summed and measured."""
+
+    keys: Mapping[str, str]
+    """By name of a key to group by: its column; ``OUTCOME`` for how the run ended."""
+    sums: Mapping[str, str]
+    """By title of a sum: the column that is summed."""
+    cpu: str
+    """The title of the sum of CPU time, in seconds."""
+    fields: tuple[str, ...]
+    job_columns: Callable[[Any], dict[str, Any]]
+    """Converts a table to the columns that ``measure`` takes."""
+    good: frozenset[str]
+    """Outcomes of runs that did not fail."""
+
+
+MEASURES = ("wait", "wallclock", "memory")
+"""Measures with percentiles: seconds waited and run, and peak memory in bytes."""
+
+ACCURACY = 0.005
+"""Largest error of a percentile, as a share of the exact value."""
+
+_GAMMA = (1 + ACCURACY) / (1 - ACCURACY)
+_ZERO_BUCKET = -(2**31)
+"""The bucket of values that are not greater than 0."""
+
+
+def _float(number: float) -> Any:
+    return pa.scalar(number, pa.float64())
+
+
+_NOTHING, _UNIT, _SECOND, _MAX = map(_float, (0.0, 1.0, 1e9, 1e300))
+_NO_BUCKET = pa.scalar(_ZERO_BUCKET, pa.int64())
+_UNKNOWN = pa.scalar(None, pa.float64())
+
+
+def each(columns: Sequence[Any], function: Callable[..., Any], kind: pa.DataType) -> Any:
+    """Apply a function to the values of each row; it is called once for equal rows."""
+    codes: Any = None
+    values_of = []
+    for column in columns:
+        encoded = pc.dictionary_encode(_whole(column), null_encoding="encode")
+        indices = pc.cast(encoded.indices, pa.int64())
+        values_of.append(encoded.dictionary.to_pylist())
+        count = pa.scalar(len(values_of[-1]), pa.int64())
+        codes = indices if codes is None else pc.add(pc.multiply(codes, count), indices)
+    distinct = pc.dictionary_encode(codes)
+    results = []
+    for code in distinct.dictionary.to_pylist():
+        row = []
+        for values in reversed(values_of):
+            code, index = divmod(code, len(values))  # noqa: PLW2901 - digit by digit
+            row.append(values[index])
+        results.append(function(*reversed(row)))
+    return pa.array(results, kind).take(distinct.indices)
+
+
+def _whole(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def measure(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns with the contribution of each record to each sum.
+
+    Takes ``is_master``, ``is_run``, ``slots``, ``submission_time`` and ``start_time`` (ns),
+    ``wallclock`` (s), ``memory`` and ``requested_memory`` (bytes, of all slots together),
+    ``outcome``, ``ends_job``. A
+    task of a parallel job contributes nothing: its wait, slots and requests are those of its job.
+    """
+    is_master, memory = columns["is_master"], columns["memory"]
+    slots = pc.cast(columns["slots"], pa.float64())
+    wait = pc.subtract(columns["start_time"], columns["submission_time"])
+    wait = pc.cast(wait, pa.float64(), safe=False)  # beyond 2**53 it is rounded
+    wait = pc.divide(pc.if_else(pc.less(wait, _NOTHING), _NOTHING, wait), _SECOND)
+    wait = pc.if_else(is_master, wait, _UNKNOWN)
+    requested = columns["requested_memory"]
+    has_request = pc.and_(is_master, pc.is_valid(requested))
+    slot_seconds = pc.multiply(columns["wallclock"], slots)
+    return {
+        "wait": wait,
+        "wallclock": columns["wallclock"],
+        "memory": memory,
+        "is_run": columns["is_run"],
+        "slot_seconds": pc.if_else(is_master, slot_seconds, _NOTHING),
+        "waited": wait,
+        "started": pc.cast(pc.is_valid(wait), pa.int64()),
+        "requested": pc.if_else(has_request, requested, _NOTHING),
+        "used": pc.if_else(has_request, memory, _NOTHING),
+        "requests": pc.cast(has_request, pa.int64()),
+        "outcome": columns["outcome"],
+        "ends_job": columns["ends_job"],
+    }
+
+
+_QUARTER = 15 * 60
+"""Seconds; in every time zone a day starts at a multiple of it."""
+_QUARTER_NS = pa.scalar(_QUARTER * 10**9, pa.int64())
+
+
+def period(times: Any, form: str) -> Any:
+    """Return the day or month of times in nanoseconds, in local time; null stays null."""
+
+    def name(quarter: int | None) -> str | None:
+        if quarter is None:
+            return None
+        return datetime.fromtimestamp(quarter * _QUARTER).strftime(form)  # noqa: DTZ006
+
+    return each([pc.divide(times, _QUARTER_NS)], name, pa.string())
+
+
+def buckets(values: Any) -> Any:
+    """Return the number of a bucket for each value; values of one bucket are about equal.
+
+    The bounds of a bucket are ``ACCURACY`` from its middle (DDSketch, VLDB 2019).
+    """
+    is_positive = pc.greater(values, _NOTHING)
+    bounded = pc.if_else(pc.less(values, _MAX), values, _MAX)
+    logarithm = pc.divide(pc.ln(pc.if_else(is_positive, bounded, _UNIT)), _LOG_GAMMA)
+    return pc.if_else(is_positive, pc.cast(pc.ceil(logarithm), pa.int64()), _NO_BUCKET)
+
+
+_LOG_GAMMA = _float(math.log(_GAMMA))
+
+
+def percentile(counts: Counter[int], percentage: float) -> float:
+    """Return the percentile of the counted values, by nearest rank."""
+    wanted = percentage / 100 * counts.total()
+    so_far = 0
+    for bucket in sorted(counts):
+        so_far += counts[bucket]
+        if so_far >= wanted:
+            break
+    return 0.0 if bucket == _ZERO_BUCKET else 2 * _GAMMA**bucket / (_GAMMA + 1)
+
+
 _BATCH = 2**16
 """Rows added at once; fewer cost time, more cost memory."""
 
 _PERIODS = {"day": "%Y-%m-%d", "month": "%Y-%m"}
+NONE = "NONE"
+"""qacct's name for "no project" and "no parallel environment"."""
 _ONE, _ALL, _NONE = pa.scalar(1, pa.int64()), pa.scalar("", pa.string()), pa.scalar(NONE)
 _BEYOND = ("slot_seconds", "waited", "started", "requested", "used", "requests")
 """Columns of ``measure`` that are summed."""
@@ -100,7 +243,7 @@ class Sums:
         self,
         by: Sequence[str] = (),
         *,
-        scheduler: measures.SchedulerColumns = GRID_ENGINE,
+        scheduler: SchedulerColumns,
         only_qacct: bool = False,
         percentages: Sequence[float] = (),
     ) -> None:
@@ -113,13 +256,13 @@ class Sums:
         self._hosts: dict[str, str] = {}
         keys = self.by or ("all",)
         self._sums = _Fold(keys, (*scheduler.sums, "records", *(() if self._is_short else _BEYOND)))
-        self._ends = _Fold((*dict.fromkeys((*keys, measures.OUTCOME)), "ends_job"), ("records",))
-        self._buckets = {name: _Fold((*keys, "bucket"), ("records",)) for name in measures.MEASURES}
+        self._ends = _Fold((*dict.fromkeys((*keys, OUTCOME)), "ends_job"), ("records",))
+        self._buckets = {name: _Fold((*keys, "bucket"), ("records",)) for name in MEASURES}
 
     @property
     def columns(self) -> tuple[str, ...]:
         known = self.scheduler
-        keys = (known.keys[name] for name in self.by if known.keys[name] != measures.OUTCOME)
+        keys = (known.keys[name] for name in self.by if known.keys[name] != OUTCOME)
         fields = () if self._is_short else known.fields
         return tuple(dict.fromkeys((*keys, *known.sums.values(), *fields)))
 
@@ -137,10 +280,10 @@ class Sums:
         columns["records"] = pa.repeat(_ONE, table.num_rows)
         columns["all"] = pa.repeat(_ALL, table.num_rows)
         if not self._is_short:
-            columns |= measures.measure(self.scheduler.job_columns(table))
+            columns |= measure(self.scheduler.job_columns(table))
         for name in self.by:
-            is_outcome = self.scheduler.keys[name] == measures.OUTCOME
-            columns[name] = columns[measures.OUTCOME] if is_outcome else self._key(table, name)
+            is_outcome = self.scheduler.keys[name] == OUTCOME
+            columns[name] = columns[OUTCOME] if is_outcome else self._key(table, name)
         self._sums.add(columns)
         if not self._is_short:
             self._add_runs(columns)
@@ -149,21 +292,21 @@ class Sums:
         """Return the column to group by, with the values that are shown."""
         column = table[self.scheduler.keys[name]]
         if name in _PERIODS:
-            column = measures.period(column, _PERIODS[name])
+            column = period(column, _PERIODS[name])
         if name == "host":  # the first spelling is shown, as in qacct
-            return measures.each(
+            return each(
                 [column], lambda host: self._hosts.setdefault(host.lower(), host), pa.string()
             )
         return pc.fill_null(column, _NONE) if pa.types.is_string(column.type) else column
 
     def _add_runs(self, columns: dict[str, Any]) -> None:
-        needed = {*self._ends.keys, *self._sums.keys, "records", *measures.MEASURES}
+        needed = {*self._ends.keys, *self._sums.keys, "records", *MEASURES}
         runs = pa.table({name: columns[name] for name in needed}).filter(columns["is_run"])
         self._ends.add({name: runs[name] for name in runs.column_names})
-        for name in measures.MEASURES if self.percentages else ():
+        for name in MEASURES if self.percentages else ():
             valid = runs.filter(pc.is_valid(runs[name]))
             found = {key: valid[key] for key in (*self._sums.keys, "records")}
-            self._buckets[name].add({**found, "bucket": measures.buckets(valid[name])})
+            self._buckets[name].add({**found, "bucket": buckets(valid[name])})
 
     def totals(self) -> list[GroupTotal]:
         """Return the groups, sorted by their keys."""
@@ -175,21 +318,21 @@ class Sums:
             named = dict(zip(self.by, key, strict=False))
             numbers: dict[str, Any] = {name: value or 0 for name, value in row.items()}
             found[key] = GroupTotal(key=named, sums=sums, cpu=sums[self.scheduler.cpu], **numbers)
-            for measured in measures.MEASURES if self.percentages else ():
+            for measured in MEASURES if self.percentages else ():
                 found[key].percentiles[measured] = dict.fromkeys(self.percentages)
         for row in self._ends.rows():
             total = found[tuple(row[name] for name in self._sums.keys)]
             total.runs += row["records"]
             total.jobs += row["records"] * row["ends_job"]
-            total.outcomes[row[measures.OUTCOME]] += row["records"]
-            total.failed += row["records"] * (row[measures.OUTCOME] not in self.scheduler.good)
+            total.outcomes[row[OUTCOME]] += row["records"]
+            total.failed += row["records"] * (row[OUTCOME] not in self.scheduler.good)
         for name, fold in self._buckets.items():
             counts: dict[tuple[Any, ...], Counter[int]] = {}
             for row in fold.rows():
                 key = tuple(row[k] for k in self._sums.keys)
                 counts.setdefault(key, Counter())[row["bucket"]] += row["records"]
             for key, counter in counts.items():
-                values = {share: measures.percentile(counter, share) for share in self.percentages}
+                values = {share: percentile(counter, share) for share in self.percentages}
                 found[key].percentiles[name].update(values)
         return [found[key] for key in sorted(found)]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from ccpipe.accounting.files import FileBlock, Files, Start
+from ccpipe.accounting.files import FileBlock, Files, Start, line_at, read_records
 from ccpipe.accounting.index.indexed_file import (
     Indexed,
     find_file,
@@ -19,7 +19,6 @@ from ccpipe.accounting.index.indexed_file import (
     read_note,
     replaced,
 )
-from ccpipe.accounting.records import line_at, read_records
 from ccpipe.errors import DataError, MissingExtra, UsageError
 from ccpipe.formats.files import COMPRESSED, open_stream
 from ccpipe.formats.gridengine import Accounting, parse
@@ -27,7 +26,7 @@ from ccpipe.formats.gridengine.columns import ParsedTable, from_records, read_co
 from ccpipe.terminal import plural
 
 if TYPE_CHECKING:
-    from ccpipe.accounting.selection import RecordSelection
+    from ccpipe.accounting.gridengine import RecordSelection
 
 try:
     import pyarrow as pa

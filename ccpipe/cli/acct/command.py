@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_args
 
 from cyclopts import App, Parameter
 
-from ccpipe.accounting.files import FileBlock, Files, default_files
-from ccpipe.accounting.records import read_records
+from ccpipe.accounting.files import FileBlock, Files, default_files, read_records
 from ccpipe.cli.acct import qacct
 from ccpipe.cli.acct.options import Filters, Index, group_name
 from ccpipe.cli.acct.slurm import sacct
@@ -20,7 +19,7 @@ from ccpipe.formats.gridengine import Accounting
 from ccpipe.terminal import note, printable
 
 if TYPE_CHECKING:  # it needs pyarrow, and `ccpipe acct --help` must not
-    from ccpipe.accounting.selection import RecordSelection
+    from ccpipe.accounting.gridengine import RecordSelection
 
 acct = App(name="acct")
 acct.command(sacct)
@@ -145,11 +144,12 @@ def _sum_up(
     show: GridEngineTable,
     reading: Files,
 ) -> int:
+    from ccpipe.accounting.gridengine import GRID_ENGINE
     from ccpipe.accounting.sums import Sums
     from ccpipe.formats.gridengine.columns import ParsedTable, read_columns
 
     by = _columns_of_qacct(filters, show.by) if show.qacct else show.by
-    sums = Sums(by, only_qacct=show.qacct, percentages=show.percentiles)
+    sums = Sums(by, scheduler=GRID_ENGINE, only_qacct=show.qacct, percentages=show.percentiles)
     columns = tuple(dict.fromkeys((*selection.columns, *sums.columns)))
 
     def read(block: FileBlock) -> ParsedTable:
@@ -175,10 +175,11 @@ def _list(found: Iterable[Accounting], filters: Filters, show: GridEngineTable) 
 
 def _print_blocks(found: Iterable[Accounting], filters: Filters, by: Sequence[Key]) -> int:
     """Print records like ``qacct -j``; without a job also their sums."""
+    from ccpipe.accounting.gridengine import GRID_ENGINE
     from ccpipe.accounting.sums import Sums
     from ccpipe.formats.gridengine.columns import from_records
 
-    sums = Sums(by, only_qacct=True)
+    sums = Sums(by, scheduler=GRID_ENGINE, only_qacct=True)
     count = 0
     records = iter(found)
     while some := list(itertools.islice(records, ROWS)):

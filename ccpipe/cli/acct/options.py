@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from ccpipe.errors import UsageError
 
 if TYPE_CHECKING:  # it needs pyarrow, and `ccpipe acct --help` must not
-    from ccpipe.accounting.selection import RecordSelection
+    from ccpipe.accounting.gridengine import RecordSelection
 
 SECOND = 10**9
 DAY = 86400 * SECOND
@@ -104,7 +104,7 @@ class Filters:
     """Exclude the tasks of parallel jobs."""
 
     def selection(self) -> "RecordSelection":
-        from ccpipe.accounting.selection import RecordSelection
+        from ccpipe.accounting.gridengine import RecordSelection
 
         begin, end = self.times.bounds()
         texts = {

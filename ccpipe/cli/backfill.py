@@ -22,11 +22,11 @@ from ccpipe.sources.stored.backfill import (
     LATEST,
     BackfillSelection,
     BackfillSource,
+    FilesSource,
     StoredRange,
     from_parquet,
     from_postgres,
 )
-from ccpipe.sources.stored.files import FilesSource
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import Progress, plural
 

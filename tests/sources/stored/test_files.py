@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.errors import MissingInputError
-from ccpipe.sources.stored.backfill import BackfillSelection
-from ccpipe.sources.stored.files import FilesSource
+from ccpipe.sources.stored.backfill import BackfillSelection, FilesSource
 from tests.reading import read_all
 
 SECOND = 10**9

@@ -7,7 +7,6 @@ the states of all nodes.
 """
 
 import asyncio
-import contextlib
 import logging
 import shutil
 import time
@@ -21,9 +20,13 @@ from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.jobs import Job, RunKey, message
 from ccpipe.message import Message, event
 from ccpipe.pipeline import Batch, Source, wait_for_event
+from ccpipe.process import child
+from ccpipe.process.background import call_blocking
 from ccpipe.translate.gridengine.jobs import MAX_ARRAY_TASKS, Mapping, running_jobs
 
 log = logging.getLogger(__name__)
+
+MAX_OUTPUT = 2**30
 
 
 class Qstat(Source[Lines]):
@@ -78,13 +81,13 @@ class Qstat(Source[Lines]):
     async def batches(self) -> AsyncIterator[Batch[Lines]]:
         while not self._stopped.is_set():
             try:
-                output = await self._run()
+                output = await call_blocking(
+                    lambda: child.run(self.command, timeout=self.poll, output=MAX_OUTPUT)
+                )
                 found = self._new_starts(running_jobs(read_shares(output), self.site.cluster))
                 found += self._node_states(read_hosts(output, lists_jobs="-j" in self.command))
-            except (DataError, OSError, TimeoutError) as error:
-                log.warning(
-                    "%s: %s", self.command[0], str(error) or f"no answer within {self.poll:g} s"
-                )
+            except (DataError, OSError) as error:
+                log.warning("%s: %s", self.command[0], error)
             else:
                 if found:
                     yield Batch(to_lines(found), origin=self.command[0])
@@ -120,19 +123,3 @@ class Qstat(Source[Lines]):
             states.insert(0, "allocated" if is_full else "mixed")
         name = self.mapping.node(host.name)
         return NodeState(name, states, cpusAllocated=threads, jobsRunning=host.jobs_running)
-
-    async def _run(self) -> bytes:
-        """Raises DataError if the command fails, TimeoutError if it takes too long."""
-        process = await asyncio.create_subprocess_exec(
-            *self.command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        try:
-            output, errors = await asyncio.wait_for(process.communicate(), self.poll)
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        if process.returncode:
-            raise DataError(f"exit status {process.returncode}: {errors[:200]!r}")
-        return output

@@ -1,6 +1,8 @@
 """``ccpipe acct``: reports on Grid Engine's jobs from the accounting files, and on Slurm's."""
 
+import grp
 import itertools
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,9 +13,20 @@ from cyclopts import App, Parameter
 
 from ccpipe.accounting.files import FileBlock, Files, default_files, read_records
 from ccpipe.cli.acct import qacct
-from ccpipe.cli.acct.options import Filters, Index, group_name
 from ccpipe.cli.acct.slurm import sacct
-from ccpipe.cli.acct.table import NOT_FOUND, ROWS, Row, TableLayout, TableOptions, clean, local_time
+from ccpipe.cli.acct.table import (
+    LIMIT,
+    NOT_FOUND,
+    ROWS,
+    Index,
+    Row,
+    Several,
+    TableLayout,
+    TableOptions,
+    TimeLimits,
+    clean,
+    local_time,
+)
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.gridengine import Accounting
 from ccpipe.terminal import note, printable
@@ -28,6 +41,119 @@ Key = Literal[
     "host", "queue", "group", "owner", "project", "department", "pe", "slots", "ar", "account",
     "name", "job", "task", "outcome", "day", "month",
 ]  # fmt: skip
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """Filters. A repeated option matches any of its values; * and ? are wildcards."""
+
+    owner: Annotated[Several, Parameter(alias="-u")] = ()
+    """Only jobs of these owners."""
+
+    group: Annotated[Several, Parameter(alias="-g")] = ()
+    """Only jobs of owners in these Unix groups, by name or number."""
+
+    project: Annotated[Several, Parameter(alias="-P")] = ()
+    """Only jobs of these projects; NONE selects jobs without one."""
+
+    department: Annotated[Several, Parameter(alias="-D")] = ()
+    """Only jobs of these departments."""
+
+    account: Annotated[Several, Parameter(alias="-A")] = ()
+    """Only jobs with these account strings (`qsub -A`)."""
+
+    queue: Annotated[Several, Parameter(alias="-q")] = ()
+    """Only jobs in these cluster queues or queue instances (queue@host)."""
+
+    host: Several = ()
+    """Only jobs on these execution hosts, with or without domain."""
+
+    pe: Several = ()
+    """Only jobs in these parallel environments; NONE selects jobs without one."""
+
+    slots: tuple[int, ...] = ()
+    """Only jobs with one of these numbers of slots."""
+
+    ar: tuple[int, ...] = ()
+    """Only jobs in these advance reservations, by number."""
+
+    job: Annotated[Several, Parameter(alias="-j")] = ()
+    """Only these jobs, by number or name; lists their records unless --by is given."""
+
+    task: Annotated[Several, Parameter(alias="-t")] = ()
+    """Only these array tasks: n[-m[:s]]."""
+
+    times: TimeLimits = TimeLimits()
+
+    masters: Annotated[bool, Parameter(alias="-m")] = False
+    """Exclude the tasks of parallel jobs."""
+
+    def selection(self) -> "RecordSelection":
+        from ccpipe.accounting.gridengine import RecordSelection
+
+        begin, end = self.times.bounds()
+        texts = {
+            "owner": self.owner,
+            "group": tuple(map(group_name, self.group)),
+            "project": self.project,
+            "department": self.department,
+            "account": self.account,
+            "granted_pe": self.pe,
+        }
+        if bad := [queue for queue in self.queue if "@@" in queue]:
+            raise UsageError(f"--queue {bad[0]}: host groups are known only to qmaster")
+        numbers = {"slots": self.slots, "arid": self.ar}
+        return RecordSelection(
+            texts={column: patterns for column, patterns in texts.items() if patterns},
+            numbers={
+                column: tuple(_whole(str(n), "--" + column) for n in wanted)
+                for column, wanted in numbers.items()
+                if wanted
+            },
+            hosts=self.host,
+            queues=self.queue,
+            jobs=tuple(_whole(job, "--job") for job in self.job if _is_number(job)),
+            names=tuple(job for job in self.job if not _is_number(job)),
+            tasks=tuple(tasks for text in self.task for tasks in task_ranges(text)),
+            begin=begin,
+            end=end,
+            by_end=self.times.by_end,
+            masters=self.masters,
+        )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _whole(text: str, flag: str) -> int:
+    if not -LIMIT <= int(text) < LIMIT:
+        raise UsageError(f"{flag} {text}: beyond 64 bits")
+    return int(text)
+
+
+def group_name(text: str) -> str:
+    if not _is_number(text):
+        return text
+    try:
+        return grp.getgrgid(int(text)).gr_name
+    except (KeyError, OverflowError):
+        return text
+
+
+_TASKS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")
+
+
+def task_ranges(text: str) -> list[range]:
+    """Parse ``n[-m[:s]]`` (``qsub -t``), several separated by commas; raises UsageError."""
+    found = []
+    for part in text.split(","):
+        match = _TASKS.fullmatch(part)
+        if not match or (match[2] and int(match[2]) < int(match[1])):
+            raise UsageError(f"--task {text}: tasks are given as n[-m[:s]], such as 1-10:2")
+        found.append(range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1) or 1))
+    return found
 
 
 @Parameter(name="*")

@@ -18,14 +18,16 @@ from zoneinfo import ZoneInfo
 from cyclopts import Parameter
 
 from ccpipe.accounting.files import Files
-from ccpipe.cli.acct.options import Index, Several, TimeLimits
 from ccpipe.cli.acct.table import (
     NOT_FOUND,
     PERCENTILE,
     ROWS,
+    Index,
     Row,
+    Several,
     TableLayout,
     TableOptions,
+    TimeLimits,
     local_time,
 )
 from ccpipe.errors import DataError, UsageError

@@ -1,4 +1,4 @@
-"""The layouts of ``ccpipe acct``: sums and records as table, CSV and JSON lines."""
+"""What reports of all schedulers share: options; sums and records as table, CSV and JSON lines."""
 
 import csv
 import heapq
@@ -6,10 +6,12 @@ import io
 import itertools
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -22,6 +24,14 @@ from ccpipe.terminal import note, plural, printable
 if TYPE_CHECKING:  # it needs pyarrow
     from ccpipe.accounting.sums import GroupTotal
 
+SECOND = 10**9
+DAY = 86400 * SECOND
+
+Several = tuple[str, ...]
+Index = Annotated[
+    Path | None,
+    Parameter(help="Index folder written by `ccpipe acct index`, to look up jobs by number."),
+]
 Format = Literal["table", "csv", "json"]
 Row = dict[str, Any]
 
@@ -34,6 +44,63 @@ MAX_ROWS = 10_000
 """Maximum rows of a table, which are kept in memory."""
 
 PERCENTILE = re.compile(r" P[0-9.]+$")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TimeLimits:
+    """Filters by time, which reports of all schedulers have."""
+
+    begin: Annotated[str | None, Parameter(alias=("-b", "-S"))] = None
+    """Earliest start time, local: [[CC]YY]MMDDhhmm[.SS] or 2026-11-20T10:00."""
+
+    end: Annotated[str | None, Parameter(alias="-e")] = None
+    """Latest start time, in the same formats."""
+
+    days: Annotated[int | None, Parameter(alias="-d")] = None
+    """Number of days after --begin, or before --end or now."""
+
+    by_end: Annotated[bool, Parameter(alias="-E")] = False
+    """Apply --begin, --end and --days to end times instead of start times."""
+
+    def bounds(self) -> tuple[int | None, int | None]:
+        """Return the earliest and the latest time, in nanoseconds; raises UsageError."""
+        first = parse_time(self.begin, "--begin") if self.begin else None
+        last = parse_time(self.end, "--end") if self.end else None
+        if self.days is not None and self.days < 0:
+            raise UsageError(f"--days {self.days}: must not be negative")
+        if self.days is not None and (first is None or last is None):
+            if first is not None:
+                last = first + self.days * DAY
+            else:
+                first = (int(time.time()) * SECOND if last is None else last) - self.days * DAY
+        limits = [None if t is None else max(-LIMIT, min(t, LIMIT - 1)) for t in (first, last)]
+        return limits[0], limits[1]
+
+
+LIMIT = 2**63
+"""Bound of 64-bit integers."""
+
+
+_QACCT_TIME = re.compile(r"((?:\d\d)?\d\d)?(\d\d)(\d\d)(\d\d)(\d\d)(?:\.(\d\d))?")
+
+
+def parse_time(text: str, flag: str) -> int:
+    """Parse a local time in qacct's format or ISO 8601; returns nanoseconds."""
+    try:
+        if found := _QACCT_TIME.fullmatch(text):
+            year, month, day, hour, minute, second = (int(n or 0) for n in found.groups())
+            if not found[1]:
+                year = datetime.now().year  # noqa: DTZ005 - local time is meant
+            elif len(found[1]) == 2:  # noqa: PLR2004 - YY
+                year += 2000 if year < 70 else 1900  # noqa: PLR2004 - as the manual says
+            timestamp = datetime(year, month, day, hour, minute, second)  # noqa: DTZ001
+        else:
+            timestamp = datetime.fromisoformat(text)
+        return int(timestamp.timestamp()) * SECOND
+    except (ValueError, OverflowError, OSError) as error:
+        form = "[[CC]YY]MMDDhhmm[.SS] or 2026-11-20T10:00"
+        raise UsageError(f"{flag} {text}: not a time such as {form}: {error}") from None
 
 
 @Parameter(name="*")

@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.cli.acct.options import (
-    DAY,
-    SECOND,
-    Filters,
-    TimeLimits,
-    group_name,
-    parse_time,
-    task_ranges,
-)
+from ccpipe.cli.acct.command import Filters, group_name, task_ranges
+from ccpipe.cli.acct.table import DAY, SECOND, TimeLimits, parse_time
 from ccpipe.errors import UsageError
 
 

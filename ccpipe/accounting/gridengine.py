@@ -24,34 +24,17 @@ except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
 SUMS = {
-    "WALLCLOCK": "ru_wallclock",
-    "UTIME": "ru_utime",
-    "STIME": "ru_stime",
-    "CPU": "cpu",
-    "MEMORY": "mem",
-    "IO": "io",
-    "IOW": "iow",
-}
+    "WALLCLOCK": "ru_wallclock", "UTIME": "ru_utime", "STIME": "ru_stime", "CPU": "cpu",
+    "MEMORY": "mem", "IO": "io", "IOW": "iow",
+}  # fmt: skip
 """What qacct sums: its column, and the field of the record. Seconds, GiB·s and GiB."""
 
 KEYS = {
-    "host": "hostname",
-    "queue": "qname",
-    "group": "group",
-    "owner": "owner",
-    "project": "project",
-    "department": "department",
-    "pe": "granted_pe",
-    "slots": "slots",
-    "ar": "arid",
-    "account": "account",
-    "name": "job_name",
-    "job": "job_number",
-    "task": "task_number",
-    "outcome": OUTCOME,
-    "day": "end_time",
-    "month": "end_time",
-}
+    "host": "hostname", "queue": "qname", "group": "group", "owner": "owner", "project": "project",
+    "department": "department", "pe": "granted_pe", "slots": "slots", "ar": "arid",
+    "account": "account", "name": "job_name", "job": "job_number", "task": "task_number",
+    "outcome": OUTCOME, "day": "end_time", "month": "end_time",
+}  # fmt: skip
 """Keys to group by, in qacct's order, and the field; day and month are those of the end."""
 
 FIELDS = (

@@ -28,6 +28,16 @@ def follow(cell: Cell, progress: FileProgress | None = None) -> Follower:
     return Follower(cell.path, progress or FileProgress(), grace=0, block=16)
 
 
+def read_before(folder: Path) -> tuple[Cell, list[Chunk]]:
+    """Return a cell of three lines, and what a follower read of it that is closed."""
+    cell = Cell(folder)
+    cell.append(3)
+    follower = follow(cell)
+    found = drain(follower)
+    follower.close()
+    return cell, found
+
+
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(1, 4)),
@@ -97,11 +107,7 @@ def test_any_course_of_events_gives_each_line_once(
 
 def test_a_week_away_is_caught_up_oldest_first(tmp_path: Path) -> None:
     """Several rotated files, packed and not, are read in the order in which they were written."""
-    cell = Cell(tmp_path)
-    cell.append(3)
-    follower = follow(cell)
-    found = drain(follower)
-    follower.close()
+    cell, found = read_before(tmp_path)
     for how in ("gzip", "rename", "gzip", "rename"):
         cell.append(4)
         cell.rotate(how)
@@ -113,11 +119,7 @@ def test_a_week_away_is_caught_up_oldest_first(tmp_path: Path) -> None:
 
 def test_an_inode_that_is_used_again_is_another_file(tmp_path: Path) -> None:
     """The same inode and a longer file are not enough: the beginning tells."""
-    cell = Cell(tmp_path)
-    cell.append(3)
-    follower = follow(cell)
-    found = drain(follower)
-    follower.close()
+    cell, found = read_before(tmp_path)
     (tmp_path / "accounting.0").write_bytes(cell.path.read_bytes() + b"late\n")
     with cell.path.open("r+b") as file:  # the same inode, as after its reuse
         file.truncate()
@@ -151,11 +153,7 @@ def test_a_packed_file_that_breaks_off_costs_its_end_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A damaged gzip file is told of, and what comes after it is read."""
-    cell = Cell(tmp_path)
-    cell.append(3)
-    follower = follow(cell)
-    found = drain(follower)
-    follower.close()
+    cell, found = read_before(tmp_path)
     cell.append(50, size=1000)
     cell.rotate("gzip")
     packed = tmp_path / "accounting.0.gz"
@@ -173,14 +171,10 @@ def test_a_file_that_vanished_is_told_of_and_left(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where the rotated file is nowhere, we go on with the next one and say so."""
-    cell = Cell(tmp_path)
-    cell.append(3)
-    follower = follow(cell)
-    progress = drain(follower)[-1].progress
-    follower.close()
+    cell, found = read_before(tmp_path)
     cell.path.unlink()
     cell.append(1)
-    follower = follow(cell, progress)
+    follower = follow(cell, found[-1].progress)
     follower.step()
     assert lines(drain(follower)) == [b"3:"]
     assert "cannot be found" in caplog.text

@@ -10,8 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from ccpipe.accounting.files import FileBlock, Files, Start, line_at, read_records
-from ccpipe.accounting.index.indexed_file import (
+from ccpipe.accounting.index import (
     Indexed,
     find_file,
     identify,
@@ -19,7 +23,7 @@ from ccpipe.accounting.index.indexed_file import (
     read_note,
     replaced,
 )
-from ccpipe.errors import DataError, MissingExtra, UsageError
+from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.files import COMPRESSED, open_stream
 from ccpipe.formats.gridengine import Accounting, parse
 from ccpipe.formats.gridengine.columns import ParsedTable, from_records, read_columns
@@ -27,13 +31,6 @@ from ccpipe.terminal import plural
 
 if TYPE_CHECKING:
     from ccpipe.accounting.gridengine import RecordSelection
-
-try:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-except ImportError:
-    raise MissingExtra("pyarrow", "parquet") from None
 
 SCHEMA = pa.schema(
     [

@@ -11,8 +11,11 @@ from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from ccpipe.accounting.files import Files
-from ccpipe.accounting.index.indexed_file import (
+from ccpipe.accounting.index import (
     Indexed,
     find_file,
     identify,
@@ -20,18 +23,12 @@ from ccpipe.accounting.index.indexed_file import (
     read_note,
     replaced,
 )
-from ccpipe.errors import DataError, MissingExtra, UsageError
+from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.files import COMPRESSED, ReadableStream, open_stream, read_piece
 from ccpipe.formats.slurm.records import SacctRow, SlurmId
 from ccpipe.formats.slurm.table import RowSplitter, split_header
 from ccpipe.formats.slurm.text import SacctReader
 from ccpipe.terminal import Progress, plural, printable
-
-try:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-except ImportError:
-    raise MissingExtra("pyarrow", "parquet") from None
 
 SUFFIX = ".sacct.parquet"
 LINES = 2

@@ -12,28 +12,16 @@ if TYPE_CHECKING:  # it needs pyarrow
     from ccpipe.accounting.sums import GroupTotal
 
 TITLES = {
-    "host": "HOST",
-    "queue": "CLUSTER QUEUE",
-    "group": "GROUP",
-    "owner": "OWNER",
-    "project": "PROJECT",
-    "department": "DEPARTMENT",
-    "pe": "PE",
-    "slots": "SLOTS",
-    "ar": "AR",
+    "host": "HOST", "queue": "CLUSTER QUEUE", "group": "GROUP", "owner": "OWNER",
+    "project": "PROJECT", "department": "DEPARTMENT", "pe": "PE", "slots": "SLOTS", "ar": "AR",
     "account": "ACCOUNT",
-}
+}  # fmt: skip
 """Keys that qacct can group by, in its order, and its column titles."""
 
 _SUMS = (
-    ("WALLCLOCK", "13.0f"),
-    ("UTIME", "13.3f"),
-    ("STIME", "13.3f"),
-    ("CPU", "13.3f"),
-    ("MEMORY", "18.3f"),
-    ("IO", "18.3f"),
-    ("IOW", "18.3f"),
-)
+    ("WALLCLOCK", "13.0f"), ("UTIME", "13.3f"), ("STIME", "13.3f"), ("CPU", "13.3f"),
+    ("MEMORY", "18.3f"), ("IO", "18.3f"), ("IOW", "18.3f"),
+)  # fmt: skip
 
 _MEANINGS = {
     2: "on executing shepherd",

@@ -27,7 +27,6 @@ from ccpipe.message import Message
 from ccpipe.translate.gridengine.jobs import JobRuns, Mapping, job_of, metrics
 from ccpipe.translate.gridengine.translator import Assembler
 
-FORMATS = ("classic", "json", "csv", "parquet", "line", "metrics", "events", "sonar")
 Format = Literal["classic", "json", "csv", "parquet", "line", "metrics", "events", "sonar"]
 """``classic`` and ``json`` are Grid Engine's own; ``csv`` and ``parquet`` have the columns of
 ``formats.gridengine.columns``; ``metrics``, ``events`` and ``line``, which is both, are line

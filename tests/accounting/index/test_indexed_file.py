@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ccpipe.accounting.index.indexed_file import Indexed, identify, read_note, replaced
+from ccpipe.accounting.index import Indexed, identify, read_note, replaced
 from ccpipe.errors import DataError, UnavailableError
 
 SCHEMA = pa.schema([("offset", pa.int64())])

@@ -153,17 +153,6 @@ def test_outcomes_group_like_any_other(acct: Acct) -> None:
     }
 
 
-def test_malformed_lines_of_real_writers_are_each_told(acct: Acct) -> None:
-    """A truncated line, a number without digits, two records in one: told; the others count."""
-    file = DATA / "derived" / "derived-malformed.jsonl"
-    expected = read(file.read_bytes())
-    shown = acct(file, "-o", "json")
-    assert shown.code == 65
-    assert rows(shown)[0]["RECORDS"] == len(expected.records)
-    reported = [line for line in shown.err.splitlines() if line.startswith(str(file))]
-    assert len(reported) == len(expected.rejected) > 0
-
-
 def test_help_needs_no_pyarrow_and_the_rest_says_what_to_install() -> None:
     """The message is the pip line to type."""
     code = (

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 from pathlib import Path
+from typing import get_args
 
 import pyarrow.parquet
 import pytest
@@ -14,7 +15,7 @@ from ccpipe.formats.gridengine import read
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import JobsData, SlurmJob, problems
 from ccpipe.formats.sonar import decode as decode_sonar
-from ccpipe.translate.gridengine.export import FORMATS, Format
+from ccpipe.translate.gridengine.export import Format
 from tests.cli.command import ccpipe
 from tests.paths import TEST_DATA
 
@@ -33,7 +34,7 @@ def converted(converter: FromGridEngine, *files: Path) -> tuple[bytes, int, list
     return b"".join(piece for piece, _ in pieces), sum(count for _, count in pieces), reported
 
 
-@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("to", get_args(Format))
 def test_several_files_become_one_output(tmp_path: Path, to: Format) -> None:
     """Both formats and a packed file in one run; every record counts."""
     packed = tmp_path / "accounting.0.gz"

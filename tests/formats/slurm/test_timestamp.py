@@ -95,20 +95,9 @@ def test_a_column_is_read_as_its_cells(zone: ZoneInfo, seconds: list[int]) -> No
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "10:32:28",
-        "2026-11-20",
-        "2026-11-20T10:32",
-        "2026-11-20T10:32:60",
-        "2026-13-20T10:32:28",
-        "2026-11-20 10.32",
-        "2026-11-20T10:32:28.5",
-        "20261120T103228",
-        "tomorrow",
-        "-5",
-        "9" * 12,
-    ],
-)
+    ["10:32:28", "2026-11-20", "2026-11-20T10:32", "2026-11-20T10:32:60", "2026-13-20T10:32:28",
+     "2026-11-20 10.32", "2026-11-20T10:32:28.5", "20261120T103228", "tomorrow", "-5", "9" * 12],
+)  # fmt: skip
 def test_what_is_no_time(text: str) -> None:
     """``SLURM_TIME_FORMAT=relative`` prints no date: that is no time either."""
     with pytest.raises(DataError, match="not a time"):

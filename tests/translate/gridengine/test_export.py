@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import re
+from typing import get_args
 
 import pyarrow.parquet
 import pytest
@@ -19,7 +20,6 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import JobsData, SlurmJob, encode, problems
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.translate.gridengine.export import (
-    FORMATS,
     Format,
     jobs_to_sonar,
     open_writer,
@@ -30,6 +30,7 @@ from tests.translate.gridengine.test_assembler import DATA, NOW, job, runs_of
 
 CLASSIC = (DATA / "accounting").read_bytes()
 JSONL = (DATA / "derived.jsonl").read_bytes()
+FORMATS = get_args(Format)
 
 
 def converted(payload: bytes, to: Format, *, command_line: bool = False) -> tuple[bytes, list[str]]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ccpipe.job_files import JobFile, read_jobs
     from ccpipe.jobs import Job, JobNode, Jobs
     from ccpipe.message import Message
-    from ccpipe.node.sampling.metrics import Metric
+    from ccpipe.node.sampling.collector import Metric
     from ccpipe.pipeline import Batch, Sink, Source, Translator, run
     from ccpipe.records import Provenance, RecordList, RejectedRecord
 
@@ -92,7 +92,7 @@ _MODULES = {
     **dict.fromkeys(("read_jobs", "JobFile"), "ccpipe.job_files"),
     **dict.fromkeys(("Job", "JobNode", "Jobs"), "ccpipe.jobs"),
     **dict.fromkeys(("run", "Source", "Batch", "Translator", "Sink"), "ccpipe.pipeline"),
-    "Metric": "ccpipe.node.sampling.metrics",
+    "Metric": "ccpipe.node.sampling.collector",
     **dict.fromkeys(("Codec", "Received", "Packing"), "ccpipe.bus.codecs"),
     **dict.fromkeys(("Provenance", "RecordList", "RejectedRecord"), "ccpipe.records"),
     "Subjects": "ccpipe.bus.subjects",

@@ -26,7 +26,7 @@ from ccpipe.cli.app import app
 from ccpipe.cli.console.help import CommandEntry, CommandOption, command_entry
 from ccpipe.config import Site
 from ccpipe.errors import CcpipeError
-from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.collector import Metric
 
 GENERATED = """\
 This page is generated from the code (`python scripts/generate_reference.py docs/reference`), and

@@ -28,8 +28,8 @@ from ccpipe.node.agent.parts import PORTABLE
 from ccpipe.node.collectors.processes import Processes
 from ccpipe.node.collectors.sonar.sample import SonarSample
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
+from ccpipe.node.sampling.collector import Collector, CollectorGroup
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
-from ccpipe.node.sampling.thread import Collector, CollectorGroup
 from ccpipe.registry import construct, entry_points, find
 
 PROCESSES = 300

@@ -17,7 +17,7 @@ from ccpipe.errors import UsageError
 from ccpipe.jobs import Job, RunKey
 from ccpipe.live.feed import LiveFeed
 from ccpipe.live.nodes import NAN, LiveNode
-from ccpipe.node.sampling.metrics import POWERS
+from ccpipe.node.sampling.collector import POWERS
 
 MAX_METRICS = 64
 MAX_LINES = 32

@@ -16,7 +16,7 @@ from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.config import Site
 from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.live.state import MAX_TEXTS, LiveState
-from ccpipe.node.sampling.metrics import Metric, declared
+from ccpipe.node.sampling.collector import Metric, declared
 from ccpipe.process.background import end_tasks
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.sonar.sonar_metrics import GPU

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ccpipe.errors import DataError
 from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, ValueType
 from ccpipe.formats.units import parse_unit
-from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.collector import Metric
 
 MAX_SERIES = 150_000
 """Maximum number of series; further ones are counted and dropped."""

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.collector import Metric
 
 COLLECTORS = (
     "load",

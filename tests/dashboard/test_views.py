@@ -15,7 +15,7 @@ from ccpipe.dashboard.views import MAX_LINES, frame, view_of
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.live.feed import LiveFeed
 from ccpipe.message import event
-from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.collector import Metric
 from ccpipe.telemetry import Telemetry
 
 

@@ -20,7 +20,7 @@ from prometheus_client import generate_latest
 from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.message import Kind, Message
 from ccpipe.node.collectors.slurm_cgroup import METRICS as OF_JOBS
-from ccpipe.node.sampling.metrics import declared
+from ccpipe.node.sampling.collector import declared
 from ccpipe.simulate.series import NodeParts, node_series
 from ccpipe.sinks.victoriametrics import VictoriaMetricsSink
 from ccpipe.telemetry import Counter, Gauge, Telemetry

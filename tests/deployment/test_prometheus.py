@@ -6,7 +6,7 @@ import subprocess
 import pytest
 import yaml
 
-from ccpipe.node.sampling.metrics import declared
+from ccpipe.node.sampling.collector import declared
 from ccpipe.telemetry import Telemetry
 from tests.conftest import program
 from tests.deployment.compose import BRIDGES

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ccpipe.errors import DataError
 from ccpipe.formats.units import Unit, conversion, parse_unit
 from ccpipe.message import Uint
-from ccpipe.node.sampling import metrics
+from ccpipe.node.sampling.collector import units
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_is_no_unit_is_refused_by_name(text: str) -> None:
 
 
 def test_all_units_of_our_own_collectors_are_known() -> None:
-    for name, unit in metrics.units().items():
+    for name, unit in units().items():
         assert parse_unit(unit).scale > 0, name
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.live import nodes as module
 from ccpipe.live.nodes import FORGET_SECONDS, SILENT_SECONDS, LiveNodes, part_of
-from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.collector import Metric
 
 
 def fed(

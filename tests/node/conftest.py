@@ -13,7 +13,7 @@ import pytest
 
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import Message, Value
-from ccpipe.node.sampling.thread import Collector
+from ccpipe.node.sampling.collector import Collector
 from tests.node.fake_sampling import Clocks, set_clocks
 from tests.node.likwid import library  # noqa: F401 - a fixture
 from tests.paths import TEST_DATA
@@ -126,7 +126,7 @@ def root(tmp_path: Path) -> Root:
     return Root(tmp_path / "root")
 
 
-_WITH_RATES = ("sampling.readings", "collectors.gpu.nvidia")  # modules
+_WITH_RATES = ("sampling.collector", "collectors.gpu.nvidia")  # modules
 
 
 @pytest.fixture

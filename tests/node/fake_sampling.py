@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from ccpipe.message import Message, metric
+from ccpipe.node.sampling.collector import Answer, Collector
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
-from ccpipe.node.sampling.thread import Answer, Collector
 from ccpipe.pipeline import Batch
 from ccpipe.telemetry import Telemetry
 

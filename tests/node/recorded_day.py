@@ -18,8 +18,8 @@ from pathlib import Path
 from unittest import mock
 
 from ccpipe.message import Message
+from ccpipe.node.sampling.collector import Collector
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
-from ccpipe.node.sampling.thread import Collector
 from ccpipe.registry import construct, find
 from ccpipe.telemetry import Telemetry
 from tests.node.conftest import Root
@@ -208,6 +208,6 @@ def live(
 def _clocks(clocks: Clocks) -> Iterator[None]:
     with (
         mock.patch("ccpipe.node.sampling.sampler.time", clocks),
-        mock.patch("ccpipe.node.sampling.readings.monotonic", clocks.monotonic),
+        mock.patch("ccpipe.node.sampling.collector.monotonic", clocks.monotonic),
     ):
         yield

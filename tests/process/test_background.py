@@ -39,7 +39,7 @@ AWAITED = {
     "node/agent/agent.py": "pipes, of which one that fails ends the publisher",
     "node/agent/responder.py": "a thread whose error becomes the answer",
     "node/gather/timer.py": "a thread that logs the errors of what it calls",
-    "node/sampling/thread.py": "threads whose errors become those of the collectors",
+    "node/sampling/collector.py": "threads whose errors become those of the collectors",
     "pipeline/pipe.py": "awaited there",
     "process/background.py": "`background` itself, and a thread whose error the caller gets",
     "sources/file.py": "awaited there",

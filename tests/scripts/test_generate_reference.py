@@ -12,7 +12,7 @@ import ccpipe as ccpipe_library
 from ccpipe import errors
 from ccpipe.bus.subjects import TEMPLATES
 from ccpipe.cli import COMMANDS
-from ccpipe.node.sampling.metrics import declared
+from ccpipe.node.sampling.collector import declared
 from tests.cli.command import ccpipe
 from tests.conftest import program
 from tests.paths import ROOT

@@ -3,7 +3,7 @@
 import pytest
 
 from ccpipe.cli.config.clustercockpit import FOOTPRINTS
-from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.collector import Metric
 from ccpipe.simulate.series import RING, NodeParts, node_series, rings
 
 

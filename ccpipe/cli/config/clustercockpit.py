@@ -28,7 +28,7 @@ from ccpipe.node.agent.agent import Agent
 from ccpipe.node.agent.parts import intervals, is_enabled
 from ccpipe.node.agent.profiles import with_profile
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import POWERS, Metric
+from ccpipe.node.sampling.collector import POWERS, Metric
 from ccpipe.registry import entry_points
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import listed, note

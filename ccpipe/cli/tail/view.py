@@ -94,7 +94,7 @@ class TailView:
     async def load_units(self) -> None:
         """Load the units of metrics on a terminal, without delaying the first lines."""
         if self._table is not None and sys.stdout.isatty():
-            from ccpipe.node.sampling.metrics import units
+            from ccpipe.node.sampling.collector import units
 
             self._table.units = await asyncio.to_thread(units)
 

@@ -19,9 +19,8 @@ from ccpipe.node.collectors.sonar.sample import SonarSample
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.topology import topology_map
-from ccpipe.node.sampling.metrics import units
+from ccpipe.node.sampling.collector import Collector, CollectorGroup, units
 from ccpipe.node.sampling.sampler import SamplerSettings
-from ccpipe.node.sampling.thread import Collector, CollectorGroup
 from ccpipe.pipeline import Stages, Translator, fault_of
 from ccpipe.pipeline.stages import AnyTranslator
 from ccpipe.registry import build, construct, entry_points, find, options_of

@@ -14,9 +14,7 @@ from ccpipe.config import Duration, Size
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import SoftErrors
-from ccpipe.node.sampling.thread import Collector, CollectorGroup
+from ccpipe.node.sampling.collector import Collector, CollectorGroup, Metric, SoftErrors
 from ccpipe.process.child import run
 
 METRICS: tuple[Metric, ...] = ()  # what a site's commands print is not known here

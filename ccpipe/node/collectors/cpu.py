@@ -14,8 +14,7 @@ from pathlib import Path
 from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import SoftErrors
+from ccpipe.node.sampling.collector import Metric, SoftErrors
 
 _BOTH = ("node", "hwthread")
 STATES = (  # in the order of /proc/stat

@@ -17,8 +17,7 @@ from functools import partial
 from ccpipe.config import Duration
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import SoftErrors
+from ccpipe.node.sampling.collector import Metric, SoftErrors
 from ccpipe.process.child import run
 
 _row = partial(Metric, stype="sensor")

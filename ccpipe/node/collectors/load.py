@@ -10,7 +10,7 @@ from pathlib import Path
 from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.collector import Metric
 
 METRICS = (
     Metric("cpu_load", "", float, "load average over 1 minute: running and blocked threads"),

@@ -11,8 +11,7 @@ from pathlib import Path
 from ccpipe.errors import DataError
 from ccpipe.message import Message
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import Previous, SoftErrors, emit, rate_rows, rates
+from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors, emit, rate_rows, rates
 
 _row = partial(Metric, stype="network")
 COUNTERS = (

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from ccpipe.message import Message
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import Previous, SoftErrors, emit, rate_rows, rates
+from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors, emit, rate_rows, rates
 
 _DOMAIN = ("memoryDomain",)
 _COUNTERS = (

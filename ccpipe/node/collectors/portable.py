@@ -14,8 +14,7 @@ from ccpipe.node.collectors import cpu, load, memory, network, temperature
 from ccpipe.node.collectors.storage import disk
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.proc import Mount
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import Previous, SoftErrors, emit, rates
+from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors, emit, rates
 
 _MEMORY = {  # attributes of psutil.virtual_memory()
     "mem_total": "total", "mem_free": "free", "mem_available": "available",

@@ -12,8 +12,7 @@ from pathlib import Path
 from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import Previous, SoftErrors
+from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors
 
 METRICS = (
     Metric("psi_cpu_some", "percent", float, "time at least one task waited for a CPU"),

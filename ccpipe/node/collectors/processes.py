@@ -10,8 +10,7 @@ from pathlib import Path
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.process_table import Process, ProcessTable
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import SoftErrors, emit
+from ccpipe.node.sampling.collector import Metric, SoftErrors, emit
 
 _STATES = {
     "R": Metric("procs_running", "", int, "running or runnable processes"),

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import powercap, proc
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import Previous, SoftErrors
+from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors
 
 _SOCKET = ("socket",)
 _PARTS = {

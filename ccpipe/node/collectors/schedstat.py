@@ -13,8 +13,7 @@ from pathlib import Path
 
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import Previous, SoftErrors, rates
+from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors, rates
 
 METRICS = (
     Metric("cpu_load_core", "", float, "tasks that ran or waited to run", ("hwthread",)),

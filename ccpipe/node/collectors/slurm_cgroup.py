@@ -29,8 +29,7 @@ from ccpipe.node.linux.slurm_cgroups import (
     version_1_folders,
     version_2_folders,
 )
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import Previous, SoftErrors
+from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors
 
 _row = partial(Metric, stype="job")
 _LEVELS = (

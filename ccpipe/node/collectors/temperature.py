@@ -13,8 +13,7 @@ from pathlib import Path
 
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import SoftErrors
+from ccpipe.node.sampling.collector import Metric, SoftErrors
 
 
 def _row(name: str, meaning: str) -> Metric:

@@ -16,8 +16,7 @@ from ccpipe.message import Message
 from ccpipe.node.collectors.sonar.process import CpuUse
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.process_table import ProcessTable
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import SoftErrors
+from ccpipe.node.sampling.collector import Metric, SoftErrors
 
 _MAX = 20  # processes
 

@@ -23,8 +23,13 @@ import msgspec
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message
-from ccpipe.node.sampling.readings import SoftErrors, new_errors
-from ccpipe.node.sampling.thread import Answer, Collector, CollectorReader
+from ccpipe.node.sampling.collector import (
+    Answer,
+    Collector,
+    CollectorReader,
+    SoftErrors,
+    new_errors,
+)
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
@@ -91,7 +96,7 @@ class SamplerSettings(msgspec.Struct, frozen=True):
     """Seconds that a batch waits for its slowest collectors; None for a fortieth of the
     shortest interval."""
     units: Mapping[str, str] = {}
-    """Values of the tag ``unit`` by metric; see ``metrics.units``. Others carry none."""
+    """Values of the tag ``unit`` by metric; see ``collector.units``. Others carry none."""
 
     def __post_init__(self) -> None:
         _check_interval(self.interval, "")

@@ -24,7 +24,7 @@ from ccpipe.node.agent.profiles import (
     with_profile,
 )
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import declared, units
+from ccpipe.node.sampling.collector import declared, units
 from ccpipe.pipeline import Stages
 from ccpipe.registry import construct, find
 from ccpipe.telemetry import Telemetry

@@ -14,8 +14,8 @@ from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message, metric
 from ccpipe.node.collectors.cpu import Cpu
 from ccpipe.node.collectors.network import Network
+from ccpipe.node.sampling.collector import Collector
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
-from ccpipe.node.sampling.thread import Collector
 from ccpipe.pipeline import Limits, Sink, run
 from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry

@@ -11,8 +11,7 @@ import pytest
 
 from ccpipe.errors import DataError, MissingExtra
 from ccpipe.message import Message
-from ccpipe.node.sampling.readings import SoftErrors
-from ccpipe.node.sampling.thread import Collector
+from ccpipe.node.sampling.collector import Collector, SoftErrors
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 from tests.node.fake_sampling import (
@@ -303,7 +302,7 @@ HANGS = """
 import asyncio, threading
 from ccpipe.message import metric
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
-from ccpipe.node.sampling.thread import Collector
+from ccpipe.node.sampling.collector import Collector
 
 class Hanging:
     def collect(self, time):
@@ -336,7 +335,7 @@ FULL = """
 import asyncio, os, resource
 from ccpipe.node.collectors.load import Load
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
-from ccpipe.node.sampling.thread import Collector
+from ccpipe.node.sampling.collector import Collector
 
 class Filling(Load):
     taken = []

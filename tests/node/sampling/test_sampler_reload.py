@@ -13,8 +13,8 @@ from ccpipe.errors import ConfigError
 from ccpipe.formats.sonar import Envelope, MetadataObject
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Message, metric
+from ccpipe.node.sampling.collector import Collector
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
-from ccpipe.node.sampling.thread import Collector
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 from tests.node.fake_sampling import (

@@ -5,7 +5,7 @@ from msgspec.structs import fields
 
 from ccpipe.formats.sonar import SampleGpu, SampleProcess, SampleProcessGpu, SampleSystem
 from ccpipe.formats.sonar.types.primitives import Record
-from ccpipe.node.sampling.metrics import units
+from ccpipe.node.sampling.collector import units
 from ccpipe.translate.sonar import sonar_metrics as metrics
 
 ROWS = (

@@ -30,7 +30,7 @@ from ccpipe.config import Duration
 from ccpipe.errors import ConfigError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import likwid_reader, proc
-from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.collector import Metric
 
 _BOTH = ("node", "hwthread")
 METRICS = (

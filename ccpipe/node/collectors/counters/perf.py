@@ -35,7 +35,7 @@ from ccpipe.node.linux.perf_event import (
     rates,
     traffic,
 )
-from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.collector import Metric
 
 _BOTH = ("node", "hwthread")
 METRICS = (

@@ -20,8 +20,7 @@ from ccpipe.node.collectors.gpu import nvidia_gathered
 from ccpipe.node.collectors.gpu.nvidia_gathered import Gpm, XidErrors
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.nvml import FATAL, UNSUPPORTED, Driver, Note, codes, supported
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import SoftErrors
+from ccpipe.node.sampling.collector import Metric, SoftErrors
 
 _row = functools.partial(Metric, types=("accelerator",))
 _VIOLATIONS = {

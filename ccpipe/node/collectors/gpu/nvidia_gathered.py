@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ccpipe.node.linux.nvml import Note, supported
-from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.collector import Metric
 
 _CARD = ("accelerator",)
 _BY_NAME = {

@@ -47,7 +47,7 @@ from ccpipe.node.collectors.storage.disk import EXCLUDE, MIN_COLUMNS
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.process_table import Process, ProcessTable, Walk
 from ccpipe.node.linux.slurm_cgroups import JobIds
-from ccpipe.node.sampling.thread import Collector
+from ccpipe.node.sampling.collector import Collector
 
 _FIRST_USER = 1000  # users below are the system's own
 

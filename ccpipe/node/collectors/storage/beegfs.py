@@ -8,8 +8,7 @@ from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.proc import mounts
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import SoftErrors
+from ccpipe.node.sampling.collector import Metric, SoftErrors
 from ccpipe.process.child import run
 
 _KIND = "beegfs"

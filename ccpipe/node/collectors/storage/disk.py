@@ -15,8 +15,7 @@ from pathlib import Path
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.proc import Mount, mounts
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import SoftErrors, emit
+from ccpipe.node.sampling.collector import Metric, SoftErrors, emit
 
 _row = functools.partial(Metric, stype="device")
 _IO = (  # in the order of /proc/diskstats

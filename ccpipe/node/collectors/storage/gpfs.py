@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from ccpipe.config import Duration
 from ccpipe.message import Message
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import SoftErrors, emit
+from ccpipe.node.sampling.collector import Metric, SoftErrors, emit
 from ccpipe.process.child import run
 
 

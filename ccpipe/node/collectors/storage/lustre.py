@@ -14,8 +14,7 @@ from pathlib import Path
 from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import Previous, SoftErrors
+from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors
 
 _row = partial(Metric, stype="filesystem")
 _COUNTERS = (

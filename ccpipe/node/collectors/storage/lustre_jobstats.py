@@ -19,8 +19,7 @@ from ccpipe.errors import ConfigError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import lustre_jobstats, proc
 from ccpipe.node.linux.lustre_jobstats import OperationCount
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import Previous, SoftErrors
+from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors
 
 _row = partial(Metric, kind=float, stype="job")
 _request = partial(_row, unit="requests/s")

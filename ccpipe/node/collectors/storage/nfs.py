@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import Previous, SoftErrors, emit, rate_rows, rates
+from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors, emit, rate_rows, rates
 
 # In the order of the kernel (include/linux/nfs4.h), which only adds at the end.
 _NFS3 = """

@@ -1,10 +1,13 @@
-"""The tables ``METRICS``, the pages written from them, errors told once, and rates."""
+"""The tables ``METRICS``, the pages written from them, errors told once, rates, and threads."""
 
+import asyncio
 import importlib
 import logging
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -14,11 +17,17 @@ from hypothesis import strategies as st
 
 from ccpipe import registry
 from ccpipe.errors import ConfigError
-from ccpipe.message import NODE_TYPES
-from ccpipe.node.sampling import metrics
-from ccpipe.node.sampling.metrics import Metric
-from ccpipe.node.sampling.readings import SoftErrors, rates
+from ccpipe.message import NODE_TYPES, Message, metric
+from ccpipe.node.sampling.collector import (
+    CollectorReader,
+    Metric,
+    SoftErrors,
+    declared,
+    rates,
+    units,
+)
 from tests.node.conftest import Root, checked
+from tests.node.fake_sampling import DEADLINE
 from tests.paths import ROOT
 
 FOLDER = ROOT / "docs/collectors"
@@ -113,8 +122,8 @@ def test_a_collector_sends_exactly_what_its_table_declares(name: str, root: Root
         (m.name, type(m.value), m.tags["type"], m.tags.get("stype", ""))
         for m in map(checked, messages)
     }
-    declared = {(row.name, row.kind, of, row.stype) for row in _table(name) for of in row.types}
-    assert sent == declared
+    in_table = {(row.name, row.kind, of, row.stype) for row in _table(name) for of in row.types}
+    assert sent == in_table
 
 
 def test_tables_are_in_order() -> None:
@@ -135,14 +144,18 @@ def test_no_two_collectors_send_the_same_name() -> None:
 
 
 def test_units_are_those_of_the_tables() -> None:
-    units = metrics.units()
-    assert (units["mem_used"], units["cpu_power"], units["clock"]) == ("kB", "W", "MHz")
-    assert "cpu_load" not in units
+    of_metrics = units()
+    assert tuple(of_metrics[name] for name in ("mem_used", "cpu_power", "clock")) == (
+        "kB",
+        "W",
+        "MHz",
+    )
+    assert "cpu_load" not in of_metrics
 
 
 def test_parts_are_averaged_by_the_unit() -> None:
     """Shares, temperatures and ratios are averaged, bytes and watts summed."""
-    averaged = {row.name for row in metrics.declared() if row.is_averaged}
+    averaged = {row.name for row in declared() if row.is_averaged}
     assert {"cpu_user", "nv_util", "temperature", "nv_sm_clock", "ipc"} <= averaged
     assert not averaged & {"mem_used", "cpu_power", "net_bytes_in_bw", "nv_compute_processes"}
     assert not Metric("m", "parsec", float, "").is_averaged
@@ -185,7 +198,7 @@ def test_an_unexpected_error_comes_with_its_traceback(caplog: pytest.LogCaptureF
         raise ValueError("no luck")
     except ValueError as error:
         SoftErrors().note("a", error)
-    assert "test_metrics.py" in caplog.text
+    assert "test_collector.py" in caplog.text
 
 
 def test_memory_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
@@ -216,3 +229,120 @@ def test_counters_grow_by_their_difference_over_the_time(
 def test_no_rate_is_made_up(before: list[int] | None, elapsed: float) -> None:
     """Neither for a new device, nor without time, nor where its counters are others now."""
     assert rates(before, [3], elapsed) == []
+
+
+class Waiting:
+    """A collector that waits until it may go on, and then tells in which thread it is."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def collect(self, time: int) -> Iterator[Message]:
+        self.begun.set()
+        assert self.go_on.wait(DEADLINE)
+        yield metric("thread", threading.get_ident(), time=time, tags={"type": "node"})
+
+
+async def one(reader: CollectorReader, slot: int) -> list[Message]:
+    async with asyncio.timeout(DEADLINE):
+        return await reader.ask(slot)
+
+
+async def test_reader_reads_in_thread_of_its_own() -> None:
+    """Always the same one, not the loop's; the answers carry the slot they are of."""
+    collector = Waiting()
+    collector.go_on.set()
+    reader = CollectorReader("c", collector)
+    found = [await one(reader, slot) for slot in (5, 6)]
+    assert [message.time for [message] in found] == [5, 6]
+    [thread] = {message.value for [message] in found}
+    assert thread != threading.get_ident()
+    reader.end()
+
+
+class Computing(Waiting):
+    """A collector that computes until it may go on."""
+
+    def collect(self, time: int) -> Iterator[Message]:
+        self.begun.set()
+        while not self.go_on.is_set():
+            pass
+        yield from super().collect(time)
+
+
+class WithoutProcessor(CollectorReader):
+    """A reader whose thread has started and gets no processor until it may go on."""
+
+    def __init__(self, collector: Waiting) -> None:
+        super().__init__("c", collector)
+        self._waiting = collector
+
+    def _work(self) -> None:
+        self._waiting.go_on.wait(DEADLINE)
+        super()._work()
+
+
+async def test_activity_names_what_keeps_collector_from_answering() -> None:
+    hanging, computing, waiting = Waiting(), Computing(), Waiting()
+    readers = [
+        CollectorReader("hanging", hanging),
+        CollectorReader("computing", computing),
+        WithoutProcessor(waiting),
+    ]
+    answers = [reader.ask(5) for reader in readers]
+    for collector in (hanging, computing):
+        assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
+    expected = ["still hangs", "still runs", "still waits to be read"]
+    async with asyncio.timeout(DEADLINE):
+        while [reader.activity() for reader in readers] != expected:
+            await asyncio.sleep(0.001)
+        for collector in (hanging, computing, waiting):
+            collector.go_on.set()
+        await asyncio.gather(*answers)
+
+
+async def test_it_is_busy_until_it_answered() -> None:
+    """Also where nobody waits for the answer any more: what hangs is not asked a second time."""
+    collector = Waiting()
+    reader = CollectorReader("waiting", collector)
+    answer = reader.ask(5)
+    answer.cancel()
+    assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
+    states = [reader.is_busy]
+    collector.go_on.set()
+    async with asyncio.timeout(DEADLINE):
+        while states[-1]:
+            await asyncio.sleep(0.001)
+            states.append(reader.is_busy)
+    assert len(await one(reader, 6)) == 1
+    assert states[0]
+
+
+async def test_a_reading_for_nobody_comes_first_and_holds_up_no_question() -> None:
+    """What is asked while it lasts is answered next; what it raises is thrown away.
+
+    The two never run at once.
+    """
+
+    class Priming(Waiting):
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked: list[int] = []
+
+        def collect(self, time: int) -> Iterator[Message]:
+            self.asked.append(time)
+            yield from super().collect(time)
+            self.asked.append(time)
+            if time == 5:
+                raise ValueError("no luck")
+
+    collector = Priming()
+    reader = CollectorReader("priming", collector)
+    reader.prime(5)
+    assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
+    assert not reader.is_busy
+    answer = reader.ask(6)
+    assert collector.asked == [5]
+    collector.go_on.set()
+    assert len(await answer) == 1
+    assert collector.asked == [5, 5, 6, 6]

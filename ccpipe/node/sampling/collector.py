@@ -1,0 +1,289 @@
+"""What collectors are and are written with, and the thread in which each is read.
+
+A collector declares in ``METRICS`` what it sends; ``docs/collectors/`` is written from it, by
+``scripts/collector_pages.py``. One that reads many things surrounds each reading with ``noted()``
+and calls ``report()`` once they are done, in an attribute ``soft``, from which the sampler counts
+them: each error is counted, and logged once. Only what can be read at all makes an error one of a
+single reading: with nothing read, ``report`` raises it.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from queue import SimpleQueue
+from time import monotonic
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from ccpipe.errors import DataError
+from ccpipe.formats.units import parse_unit
+from ccpipe.message import Message, metric
+from ccpipe.node.linux import proc
+
+log = logging.getLogger(__name__)
+
+
+class Collector(Protocol):
+    """Measures one thing. It may keep what it read, to report next time what changed."""
+
+    @abstractmethod
+    def collect(self, time: int) -> Iterable[Any]:
+        """Read once and return metrics of the slot `time`, in nanoseconds since the epoch.
+
+        The messages carry the collector's own tags only (``type``, ``type-id``, ``stype``,
+        ``stype-id``); Sonar's collectors return envelopes. It is called in any of several
+        threads, never twice at once, and may block for a short time. One that reads many things
+        has an attribute ``soft``, of `SoftErrors`, for errors that cost single readings only.
+
+        Raises
+        ------
+        OSError, MissingExtra
+            if this machine has no such thing: it is not read again for a minute.
+
+        """
+        ...
+
+
+class CollectorGroup(ABC):
+    """Several collectors under one name and one set of options, each read by itself."""
+
+    @abstractmethod
+    def collectors(self) -> Mapping[str, Collector]:
+        """Return the collectors by what follows the group's name and a dot in the log."""
+
+
+AVERAGED = frozenset({"percent", "temperature", "hertz", "revolution", "volt"})
+"""Quantities averaged over the parts of a node; the others are summed."""
+
+POWERS = ("cpu_power", "mem_power", "nv_power_usage", "rocm_avg_power")
+"""Metrics of a node's parts that add up to the energy of a job."""
+
+
+class Metric(NamedTuple):
+    """One row of a collector's table ``METRICS``."""
+
+    name: str
+    unit: str
+    """Empty for a plain number or count."""
+    kind: type[float | str]
+    """``int``, ``float`` or ``str``: the type of the value on the wire."""
+    meaning: str
+    types: tuple[str, ...] = ("node",)
+    """Values of the tag ``type``."""
+    stype: str = ""
+    """Value of the tag ``stype``; empty if there is none."""
+    part: str = ""
+    """The same for parts of the device, where these are reported too; else empty."""
+
+    @property
+    def measure(self) -> str:
+        """The quantity; empty for numbers without a unit and unknown units."""
+        try:
+            return parse_unit(self.unit).measure if self.unit else ""
+        except DataError:
+            return ""
+
+    @property
+    def is_averaged(self) -> bool:
+        """Whether parts of a node are averaged rather than summed, as ratios are."""
+        is_ratio = not self.unit and self.kind is float
+        return is_ratio or self.measure in AVERAGED
+
+
+def declared() -> list[Metric]:
+    """Return what all collectors declare that they send, plug-ins' too."""
+    modules = {entry.module for entry in metadata.entry_points(group="ccpipe.collectors")}
+    rows: list[Metric] = []
+    for name in sorted(modules):
+        with contextlib.suppress(Exception):  # a broken plug-in is reported where it is constructed
+            rows += getattr(importlib.import_module(name), "METRICS", ())
+    return rows
+
+
+def units() -> dict[str, str]:
+    return {row.name: row.unit for row in declared() if row.unit}
+
+
+_MAX_TEXTS = 1000  # that are remembered as logged
+
+
+class SoftErrors:
+    """The errors so far, by their texts."""
+
+    def __init__(self, collector: str = "") -> None:
+        self._prefix = f"collector {collector}: " if collector else ""
+        self._reported: set[str] = set()
+        self._errors: list[Exception] = []
+        self.count = 0  # number of errors, whether they were logged or not
+        self.last: list[str] = []  # the errors of the last reading
+
+    def note(self, text: str, error: BaseException | None = None, times: int = 1) -> None:
+        """Log a text that was not logged before, with the traceback of `error` if there is one.
+
+        It counts as `times` errors.
+        """
+        self.count += times
+        if text not in self._reported and len(self._reported) < _MAX_TEXTS:
+            self._reported.add(text)
+            log.warning("%s%s", self._prefix, text, exc_info=error)
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """Go on after an error of one reading."""
+        try:
+            yield
+        except (OSError, DataError) as error:
+            self._errors.append(error)
+
+    def report(self, found: object) -> None:
+        """Note the errors since the last call; raise the first one if nothing was found."""
+        errors, self._errors = self._errors, []
+        self.last = list(map(str, errors))
+        if errors and not found:
+            raise errors[0]
+        for error in errors:
+            self.note(str(error))
+
+
+def new_errors(collector: object, before: int) -> int:
+    """Return how many errors of single readings a collector has had beyond `before`."""
+    soft = getattr(collector, "soft", None)
+    return soft.count - before if isinstance(soft, SoftErrors) else 0
+
+
+T = TypeVar("T")
+
+
+class Previous(Generic[T]):
+    """The reading before this one, by device or the like, and how long ago it was."""
+
+    def __init__(self) -> None:
+        self._reading: Mapping[str, T] = {}
+        self._read_at = 0.0
+
+    def swap(self, now: Mapping[str, T]) -> tuple[Mapping[str, T], float]:
+        """Keep what was read just now; return what was read before, and the seconds between."""
+        before, read_at = self._reading, monotonic()
+        seconds = read_at - self._read_at
+        self._reading, self._read_at = now, read_at
+        return before, seconds
+
+
+def rates(before: Sequence[int] | None, now: Sequence[int], seconds: float) -> list[float]:
+    """Return by how much each counter of a device grew in a second.
+
+    None is known, and the list empty, where ``proc.gained`` has no answer.
+    """
+    gains = proc.gained(before, now)
+    return [gain / seconds for gain in gains] if gains is not None and seconds > 0 else []
+
+
+def rate_rows(rows: Iterable[Metric], suffix: str) -> tuple[Metric, ...]:
+    """Return the table of the rates of counters: ``net_bytes_in_bw`` of ``net_bytes_in``."""
+    return tuple(
+        row._replace(name=row.name + suffix, unit=f"{row.unit}/s", kind=float) for row in rows
+    )
+
+
+def emit(
+    rows: Sequence[Metric], values: Sequence[float], time: int, tags: Mapping[str, str]
+) -> Iterator[Message]:
+    for row, value in zip(rows, values, strict=False):
+        yield metric(row.name, value, time=time, tags=tags)
+
+
+Answer = asyncio.Future[list[Any]]
+
+
+class CollectorReader:
+    """One collector and the thread in which it is read, which starts with the first reading.
+
+    Each has its own, so that one that hangs blocks nothing else. They are daemons, which those of
+    ``concurrent.futures`` are not: a read that hangs in the kernel cannot be ended, and must not
+    keep the process from ending.
+    """
+
+    def __init__(self, name: str, collector: Collector) -> None:
+        """Prepare to read `collector`; `name` is its name in the log."""
+        self.name = name
+        self.collector = collector
+        self.is_busy = False
+        """Whether a reading that was asked for is not answered yet: another cannot be started."""
+        self._slots: SimpleQueue[tuple[int, Answer | None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._is_reading = False
+
+    def ask(self, slot: int) -> Answer:
+        """Start a reading for a slot; the future carries its records or its error.
+
+        It may be cancelled where the records are not wanted any more.
+        """
+        answer: Answer = asyncio.get_running_loop().create_future()
+        self.is_busy = True
+        self._start(slot, answer)
+        return answer
+
+    def prime(self, slot: int) -> None:
+        """Start a reading whose records are dropped, so that the next one has rates.
+
+        The collector does not count as busy meanwhile: the next reading is queued behind the first.
+        """
+        self._start(slot, None)
+
+    def activity(self) -> str:
+        """Return what it does instead of answering, as the log words it."""
+        if not self._is_reading:
+            return "still waits to be read"
+        return "still runs" if self._is_runnable() else "still hangs"
+
+    def end(self) -> None:
+        """Let the thread end once it is free."""
+        if self._thread is not None:
+            self._slots.put(None)
+
+    def _start(self, slot: int, answer: Answer | None) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="ccpipe-read", daemon=True)
+            self._thread.start()
+        self._slots.put((slot, answer))
+
+    def _work(self) -> None:
+        while (request := self._slots.get()) is not None:
+            self._read(*request)
+            del request  # records are not kept until the next slot
+
+    def _read(self, slot: int, answer: Answer | None) -> None:
+        records: list[Any] = []
+        error: BaseException | None = None
+        self._is_reading = True
+        try:
+            records = list(self.collector.collect(slot))
+        except (Exception, SystemExit) as raised:  # noqa: BLE001 - the others go on
+            error = raised
+        self._is_reading = False
+        if answer is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                answer.get_loop().call_soon_threadsafe(self._deliver, answer, records, error)
+
+    def _deliver(self, answer: Answer, records: list[Any], error: BaseException | None) -> None:
+        self.is_busy = False
+        if answer.done():  # nobody waits for it any more
+            return
+        if error is None:
+            answer.set_result(records)
+        else:
+            answer.set_exception(error)
+
+    def _is_runnable(self) -> bool:
+        """Return whether the thread would go on if it only got a processor."""
+        assert self._thread is not None
+        try:
+            stat = Path(f"/proc/self/task/{self._thread.native_id}/stat").read_text()
+        except OSError:
+            return False  # this system has no /proc
+        return stat.rpartition(")")[2].split()[0] == "R"

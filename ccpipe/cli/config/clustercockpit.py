@@ -25,8 +25,7 @@ from ccpipe.formats.lineprotocol import Lines, decode
 from ccpipe.formats.units import parse_unit
 from ccpipe.message import Kind, Message
 from ccpipe.node.agent.agent import Agent
-from ccpipe.node.agent.parts import intervals, is_enabled
-from ccpipe.node.agent.profiles import with_profile
+from ccpipe.node.agent.parts import intervals, is_enabled, with_profile
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.collector import POWERS, Metric
 from ccpipe.registry import entry_points

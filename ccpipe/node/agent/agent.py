@@ -29,8 +29,7 @@ from ccpipe.formats.sonar import Envelope, Envelopes
 from ccpipe.node.agent import systemd
 from ccpipe.node.agent.controls import controls
 from ccpipe.node.agent.log import LogSource
-from ccpipe.node.agent.parts import AgentParts
-from ccpipe.node.agent.profiles import with_profile
+from ccpipe.node.agent.parts import AgentParts, with_profile
 from ccpipe.node.agent.responder import Responder
 from ccpipe.node.agent.spooling import SpoolReplay, open_replay, spooling
 from ccpipe.node.collectors.sonar.envelope import Errors

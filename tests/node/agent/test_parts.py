@@ -15,12 +15,13 @@ from ccpipe.config import Duration, Publish, Site, SonarOptions, load
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message
-from ccpipe.node.agent.parts import AgentParts, translators
-from ccpipe.node.agent.profiles import (
+from ccpipe.node.agent.parts import (
     AVERAGED,
     CLUSTERCOCKPIT,
     DISKS,
     VIRTUAL_INTERFACES,
+    AgentParts,
+    translators,
     with_profile,
 )
 from ccpipe.node.linux import proc

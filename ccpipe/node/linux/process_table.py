@@ -22,11 +22,9 @@ _CLOSED = -1
 _FIELDS = 37  # that are read of those after the name
 _MAX = 2**63
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _MAX_ENVIRONMENT = 8 * 2**20  # bytes: the kernel allows 6 MiB
 _IO = re.compile(rb"rchar: (\d{1,20})\nwchar: (\d{1,20})\n")
 _PSS = re.compile(rb"^Pss: +(\d{1,15}) kB$", re.MULTILINE)
-_STATM = re.compile(rb"\d{1,15} (\d{1,15}) (\d{1,15}) ")
 
 
 class Process(NamedTuple):
@@ -169,14 +167,6 @@ def parse_transferred(text: bytes) -> tuple[int, int] | None:
     """Read the file ``io``: bytes read and written by calls, also of children waited for."""
     found = _IO.match(text)
     return None if found is None else (int(found[1]), int(found[2]))
-
-
-def unshared(folder: str) -> int | None:
-    """Return the bytes of resident memory that are not shared; None too where that is below 0."""
-    found = _STATM.match(read(f"{folder}/statm"))
-    if found is None or int(found[2]) > int(found[1]):
-        return None
-    return (int(found[1]) - int(found[2])) * _PAGE
 
 
 def read_environment(folder: str) -> dict[str, str]:

@@ -23,7 +23,6 @@ from ccpipe.node.linux.process_table import (
     read,
     read_environment,
     start_time,
-    unshared,
 )
 from tests.node.conftest import Root, unpack
 
@@ -147,7 +146,6 @@ def test_our_own_files_are_read() -> None:
     assert io is not None
     assert io[0] > 0
     resident = int(Path(OWN, "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    assert 0 < (unshared(OWN) or 0) <= resident * 1.1
     assert 0 < (proportional(OWN) or 0) <= resident * 1.1
 
 
@@ -160,18 +158,12 @@ def test_only_the_line_of_the_whole_share_counts(tmp_path: Path) -> None:
     assert proportional(str(tmp_path)) == 5 * 1024
 
 
-def test_more_shared_than_resident_is_unknown(tmp_path: Path) -> None:
-    (tmp_path / "statm").write_text("100 5 6 1 0 1 0\n")
-    assert unshared(str(tmp_path)) is None
-
-
 @given(st.binary(max_size=80))
 def test_any_bytes_are_numbers_or_unknown(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("statm", "smaps_rollup", "environ"):
+        for name in ("smaps_rollup", "environ"):
             Path(folder, name).write_bytes(data)
-        for read in (unshared, proportional):
-            assert isinstance(read(folder), int | None)
+        assert isinstance(proportional(folder), int | None)
         assert isinstance(parse_transferred(data), tuple | None)
         assert isinstance(read_environment(folder), dict)
 

@@ -32,9 +32,9 @@ Source: Slurm Job Accounting Gather Plugin API, version 1; what today's Slurm do
 document leaves it open.
 """
 
-from ccpipe.node.gather.jobacct.info import DataType, get_info, pack, set_info, unpack
 from ccpipe.node.gather.jobacct.poller import TaskPoller
 from ccpipe.node.gather.jobacct.record import (
+    DataType,
     JobacctError,
     JobacctInfo,
     Rusage,
@@ -43,6 +43,10 @@ from ccpipe.node.gather.jobacct.record import (
     aggregate,
     create,
     destroy,
+    get_info,
+    pack,
+    set_info,
+    unpack,
 )
 from ccpipe.node.gather.jobacct.sacct import to_sacct
 

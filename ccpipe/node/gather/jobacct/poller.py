@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from ccpipe.errors import CcpipeError, DataError
 from ccpipe.node.collectors.sonar.envelope import Errors
-from ccpipe.node.gather.jobacct.process_tree import ProcessTree, TreeUsage
 from ccpipe.node.gather.jobacct.record import (
     CPU,
     DISK,
@@ -27,7 +26,7 @@ from ccpipe.node.gather.jobacct.record import (
     TaskId,
     create,
 )
-from ccpipe.node.gather.jobacct.task_cgroup import CgroupUsage, TaskCgroup
+from ccpipe.node.gather.jobacct.task_usage import CgroupUsage, ProcessTree, TaskCgroup, TreeUsage
 from ccpipe.node.gather.timer import PollTimer
 from ccpipe.node.linux.nvml import Driver
 
@@ -115,12 +114,8 @@ class TaskPoller:
     cgroup
         Take processor time, memory and page faults from the control group that Slurm made for the
         task, where there is one.
-    no_file_cache
-        Subtract the page cache from the memory of control groups of version 2.
     use_pss
         Count memory of processes as the proportional set size.
-    no_share
-        Count only memory of processes that is not shared; not together with `use_pss`.
     energy
         Returns the energy of the node, or None if it is not known.
     on_poll
@@ -134,18 +129,14 @@ class TaskPoller:
         self,
         *,
         cgroup: bool = False,
-        no_file_cache: bool = False,
         use_pss: bool = False,
-        no_share: bool = False,
         energy: Callable[[], EnergyReading | None] | None = None,
         on_poll: Callable[[list[TaskSample]], object] | None = None,
         root: str = "/",
     ) -> None:
-        if use_pss and no_share:
-            raise JobacctError("use_pss and no_share exclude each other")
         self._root = root
-        self._cgroup, self._no_file_cache = cgroup, no_file_cache
-        self._tree = ProcessTree(use_pss=use_pss, no_share=no_share, root=root)
+        self._cgroup = cgroup
+        self._tree = ProcessTree(use_pss=use_pss, root=root)
         self._gpus = Gpus(root=root)
         self._energy, self._on_poll = energy, on_poll
         self._tasks: list[_Task] | None = None
@@ -219,9 +210,7 @@ class TaskPoller:
             raise JobacctError(f"add_task: not a process: {pid}")
         info = create(task_id)
         info.pid = pid
-        group = None
-        if self._cgroup:
-            group = TaskCgroup.of(pid, no_file_cache=self._no_file_cache, root=self._root)
+        group = TaskCgroup.of(pid, root=self._root) if self._cgroup else None
         with self._lock:
             if self._tasks is None:
                 raise JobacctError("add_task: polling has not started")

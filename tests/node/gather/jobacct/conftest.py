@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.node.gather.jobacct.process_tree import ProcessTree
+from ccpipe.node.gather.jobacct.task_usage import ProcessTree
 
 
 class Table:

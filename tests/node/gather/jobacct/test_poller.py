@@ -276,12 +276,6 @@ def test_a_task_that_ended_may_be_removed_without_a_poll(poller: TaskPoller, pid
     assert not info.usage_in
 
 
-def test_two_ways_to_count_memory_exclude_each_other() -> None:
-    """As in Slurm."""
-    with pytest.raises(JobacctError, match="exclude"):
-        TaskPoller(use_pss=True, no_share=True)
-
-
 GIBIBYTE = 2**30
 
 

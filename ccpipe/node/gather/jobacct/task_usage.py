@@ -1,8 +1,10 @@
-"""The resource usage of tasks' process trees, from ``/proc``.
+"""What tasks use: by their process trees, from ``/proc``, and by the control groups of Slurm.
 
 A process belongs to the task in whose tree it was first seen, even after its parent ended. Ended
 processes stay counted: the kernel adds a child that was waited for to its parent, and for others
 the last reading is kept.
+
+Source of the control groups: Slurm's plug-in jobacct_gather/cgroup, for versions 1 and 2.
 """
 
 import os
@@ -16,13 +18,8 @@ from typing import NamedTuple
 
 from ccpipe.errors import DataError
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.process_table import (
-    OpenProcess,
-    OpenProcesses,
-    Process,
-    proportional,
-    unshared,
-)
+from ccpipe.node.linux.process_table import OpenProcess, OpenProcesses, Process, proportional
+from ccpipe.node.linux.slurm_cgroups import folders_of, keyed_counters
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MILLISECONDS = 1000 // os.sysconf("SC_CLK_TCK")
@@ -62,11 +59,11 @@ class TreeUsage(NamedTuple):
 class ProcessTree:
     """The processes of tasks, from poll to poll."""
 
-    def __init__(self, *, use_pss: bool = False, no_share: bool = False, root: str = "/") -> None:
+    def __init__(self, *, use_pss: bool = False, root: str = "/") -> None:
         self._proc = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
         self._processes = OpenProcesses(root=root)
         self._frequencies = Frequencies(root)
-        self._use_pss, self._no_share = use_pss, no_share
+        self._use_pss = use_pss
         self._members: dict[int, Member] = {}
         self._outsiders: set[OpenProcess] = set()
         """Processes of no task; which those are does not change until a task is added."""
@@ -206,8 +203,6 @@ class ProcessTree:
 
     def _resident(self, process: Process) -> int:
         resident = process.resident * _PAGE
-        if self._no_share:
-            return unshared(f"{self._proc}/{process.pid}") or 0
         if self._use_pss:
             share = proportional(f"{self._proc}/{process.pid}")
             return share if share and share < resident else resident
@@ -312,3 +307,73 @@ class Frequencies:
             else:
                 found[cpu] = round(float(line[2]) * 1000)
         return found
+
+
+_TASK = re.compile(r"task_\d{1,10}", re.ASCII)
+
+
+class CgroupUsage(NamedTuple):
+    """What a control group's processes used, those that ended too; None is not known."""
+
+    user: int | None  # milliseconds of processor time
+    system: int | None
+    memory: int | None
+    """Bytes; with version 2 the page cache is among them."""
+    peak: int | None
+    virtual: int | None
+    faults: int | None
+
+
+class TaskCgroup:
+    """The control group of one task."""
+
+    def __init__(self, folders: dict[str, Path]) -> None:
+        self._folders = folders
+
+    @classmethod
+    def of(cls, pid: int, *, root: str = "/") -> "TaskCgroup | None":
+        """Return the control group of the task that `pid` belongs to; None if it has none."""
+        try:
+            folders = folders_of(pid, root)
+        except OSError:
+            return None
+        own = {
+            name: path
+            for name, path in folders.items()
+            if _TASK.fullmatch(path.name) and name in ("", "memory", "cpuacct")
+        }
+        return cls(own) if own else None
+
+    def read(self) -> CgroupUsage | None:
+        """Return what is known now; None if the group is gone; raises DataError."""
+        if not any(folder.is_dir() for folder in self._folders.values()):
+            return None
+        if "memory" in self._folders or "cpuacct" in self._folders:
+            return self._version_1()
+        return self._version_2(self._folders[""])
+
+    def _version_1(self) -> CgroupUsage:
+        cpuacct, memory = self._folders.get("cpuacct"), self._folders.get("memory")
+        ticks = keyed_counters(cpuacct / "cpuacct.stat", ("user", "system")) if cpuacct else []
+        user, system = (tick * _MILLISECONDS for tick in ticks) if ticks else (None, None)
+        if memory is None:
+            return CgroupUsage(user, system, None, None, None, None)
+        stat = memory / "memory.stat"
+        rss = _one(stat, "total_rss")
+        parts = [rss, _one(stat, "total_cache"), _one(stat, "total_swap")]
+        virtual = None if rss is None else sum(part or 0 for part in parts)
+        peak = proc.counter(memory / "memory.max_usage_in_bytes")
+        return CgroupUsage(user, system, rss, peak, virtual, _one(stat, "total_pgmajfault"))
+
+    def _version_2(self, folder: Path) -> CgroupUsage:
+        spent = keyed_counters(folder / "cpu.stat", ("user_usec", "system_usec"))
+        user, system = (micros // 1000 for micros in spent) if spent else (None, None)
+        memory = proc.counter(folder / "memory.current")
+        peak = proc.counter(folder / "memory.peak")
+        faults = _one(folder / "memory.stat", "pgmajfault")
+        return CgroupUsage(user, system, memory, peak, None, faults)
+
+
+def _one(path: Path, key: str) -> int | None:
+    found = keyed_counters(path, (key,))
+    return found[0] if found else None

@@ -11,8 +11,7 @@ import psutil
 import pytest
 
 from ccpipe.errors import DataError
-from ccpipe.node.gather.jobacct.process_tree import Frequencies, ProcessTree
-from ccpipe.node.gather.jobacct.task_cgroup import CgroupUsage, TaskCgroup
+from ccpipe.node.gather.jobacct.task_usage import CgroupUsage, Frequencies, ProcessTree, TaskCgroup
 from tests.node.cgroups import unpack_snapshot
 from tests.node.gather.jobacct.conftest import Table
 
@@ -203,7 +202,7 @@ def test_figures_are_those_of_psutil(spawn: Callable[..., "subprocess.Popen[byte
 def test_shared_memory_counts_once_as_proportional_set_size(
     spawn: Callable[..., "subprocess.Popen[bytes]"],
 ) -> None:
-    """Three processes share 40 MB; what is not shared does not include it."""
+    """Three processes share 40 MB."""
     code = (
         "import os, sys, time\n"
         "x = bytearray(b'1') * 40_000_000\n"
@@ -216,14 +215,12 @@ def test_shared_memory_counts_once_as_proportional_set_size(
     assert process.stdout is not None
     process.stdout.readline()
     pid = process.pid
-    plain, pss, unshared = (
-        tree.poll([pid])[pid].resident
-        for tree in (ProcessTree(), ProcessTree(use_pss=True), ProcessTree(no_share=True))
+    plain, pss = (
+        tree.poll([pid])[pid].resident for tree in (ProcessTree(), ProcessTree(use_pss=True))
     )
     assert plain > 120e6
     assert 40e6 < pss < 80e6
     assert pss < plain
-    assert unshared <= plain
 
 
 def test_nothing_fails_while_processes_vanish() -> None:
@@ -318,14 +315,10 @@ def test_version_1_as_slurm_made_it(tmp_path: Path) -> None:
 
 
 def test_version_2(tmp_path: Path) -> None:
-    """The page cache is subtracted where that is asked for, and the peak, which has it, unused."""
     _version_2(tmp_path)
     group = TaskCgroup.of(77, root=str(tmp_path))
     assert group is not None
     assert group.read() == CgroupUsage(4500, 2, 1_000_000, 3_000_000, None, 7)
-    group = TaskCgroup.of(77, no_file_cache=True, root=str(tmp_path))
-    assert group is not None
-    assert group.read() == CgroupUsage(4500, 2, 700_000, None, None, 7)
 
 
 def test_a_group_of_more_than_the_task_is_none(tmp_path: Path) -> None:

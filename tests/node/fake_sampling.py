@@ -2,14 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Callable,
-    Collection,
-    Iterator,
-    Mapping,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -131,10 +124,7 @@ class OnTheseClocks(Sampler):
     ) -> None:
         self.telemetry = Telemetry()
         used = settings(
-            collectors or {"c": Counting()},
-            interval=10,
-            intervals=intervals or {},
-            jitter=jitter,
+            collectors or {"c": Counting()}, interval=10, intervals=intervals or {}, jitter=jitter
         )
         super().__init__(used, telemetry=self.telemetry)
         self.clocks, self.jumps, self.hanging = clocks, jumps or {}, set(hanging)

@@ -49,11 +49,7 @@ class CpuFreq:
             folders = set(self._policies().values())
         except OSError:
             return found
-        checks = {
-            "governor": _governor,
-            "min_cpu_freq": _min_freq,
-            "max_cpu_freq": _max_freq,
-        }
+        checks = {"governor": _governor, "min_cpu_freq": _min_freq, "max_cpu_freq": _max_freq}
         for name, (file, about) in _FILES.items():
             if any((folder / file).exists() for folder in folders):
                 get = functools.partial(self.get, file)

@@ -16,13 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from ccpipe.node.gather.jobacct.poller import TaskPoller, TaskSample
-from ccpipe.node.gather.jobacct.record import (
-    JobacctError,
-    JobacctInfo,
-    TaskId,
-    aggregate,
-    create,
-)
+from ccpipe.node.gather.jobacct.record import JobacctError, JobacctInfo, TaskId, aggregate, create
 from ccpipe.node.gather.profile import Step
 from ccpipe.node.linux.process_table import find_process, read_environment, start_time
 from ccpipe.node.linux.slurm_cgroups import JobIds, find_steps

@@ -107,10 +107,7 @@ class Driver:
 
 
 def supported(
-    nvml: Any,
-    reading: Callable[[Any, Any], Iterator[T]],
-    card: Any,
-    note: Note = lambda _: None,
+    nvml: Any, reading: Callable[[Any, Any], Iterator[T]], card: Any, note: Note = lambda _: None
 ) -> Iterator[T]:
     """Yield the values of a reading; stops if the card does not support it, or it fails.
 

@@ -117,8 +117,7 @@ async def test_a_traceback_comes_along_but_not_endlessly() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [pytest.param("\udc80 half", id="half a character"), 'two\nlines \\ "q"', "", "\x00"],
+    "text", [pytest.param("\udc80 half", id="half a character"), 'two\nlines \\ "q"', "", "\x00"]
 )
 async def test_any_text_can_be_written(text: str) -> None:
     """File names in messages hold what is no UTF-8."""

@@ -164,18 +164,12 @@ def spoilers(case: Case, folder: Path) -> Iterator[tuple[str, Callable[[], objec
             for number, line in enumerate(lines):
                 first = line[: len(line) - len(line.lstrip())] + (line.split() or [""])[0]
                 bad = "\n".join([*lines[:number], f"{first} x y z", *lines[number + 1 :]]) + "\n"
-                yield (
-                    f"{name}:{number + 1} garbage",
-                    partial(path.write_text, bad),
-                )
+                yield (f"{name}:{number + 1} garbage", partial(path.write_text, bad))
         else:
             yield f"{name} garbage", partial(path.write_text, GARBAGE)
             yield f"{name} empty", partial(path.write_text, "")
             yield f"{name} missing", path.unlink
-            yield (
-                f"{name} EIO",
-                partial(fail, path),
-            )
+            yield (f"{name} EIO", partial(fail, path))
 
 
 def fail(path: Path) -> None:

@@ -101,10 +101,7 @@ def test_report_omits_a_hardware_thread_that_cannot_be_read(
     machine.path(2).write_bytes(b"short")
     reported = json.loads(controls["prefetcher"].get(NODE))
     on = dict.fromkeys(("l2_hwpf", "l2_adj_pf", "l1_dcu", "l1_dcu_ip"), "on")
-    assert reported == {
-        "hwthread:0": on,
-        "hwthread:1": {**on, "l2_adj_pf": "off", "l1_dcu": "off"},
-    }
+    assert reported == {"hwthread:0": on, "hwthread:1": {**on, "l2_adj_pf": "off", "l1_dcu": "off"}}
     assert list(json.loads(controls["prefetcher"].get(THREAD_1))) == ["hwthread:1"]
 
 

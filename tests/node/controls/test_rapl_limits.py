@@ -109,12 +109,7 @@ def test_a_limit_of_the_node_is_one_of_each_socket(put: Put, zones: Path) -> Non
     ],
 )
 def test_what_a_zone_cannot_have_changes_nothing(
-    put: Put,
-    zones: Path,
-    name: str,
-    value: str,
-    tags: dict[str, str],
-    reason: str,
+    put: Put, zones: Path, name: str, value: str, tags: dict[str, str], reason: str
 ) -> None:
     before = {path: path.read_text() for path in zones.rglob("constraint*")}
     with pytest.raises(DataError, match=reason):

@@ -94,8 +94,7 @@ def test_a_long_file_is_read_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "numbers"),
-    [("0-2,8\n", [0, 1, 2, 8]), ("5", [5]), ("\n", []), ("7-7,3", [7, 3])],
+    ("text", "numbers"), [("0-2,8\n", [0, 1, 2, 8]), ("5", [5]), ("\n", []), ("7-7,3", [7, 3])]
 )
 def test_a_list_of_numbers_is_written_out(text: str, numbers: list[int]) -> None:
     """As the kernel writes it: numbers and ranges, or nothing."""

@@ -106,10 +106,7 @@ async def test_all_that_this_machine_lacks_is_one_line(caplog: pytest.LogCapture
     assert "collector a is off: [Errno 2] gone: '/dev/a'" in reasons
 
 
-@pytest.mark.parametrize(
-    "yielded",
-    [1, None, "text", ("cpu_load", 1.0), {"name": "cpu_load"}],
-)
+@pytest.mark.parametrize("yielded", [1, None, "text", ("cpu_load", 1.0), {"name": "cpu_load"}])
 async def test_a_collector_that_yields_something_else_is_off_with_one_line(
     clocks: Clocks, caplog: pytest.LogCaptureFixture, yielded: object
 ) -> None:

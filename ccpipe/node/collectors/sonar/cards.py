@@ -15,13 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ccpipe.formats.sonar import (
-    UNSET,
-    ExtendedUint,
-    SampleGpu,
-    SampleProcessGpu,
-    SysinfoGpuCard,
-)
+from ccpipe.formats.sonar import UNSET, ExtendedUint, SampleGpu, SampleProcessGpu, SysinfoGpuCard
 from ccpipe.node.collectors.gpu.amd_gpu import cards, load, sensors
 from ccpipe.node.collectors.gpu.nvidia import LIMITS, STATE, parts
 from ccpipe.node.collectors.sonar.envelope import Errors, readable

@@ -36,13 +36,7 @@ from ccpipe.node.collectors.load import Load
 from ccpipe.node.collectors.memory import Memory
 from ccpipe.node.collectors.sonar.cards import Cards
 from ccpipe.node.collectors.sonar.envelope import META, Errors, local, readable
-from ccpipe.node.collectors.sonar.process import (
-    TICKS,
-    CpuUse,
-    ProcessFiles,
-    Users,
-    in_containers,
-)
+from ccpipe.node.collectors.sonar.process import TICKS, CpuUse, ProcessFiles, Users, in_containers
 from ccpipe.node.collectors.storage.disk import EXCLUDE, MIN_COLUMNS
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.process_table import Process, ProcessTable, Walk
@@ -203,8 +197,7 @@ class SonarSample:
             return tuple(jobs)
         left = (
             replace(
-                job,
-                processes=tuple(p for p in job.processes if p.cpu_time >= self._min_cpu_time),
+                job, processes=tuple(p for p in job.processes if p.cpu_time >= self._min_cpu_time)
             )
             for job in jobs
         )

@@ -81,11 +81,7 @@ class LustreJobstats:
     INTERVAL = 60.0
 
     def __init__(
-        self,
-        *,
-        exclude: Sequence[str] = (),
-        max_jobs: int = MAX_JOBS,
-        root: str = "/",
+        self, *, exclude: Sequence[str] = (), max_jobs: int = MAX_JOBS, root: str = "/"
     ) -> None:
         if max_jobs < 1:
             raise ConfigError(f"max_jobs is {max_jobs}: it must be positive")

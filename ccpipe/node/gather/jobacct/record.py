@@ -147,10 +147,7 @@ def aggregate(dest: JobacctInfo, source: JobacctInfo | None) -> None:
     dest.cpu_time_weighed += source.cpu_time_weighed
     dest.weighted_frequency += source.weighted_frequency
     is_task = source.tasks == 1
-    for mine, theirs in (
-        (dest.usage_in, source.usage_in),
-        (dest.usage_out, source.usage_out),
-    ):
+    for mine, theirs in ((dest.usage_in, source.usage_in), (dest.usage_out, source.usage_out)):
         for resource, usage in theirs.items():
             _join(mine.setdefault(resource, Usage()), usage, resource, is_task=is_task)
 

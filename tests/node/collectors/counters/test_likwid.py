@@ -166,10 +166,7 @@ def test_the_program_measures_groups_in_turn(library: str) -> None:
     [("7", "MEM_DP", "perfmon_init failed"), ("0", "NONE", "this processor has no group 'NONE'")],
 )
 def test_what_cannot_be_counted_ends_it_with_a_reason(
-    library: str,
-    hwthreads: str,
-    group: str,
-    reason: str,
+    library: str, hwthreads: str, group: str, reason: str
 ) -> None:
     samples, said, code = run(library, "", hwthreads, group, lines=1)
     assert (samples, code) == ([], 1)

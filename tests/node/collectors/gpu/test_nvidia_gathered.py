@@ -9,15 +9,7 @@ import pytest
 from ccpipe.node.collectors.gpu.nvidia import Nvidia
 from tests.node.collectors.gpu.conftest import Load, of
 from tests.node.conftest import reported
-from tests.node.fake_nvml import (
-    FIRST,
-    NO_PERMISSION,
-    NOT_SUPPORTED,
-    SECOND,
-    Card,
-    Fails,
-    full_card,
-)
+from tests.node.fake_nvml import FIRST, NO_PERMISSION, NOT_SUPPORTED, SECOND, Card, Fails, full_card
 
 SM, TENSOR, GRAPHICS = (
     pynvml.NVML_GPM_METRIC_SM_UTIL,

@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from ccpipe.formats.sonar import (
-    UNSET,
-    ExtendedUint,
-    SampleGpu,
-    SampleProcessGpu,
-    SysinfoGpuCard,
-)
+from ccpipe.formats.sonar import UNSET, ExtendedUint, SampleGpu, SampleProcessGpu, SysinfoGpuCard
 from ccpipe.node.collectors.sonar.cards import NvidiaCards
 from ccpipe.node.collectors.sonar.envelope import Errors
 from tests.node.fake_nvml import (

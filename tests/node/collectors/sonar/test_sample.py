@@ -341,12 +341,7 @@ FILES = [
 ]  # fmt: skip
 
 
-@given(
-    st.dictionaries(
-        st.sampled_from(FILES),
-        st.binary(max_size=200),
-    )
-)
+@given(st.dictionaries(st.sampled_from(FILES), st.binary(max_size=200)))
 def test_any_files_give_a_valid_envelope(
     tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]
 ) -> None:

@@ -57,17 +57,6 @@ def test_limit_that_cannot_be_read_costs_itself_only(root: Root, text: str | Non
     assert collector.soft.count == (0 if text is None else 1)
 
 
-def test_a_sensor_that_cannot_be_read_costs_itself_only(root: Root) -> None:
-    """A disk that sleeps, or a sensor that vanished since the folder was read."""
-    root.show("hwmon/first")
-    sensor = root.path / "sys/class/hwmon/hwmon2/temp1_input"
-    sensor.unlink()
-    sensor.mkdir()  # reading it fails, as a sensor's that says EIO
-    sensors = {sensor for _, sensor in reported(Temperature(root=str(root)).collect(0))}
-    assert "nvme-nvme0/Composite" not in sensors
-    assert "nvme-nvme1/Composite" in sensors
-
-
 CPUINFO = "processor\t: {}\nmodel name\t: X\ncpu MHz\t\t: {}\ncache size\t: 1 KB\n\n"
 
 

@@ -1,9 +1,8 @@
-"""What is profiled and how often, the life of a profile, and the real sh5util on what it leaves."""
+"""What is profiled and how often, and the life of a profile."""
 
 import contextlib
 import os
 import pwd
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +20,6 @@ from ccpipe.node.gather.profile import (
     parse_frequencies,
     parse_selection,
 )
-from tests.conftest import program
 
 USER = pwd.getpwuid(os.getuid()).pw_name
 STEP = Step(job=17, step="0", node="c1", user=USER, profile=SeriesSelection.ALL)
@@ -212,37 +210,6 @@ def test_a_forked_child_leaves_the_file_alone(gather: ProfileGather) -> None:
     gather.add_sample_data(SeriesSelection.ENERGY, {"Power": 6})
     with written(gather) as profile:
         assert [row[2] for row in rows(profile, "Energy")] == [5, 6]
-
-
-def test_the_real_sh5util_merges_and_extracts_a_step(gather: ProfileGather, tmp_path: Path) -> None:
-    for number, node in enumerate(("c1", "c2")):
-        step = Step(job=17, step="0", node=node, user=USER, node_index=number, profile=STEP.profile)
-        gather.node_step_start(step)
-        for second in range(3):
-            gather.add_sample_data(
-                SeriesSelection.ENERGY, {"Power": 100 + second}, 1795170874 + second
-            )
-            values = {"RSS": second, "CPUTime": 0.5}
-            gather.add_sample_data(SeriesSelection.TASK, values, 1795170874 + second, task=number)
-        gather.node_step_end()
-    (tmp_path / "slurm.conf").write_text(
-        "ClusterName=test\nSlurmctldHost=localhost\nAuthType=auth/none\nNodeName=c1\n"
-        "PartitionName=p Nodes=c1\nAcctGatherProfileType=acct_gather_profile/hdf5\n"
-    )
-    (tmp_path / "acct_gather.conf").write_text(f"ProfileHDF5Dir={tmp_path}\n")
-    real = [str(program("sh5util", "slurm-wlm-hdf5-plugin")), "-p", str(tmp_path), "-j", "17"]
-
-    def sh5util(*arguments: str) -> None:
-        environment = {**os.environ, "SLURM_CONF": str(tmp_path / "slurm.conf")}
-        subprocess.run([*real, *arguments], env=environment, cwd=tmp_path, check=True)
-
-    sh5util("-S", "-o", "job.h5")
-    sh5util("-i", "job.h5", "-E", "-s", "Tasks", "-l", "Node:TimeSeries", "-o", "tasks.csv")
-    lines = (tmp_path / "tasks.csv").read_text().splitlines()
-    assert lines[0] == "Step,Node,Series,ElapsedTime,EpochTime,CPUTime,RSS"
-    assert lines[1].startswith("0,c1,0,")
-    assert lines[1].endswith(",1795170874,0.500000,0")
-    assert len(lines) == 7
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.node.collectors.processes import Processes
 from ccpipe.node.linux.process_table import (
     OpenProcesses,
     ProcessTable,
@@ -51,17 +50,6 @@ def test_the_walk_of_a_slot_is_shared(root: Root) -> None:
     assert table.at(1) is walk
     assert table.at(2) is not walk
     assert 2002 not in {process.pid for process in table.at(2).processes}
-
-
-def test_the_collector_of_states_hands_its_table_on(root: Root) -> None:
-    root.show("processes/first")
-    collector = Processes(root=str(root))
-    list(collector.collect(5))
-    walk = collector.table.at(5)
-    root.path.unlink()
-    assert collector.table.at(5) is walk
-    with pytest.raises(FileNotFoundError):
-        collector.table.at(6)
 
 
 def test_threads_that_ask_at_once_share_a_walk() -> None:
@@ -137,7 +125,7 @@ def test_when_a_process_started_is_known_while_it_runs() -> None:
     assert start_time(2**22 + 1) is None
 
 
-OWN = f"/proc/{os.getpid()}"
+OWN = f"/proc/{MINE}"
 
 
 def test_our_own_files_are_read() -> None:
@@ -173,9 +161,6 @@ def test_an_environment_is_that_of_the_start(tmp_path: Path) -> None:
     (tmp_path / "environ").write_bytes(b"A=1\0B=x=y\0nothing\0")
     assert read_environment(str(tmp_path)) == {"A": "1", "B": "x=y"}
     assert read_environment(str(tmp_path / "none")) == {}
-
-
-MINE = os.getpid()
 
 
 def open_files() -> int:

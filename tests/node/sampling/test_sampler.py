@@ -5,19 +5,15 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import pytest
 
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message, metric
 from ccpipe.node.collectors.cpu import Cpu
 from ccpipe.node.collectors.network import Network
 from ccpipe.node.sampling.collector import Collector
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
-from ccpipe.pipeline import Limits, Sink, run
-from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 from tests.node.fake_sampling import (
@@ -144,24 +140,6 @@ async def test_once_gives_one_batch_with_rates() -> None:
     assert {"cpu_user", "cpu_used", "net_bytes_in_bw"} <= set(values)
     assert slot_of(batch) % SLOT == 0
     assert slot_of(batch) <= time.time_ns()
-
-
-async def test_it_is_a_source_of_a_pipe() -> None:
-    stop = asyncio.Event()
-    seen: list[Message] = []
-
-    class Keeping(Sink[Any]):
-        takes = Lines
-
-        async def write(self, records: Records) -> None:
-            seen.extend(records)
-            stop.set()
-
-    sampler = waiting_sampler({"c": Counting()})
-    async with asyncio.timeout(DEADLINE):
-        await run(sampler, Keeping(), limits=Limits(age=INTERVAL), stop=stop)
-    assert [message.value for message in seen] == list(range(1, len(seen) + 1))
-    assert seen
 
 
 @pytest.mark.parametrize(

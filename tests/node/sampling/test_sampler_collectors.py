@@ -41,18 +41,6 @@ async def test_a_failing_collector_costs_its_own_metrics_only(
     ) == 1
 
 
-async def test_each_text_of_an_error_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """What fails the same way every ten seconds fills no log; another reason is told."""
-    failing = Failing(lambda asked: DataError(f"reason {asked % 2}"))
-    await take(waiting_sampler({"c": failing, "counting": Counting()}), 6)
-    assert failing.asked == 6
-    reported = [r.message for r in caplog.records if "reason" in r.message]
-    assert sorted(reported) == [
-        "collector c: DataError: reason 0",
-        "collector c: DataError: reason 1",
-    ]
-
-
 _NOTHING = "collectors disabled, as this machine has nothing for them: absent"
 
 
@@ -326,50 +314,6 @@ def test_a_collector_that_hangs_does_not_keep_the_process_from_ending() -> None:
         [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "{'fine'}\n"
-
-
-FULL = """
-import asyncio, os, resource
-from ccpipe.node.collectors.load import Load
-from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
-from ccpipe.node.sampling.collector import Collector
-
-class Filling(Load):
-    taken = []
-    asked = 0
-
-    def collect(self, time):
-        self.asked += 1
-        if self.asked == 1:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(7)[1]))
-            try:
-                while True:
-                    self.taken.append(os.open("/dev/null", os.O_RDONLY))
-            except OSError:
-                pass
-        if self.asked == 3:
-            while self.taken:
-                os.close(self.taken.pop())
-        yield from super().collect(time)
-
-async def main():
-    filling = Filling()
-    sampler = Sampler(SamplerSettings({"load": filling}, interval=0.05, tags={}, timeout=20))
-    async for batch in sampler.batches():
-        print(filling.asked, batch.records[0].name)
-        sampler.stop()
-
-asyncio.run(main())
-"""
-
-
-def test_too_many_open_files_switch_nothing_off() -> None:
-    """A process that really has no file left is asked again, and answers when it has."""
-    done = subprocess.run(
-        [sys.executable, "-c", FULL], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "3 cpu_load\n"
-    assert done.stderr.count("collector load: OSError: [Errno 24] Too many open files") == 1
 
 
 async def test_threads_end_with_the_sampler() -> None:

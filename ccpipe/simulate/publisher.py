@@ -21,8 +21,6 @@ ACK_SECONDS = 30.0  # time without any acknowledgement after which publishing fa
 
 
 class _Ack(msgspec.Struct):
-    """The broker's acknowledgement of a message."""
-
     seq: int = 0
     error: dict[str, object] | None = None
 

@@ -54,8 +54,6 @@ class Command(CollectorGroup):
 
 
 class _Script:
-    """Runs one command."""
-
     def __init__(self, name: str, words: Sequence[str], timeout: float, output: int) -> None:
         self._name = name
         self._words = words

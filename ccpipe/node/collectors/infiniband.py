@@ -13,7 +13,7 @@ from pathlib import Path
 from ccpipe.errors import DataError
 from ccpipe.message import Message, Uint, metric
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors, emit, rate_rows, rates
+from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors, gains, rate_rows
 
 _row = partial(Metric, stype="network")
 _TRAFFIC = (
@@ -40,9 +40,7 @@ _ERRORS = {
 }
 _ACTIVE = _row("ib_active", "", int, "1 if the port is active, otherwise 0")
 
-_RATES = rate_rows(_TRAFFIC, "_bw")
-
-METRICS = (*_TRAFFIC, *_RATES, *_ERRORS.values(), _ACTIVE)
+METRICS = (*_TRAFFIC, *rate_rows(_TRAFFIC, "_bw"), *_ERRORS.values(), _ACTIVE)
 
 
 class InfiniBand:
@@ -88,12 +86,9 @@ class InfiniBand:
                         yield metric(row.name, errors, time=time, tags=tags)
             for name, value in now[port].items():
                 yield metric(name, value if value < 2**63 else Uint(value), time=time, tags=tags)
-            last = before.get(port, {})
-            rows = [row for row in _TRAFFIC if row.name in now[port] and row.name in last]
-            gained = rates(
-                [last[row.name] for row in rows], [now[port][row.name] for row in rows], seconds
-            )
-            yield from emit(rate_rows(rows, "_bw"), gained, time, tags)
+            for name, gain in gains(before.get(port, {}), now[port]).items():
+                if seconds > 0:
+                    yield metric(f"{name}_bw", gain / seconds, time=time, tags=tags)
 
     def _ports(self) -> Iterator[tuple[str, Path]]:
         for device in proc.names(self._path):

@@ -56,9 +56,7 @@ class Processes:
         processes: Sequence[Process] = ()
         with self.soft.noted():
             processes, errors, _ = self.table.at(time)
-            for error in errors:
-                with self.soft.noted():
-                    raise error
+            self.soft.add(errors)
         if processes:
             yield from self._counted(processes, time)
         before, self._before = self._before, None

@@ -35,8 +35,6 @@ _JOULE = 1e6  # microjoules
 
 
 class _Zone(NamedTuple):
-    """One zone of powercap."""
-
     part: str
     socket: str  # empty for what is of the whole node
     energy: int  # microjoules, from 0 to `range`

@@ -50,9 +50,7 @@ class TopProcesses:
 
     def collect(self, time: int) -> Iterator[Message]:
         walk = self.table.at(time)
-        for error in walk.errors:
-            with self.soft.noted():
-                raise error
+        self.soft.add(walk.errors)
         self.soft.report(walk.processes)
         use = self._use.since(walk)
         names = {process.pid: process.name for process in walk.processes}

@@ -143,7 +143,6 @@ class NvmlLimits:
 
 
 def _put_release(value: str, tags: Tags) -> ControlChange:
-    """Release NVML for a time, or use it again."""
     device(tags, "node", {})
     seconds = quantity(value, _SECONDS)
     if seconds > MAX_RELEASE:

@@ -94,7 +94,6 @@ class UncoreFreq:
         return ControlChange(before, _by_socket(chosen, file))
 
     def _chosen(self, tags: Tags) -> dict[str, list[Path]]:
-        """Return the dies of the requested sockets."""
         dies = self._dies()
         socket = device(tags, "socket", dies)
         return dies if socket is None else {socket: dies[socket]}

@@ -140,6 +140,10 @@ class SoftErrors:
         except (OSError, DataError) as error:
             self._errors.append(error)
 
+    def add(self, errors: Iterable[OSError | DataError]) -> None:
+        """Take errors of single readings that were not raised."""
+        self._errors += errors
+
     def report(self, found: object) -> None:
         """Note the errors since the last call; raise the first one if nothing was found."""
         errors, self._errors = self._errors, []
@@ -148,12 +152,6 @@ class SoftErrors:
             raise errors[0]
         for error in errors:
             self.note(str(error))
-
-
-def new_errors(collector: object, before: int) -> int:
-    """Return how many errors of single readings a collector has had beyond `before`."""
-    soft = getattr(collector, "soft", None)
-    return soft.count - before if isinstance(soft, SoftErrors) else 0
 
 
 T = TypeVar("T")
@@ -183,10 +181,27 @@ def rates(before: Sequence[int] | None, now: Sequence[int], seconds: float) -> l
     return [gain / seconds for gain in gains] if gains is not None and seconds > 0 else []
 
 
+def gains(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    """Return by how much counters of a device grew, of those that both readings have.
+
+    It is empty where ``proc.gained`` has no answer.
+    """
+    names = [name for name in now if name in before]
+    found = proc.gained([before[name] for name in names], [now[name] for name in names])
+    return dict(zip(names, found or [], strict=False))
+
+
 def rate_rows(rows: Iterable[Metric], suffix: str) -> tuple[Metric, ...]:
     """Return the table of the rates of counters: ``net_bytes_in_bw`` of ``net_bytes_in``."""
     return tuple(
         row._replace(name=row.name + suffix, unit=f"{row.unit}/s", kind=float) for row in rows
+    )
+
+
+def difference_rows(rows: Iterable[Metric]) -> tuple[Metric, ...]:
+    return tuple(
+        row._replace(name=f"{row.name}_diff", meaning=f"{row.meaning}, since the last sample")
+        for row in rows
     )
 
 

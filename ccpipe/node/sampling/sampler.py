@@ -16,13 +16,7 @@ import msgspec
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message
-from ccpipe.node.sampling.collector import (
-    Answer,
-    Collector,
-    CollectorReader,
-    SoftErrors,
-    new_errors,
-)
+from ccpipe.node.sampling.collector import Answer, Collector, CollectorReader, SoftErrors
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
@@ -48,8 +42,6 @@ MakeError = Callable[[int, str], Any]
 
 @dataclass(slots=True)
 class _Turn:
-    """A collector with its interval and state."""
-
     reader: CollectorReader
     interval: int
     away_until: float = 0.0
@@ -372,8 +364,9 @@ class Sampler(Source[Any]):
         return records
 
     def _count_soft(self, turn: _Turn) -> None:
-        if count := new_errors(turn.reader.collector, turn.soft_errors):
-            turn.soft_errors += count
+        soft = getattr(turn.reader.collector, "soft", None)
+        if isinstance(soft, SoftErrors) and soft.count > turn.soft_errors:
+            count, turn.soft_errors = soft.count - turn.soft_errors, soft.count
             self._telemetry.count(self._telemetry.failed_reads, turn.reader.name, count)
 
     def _note(self, turn: _Turn, slot: int, error: BaseException) -> None:

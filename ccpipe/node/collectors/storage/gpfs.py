@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from ccpipe.config import Duration
 from ccpipe.message import Message
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.collector import Metric, SoftErrors, emit
+from ccpipe.node.sampling.collector import Metric, SoftErrors, difference_rows, emit
 from ccpipe.process.child import run
 
 
@@ -35,10 +35,7 @@ _TOTALS = (
 )
 _BYTES, _CALLS = 2, 4  # of the counters; the rest are operations on metadata
 _LEVELS = (*_COUNTERS.values(), *_TOTALS)
-_SINCE = tuple(
-    row._replace(name=f"{row.name}_diff", meaning=f"{row.meaning}, since the last sample")
-    for row in _LEVELS
-)
+_SINCE = difference_rows(_LEVELS)
 _RATE_NAMES = (
     "gpfs_bw_read", "gpfs_bw_write", "gpfs_reads_rate", "gpfs_writes_rate", "gpfs_opens_rate",
     "gpfs_closes_rate", "gpfs_readdirs_rate", "gpfs_inode_updates_rate", "gpfs_bw_total",

@@ -14,7 +14,7 @@ from pathlib import Path
 from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors
+from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors, difference_rows, gains
 
 _row = partial(Metric, stype="filesystem")
 _COUNTERS = (
@@ -36,12 +36,7 @@ _RATES = {
     "lustre_write_requests": _row("lustre_write_requests_rate", "requests/s", float, "of write"),
 }
 
-_SINCE = tuple(
-    row._replace(name=f"{row.name}_diff", meaning=f"{row.meaning}, since the last sample")
-    for row in _COUNTERS
-)
-
-METRICS = (*_COUNTERS, *_RATES.values(), *_SINCE)
+METRICS = (*_COUNTERS, *_RATES.values(), *difference_rows(_COUNTERS))
 
 _FOLDERS = ("sys/kernel/debug/lustre/llite", "proc/fs/lustre/llite")
 _PLACES = (  # key and column of each counter: how often, and how much
@@ -80,17 +75,13 @@ class Lustre:
         for mount, counters in now.items():
             name = mount if names.count(_name(mount)) > 1 else _name(mount)
             tags = {"type": "node", "stype": "filesystem", "stype-id": proc.tag(name)}
-            last = before.get(mount, {})
             for counter, value in counters.items():
                 yield metric(counter, value, time=time, tags=tags)
-            known = [counter for counter in counters if counter in last]
-            values = [last[each] for each in known], [counters[each] for each in known]
-            gains = dict(zip(known, proc.gained(*values) or [], strict=False))
-            if seconds > 0:
-                for counter, rate in _RATES.items():
-                    if counter in gains:
-                        yield metric(rate.name, gains[counter] / seconds, time=time, tags=tags)
-            for counter, gain in gains.items():
+            gained = gains(before.get(mount, {}), counters)
+            for counter, rate in _RATES.items():
+                if counter in gained and seconds > 0:
+                    yield metric(rate.name, gained[counter] / seconds, time=time, tags=tags)
+            for counter, gain in gained.items():
                 yield metric(f"{counter}_diff", gain, time=time, tags=tags)
 
     def _read(self) -> tuple[list[str], dict[str, dict[str, int]]]:
@@ -112,8 +103,7 @@ class Lustre:
                 samples[found[1]] = int(found[2]), int(found[3] or 0)
             elif " samples " in line:
                 samples[line.split()[0]] = None  # not 0
-                with self.soft.noted():
-                    raise DataError(f"{place}: {line!r:.60} is not a counter")
+                self.soft.add([DataError(f"{place}: {line!r:.60} is not a counter")])
             else:
                 samples.setdefault(line.split()[0], None)
         if "snapshot_time" not in samples:

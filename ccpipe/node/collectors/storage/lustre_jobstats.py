@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
-from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors
+from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors, gains
 
 _row = partial(Metric, kind=float, stype="job")
 _request = partial(_row, unit="requests/s")
@@ -95,12 +95,9 @@ class LustreJobstats:
         now = self._read()
         before, seconds = self._previous.swap(now)
         for job, counters in now.items():
-            last = before.get(job, {})
-            known = [name for name in counters if name in last]
-            gains = proc.gained([last[name] for name in known], [counters[name] for name in known])
-            if gains and seconds > 0:
-                tags = {"type": "node", "stype": "job", "stype-id": job}
-                for name, gain in zip(known, gains, strict=True):
+            tags = {"type": "node", "stype": "job", "stype-id": job}
+            for name, gain in gains(before.get(job, {}), counters).items():
+                if seconds > 0:
                     yield metric(name, gain / seconds, time=time, tags=tags)
 
     def _read(self) -> dict[str, dict[str, int]]:
@@ -121,9 +118,7 @@ class LustreJobstats:
                 for job, counts in stats.jobs.items():
                     found[proc.tag(f"{job}@{target}")] = _counters(counts)
                 omitted += stats.omitted
-                for fault in stats.faults:
-                    with self.soft.noted():
-                        raise fault
+                self.soft.add(stats.faults)
         if omitted:
             text = f"more than {self._max_jobs} jobs (max_jobs); the others are left out"
             self.soft.note(text, times=omitted)

@@ -1,4 +1,4 @@
-"""What a simulated cluster publishes."""
+"""What a simulated cluster publishes: its jobs, its series and their values."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -9,16 +9,18 @@ import msgspec
 import pytest
 
 from ccpipe.bus.subjects import Subjects
+from ccpipe.cli.config.clustercockpit import FOOTPRINTS
 from ccpipe.config import Bus, Site
 from ccpipe.formats.clustercockpit import NodeState, NodeStates, StartJob, StopJob
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import SampleAttributes, SampleData, SampleEnvelope
 from ccpipe.formats.sonar import decode as decode_envelopes
 from ccpipe.jobs import Job
+from ccpipe.node.sampling.collector import Metric
 from ccpipe.simulate import Payload, Shape, SimulatedCluster
 from ccpipe.simulate.cluster import PROCESSES, sample_envelope
-from ccpipe.simulate.jobs import SECOND, Scheduler
-from ccpipe.simulate.series import NodeParts
+from ccpipe.simulate.jobs import LOAD, SECOND, Scheduler
+from ccpipe.simulate.series import RING, NodeParts, node_series, rings
 
 T = TypeVar("T")
 START = 1_790_000_000 * SECOND
@@ -65,8 +67,9 @@ def test_a_sample_is_a_message_of_valid_lines_from_each_node() -> None:
 def test_the_seed_decides() -> None:
     """The same seed and times give the same bytes, another seed others."""
     shape = Shape(
-        nodes=5, late=0.1, broken=0.1, repeated=0.1, failures=10, sonar_interval=SECOND * 60
-    )
+        nodes=5, metrics=10, late=0.1, broken=0.1, repeated=0.1, failures=10,
+        sonar_interval=SECOND * 60,
+    )  # fmt: skip
     first, same, other = (samples(cluster(shape, seed=n), 60) for n in (1, 1, 2))
     assert first == same != other
 
@@ -98,9 +101,10 @@ def test_starts_list_nodes_and_gpus_and_every_job_stops_by_the_end() -> None:
 
 
 def test_a_cluster_that_starts_later_has_other_job_ids() -> None:
+    shape = Shape(nodes=50, metrics=1)
     starts = [
         {job.jobId for job in events(samples(made, 60), "start_job", StartJob)}
-        for made in (cluster(Shape(nodes=50)), cluster(Shape(nodes=50), start=START + 10 * SECOND))
+        for made in (cluster(shape), cluster(shape, start=START + 10 * SECOND))
     ]
     assert all(starts)
     assert not set.intersection(*starts)
@@ -239,3 +243,111 @@ def test_an_idle_node_has_no_job() -> None:
     assert not attributes.jobs
     assert attributes.system is not None
     assert attributes.system.load1 < 1
+
+
+DAY = 86_400 * SECOND
+NODES = [f"n{number}" for number in range(200)]
+
+
+def scheduler(*, seed: int = 1, failures: float = 0.0) -> Scheduler:
+    return Scheduler("c", NODES, hwthreads=64, start=START, seed=seed, failures=failures)
+
+
+def test_a_job_starts_once_stops_once_and_never_shares_a_node() -> None:
+    """Over a day with failures: each stop has its start before it, each node one job at a time."""
+    made = scheduler(failures=0.5)
+    running = {job.id: job for job in made.running()}
+    ended: set[int] = set()
+    for function, job in made.advance(START + DAY):
+        if function == "start_job":
+            assert job.id not in running
+            assert job.id not in ended
+            running[job.id] = job
+        else:
+            assert running.pop(job.id).nodes == job.nodes
+            assert job.start < job.end
+            ended.add(job.id)
+        taken = [node.hostname for each in running.values() for node in each.nodes]
+        assert len(taken) == len(set(taken))
+    assert len(ended) > 100
+    assert {job.id for job in made.running()} == set(running)
+
+
+def test_the_cluster_is_busy_most_of_the_time() -> None:
+    made = scheduler()
+    shares = []
+    for hour in range(1, 25):
+        for _ in made.advance(START + hour * 3600 * SECOND):
+            pass
+        shares.append(sum(job is not None for job in made.job_of) / len(NODES))
+    assert LOAD / 2 < sum(shares) / len(shares) <= 1
+
+
+def test_a_node_that_fails_ends_its_job_and_comes_back() -> None:
+    """The job's state is ``node_fail``; half an hour later the node works again."""
+    made = scheduler(failures=1.0)
+    failed = [job for _, job in made.advance(START + DAY) if job.state == "node_fail"]
+    assert failed
+    assert 0 < sum(made.is_away) < len(NODES) / 4
+
+
+def test_every_series_is_that_of_a_collector_and_stands_once() -> None:
+    """No metric is made up, and no two lines of a sample are of one series."""
+    found = node_series(NodeParts(hwthread=8, accelerator=4), 1000)
+    assert len(set(found)) == len(found)
+    assert {"cpu_load", "mem_used", "cpu_user", "nv_util"} <= {each.metric.name for each in found}
+    for each in found:
+        assert dict(each.tags)["type"] in each.metric.types
+
+
+def test_a_small_limit_has_what_cc_backend_shows_of_a_job() -> None:
+    """Its footprint, CPU time, and the power of each socket; with GPUs also theirs."""
+    names = [each.metric.name for each in node_series(NodeParts(accelerator=2), 10)]
+    assert set(names) > {*FOOTPRINTS, "cpu_user", "cpu_power", "nv_util"}
+    assert names.count("cpu_power") == names.count("nv_util") == 2
+
+
+@pytest.mark.parametrize("limit", [1, 100, 1000])
+def test_a_node_has_as_many_series_as_were_asked_for(limit: int) -> None:
+    assert len(node_series(NodeParts(), limit)) == limit
+
+
+def test_cards_are_only_where_there_are_any() -> None:
+    """A node without accelerators has no metric of them."""
+    kinds = {dict(each.tags)["type"] for each in node_series(NodeParts(), 10_000)}
+    assert "accelerator" not in kinds
+    assert {"node", "hwthread", "socket", "memoryDomain"} <= kinds
+
+
+def test_an_integer_is_spelled_as_one() -> None:
+    """As on the wire: with an ``i``."""
+    found = rings(Metric("procs", "", int, ""), seed=1)
+    assert all(value.endswith(b"i") and int(value[:-1]) >= 0 for value in found.busy)
+
+
+def test_a_busy_node_does_more_than_an_idle_one() -> None:
+    """Per cent of a gauge: at most 5 and at least 60."""
+    found = rings(Metric("cpu_user", "percent", float, ""), seed=1)
+    assert max(map(float, found.idle)) <= 5
+    assert 60 <= min(map(float, found.busy)) <= max(map(float, found.busy)) <= 100
+
+
+def test_a_counter_never_falls_and_does_not_depend_on_jobs() -> None:
+    found = rings(Metric("net_bytes_in", "bytes", int, ""), seed=1)
+    assert found.idle is found.busy
+    counts = [int(value[:-1]) for value in found.busy]
+    assert counts == sorted(counts)
+    assert len(counts) == RING
+
+
+def test_a_busy_node_is_not_idle() -> None:
+    """Nor are all of its hardware threads loaded while it is."""
+    idle = rings(Metric("cpu_idle", "percent", float, ""), seed=1)
+    load = rings(Metric("cpu_load", "", float, ""), seed=1, scale=64)
+    assert max(map(float, idle.busy)) < min(map(float, idle.idle))
+    assert max(map(float, load.idle)) < 2
+    assert min(map(float, load.busy)) > 50
+
+
+def test_what_never_changes_is_constant() -> None:
+    assert len(set(rings(Metric("mem_total", "kB", int, ""), seed=1).busy)) == 1

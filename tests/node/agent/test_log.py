@@ -215,21 +215,6 @@ async def reading(site: Site) -> AsyncIterator[list[Any]]:
         await task
 
 
-async def test_lines_arrive_on_a_real_bus(nats_server: NatsServer) -> None:
-    """On ``<cluster>.log.ccpipe``, in the cluster's stream."""
-    site = Site(cluster="fox.test", hostname="n1", bus=Bus(servers=[nats_server.url]))
-    telemetry, source = Telemetry(), LogSource(site=site)
-    async with (
-        reading(site) as reported,
-        running(source, NatsSink(site=site, telemetry=telemetry), telemetry=telemetry),
-    ):
-        await eventually(lambda: source in _handlers())
-        log.error("the fan has stopped")
-        await eventually(lambda: "the fan has stopped" in reported)
-    subjects = NatsSink(site=site, telemetry=telemetry).subjects
-    assert subjects.of_message(Message("ccpipe", {}, "", 0, "log")) == "fox%2Etest.log.ccpipe"
-
-
 def _handlers() -> list[logging.Handler]:
     return logging.getLogger().handlers
 
@@ -263,8 +248,9 @@ async def test_a_server_that_is_away_for_long_is_no_echo() -> None:
 
 
 async def test_a_server_that_is_really_away_comes_back(tmp_path: Path) -> None:
-    port, telemetry = free_port(), Telemetry()
-    site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[f"nats://127.0.0.1:{port}"]))
+    (tmp_path / "nats").mkdir()
+    server, telemetry = NatsServer(tmp_path / "nats", port=free_port()), Telemetry()
+    site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[server.url]))
     sink, source = NatsSink(site=site, telemetry=telemetry), LogSource(site=site)
     async with (
         contextlib.AsyncExitStack() as later,
@@ -273,26 +259,13 @@ async def test_a_server_that_is_really_away_comes_back(tmp_path: Path) -> None:
         await eventually(lambda: source in _handlers())
         log.error("nobody hears this yet")
         await eventually(lambda: telemetry.total(telemetry.retries) > 20)
-        await later.enter_async_context(_server_without_password(tmp_path, port))
+        await later.enter_async_context(server)
         async with reading(site) as reported:
             await eventually(lambda: "nobody hears this yet" in reported)
             log.error("now they do")
             await eventually(lambda: "now they do" in reported)
     assert reported.count("nobody hears this yet") == 1
     assert sum("retrying" in text for text in reported) <= own.ALLOWED + 1
-
-
-@contextlib.asynccontextmanager
-async def _server_without_password(folder: Path, port: int) -> AsyncIterator[None]:
-    from ccpipe.bus.nats.server import server_program
-
-    words = [server_program(), "-a", "127.0.0.1", "-p", f"{port}", "-js", "-sd", f"{folder}"]
-    process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.terminate()
-        await process.wait()
 
 
 class _Refusing(Sink[Any]):

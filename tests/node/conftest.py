@@ -15,7 +15,6 @@ from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import Message, Value
 from ccpipe.node.sampling.collector import Collector
 from tests.node.fake_sampling import Clocks, set_clocks
-from tests.node.likwid import library  # noqa: F401 - a fixture
 from tests.paths import TEST_DATA
 
 TREES = TEST_DATA / "proc"

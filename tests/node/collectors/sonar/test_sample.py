@@ -37,7 +37,7 @@ from ccpipe.node.linux.process_table import ProcessTable
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.conftest import eventually
-from tests.node.collectors.sonar.strict import strict
+from tests.node.collectors.sonar.test_sysinfo import strict
 from tests.node.conftest import Root
 from tests.node.fake_nvml import Card, install
 

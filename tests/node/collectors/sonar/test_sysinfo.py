@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError, MissingExtra
 from ccpipe.formats.sonar import (
+    Envelope,
     SampleDisk,
     SampleSystem,
     SysinfoAttributes,
@@ -27,11 +28,19 @@ from ccpipe.node.collectors.sonar.envelope import Errors, local
 from ccpipe.node.collectors.sonar.sample import SonarSample, System
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from tests.conftest import program
-from tests.node.collectors.sonar.strict import strict
 from tests.node.conftest import PACKED, Root, unpack
 from tests.node.fake_nvml import Card, install
 
 SLOT = 1_740_027_950 * 10**9
+
+
+def strict(envelope: Envelope) -> Envelope:
+    """Return an envelope as a strict reader sees it."""
+    decoded = decode(encode(envelope), strict=True)
+    assert decoded.rejected == []
+    [again] = decoded
+    assert again == envelope
+    return again
 
 
 def made(root: object = "/", **options: Any) -> SonarSysinfo:

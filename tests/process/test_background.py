@@ -37,7 +37,6 @@ AWAITED = {
     "dashboard/server.py": "logs its error and closes the page's connection",
     "live/feed.py": "`run` raises the error",
     "node/agent/agent.py": "pipes, of which one that fails ends the publisher",
-    "node/agent/responder.py": "a thread whose error becomes the answer",
     "node/gather/timer.py": "a thread that logs the errors of what it calls",
     "node/sampling/collector.py": "threads whose errors become those of the collectors",
     "pipeline/pipe.py": "awaited there",

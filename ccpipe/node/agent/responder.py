@@ -20,10 +20,8 @@ import functools
 import inspect
 import json
 import logging
-import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 from ccpipe.bus.nats.connection import Connection
@@ -43,7 +41,7 @@ from ccpipe.errors import (
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import CONTROL_METHODS, Kind, Message
 from ccpipe.node.controls.control import Control, Tags
-from ccpipe.process.background import background, guarded
+from ccpipe.process.background import background, call_blocking, guarded
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -166,7 +164,7 @@ class Responder:
         self.allowed: Collection[str] = site.publish.control.put
         """What may be set: full names, or the part before the dot; may be replaced at any time."""
         self._waiting: asyncio.Queue[tuple[list[Request], Delivery]] = asyncio.Queue(MAX_WAITING)
-        self._threads: dict[str, threading.Thread] = {}
+        self._running: set[str] = set()  # controls that a thread reads or sets
         self._refusals: set[asyncio.Task[None]] = set()
         self._received: dict[tuple[object, ...], int] = {}  # recent PUTs, with their times
 
@@ -283,24 +281,19 @@ class Responder:
         except TimeoutError:
             raise UnavailableError(f"{name} takes more than {ANSWER_SECONDS:g} s") from None
 
-    def _in_thread(
-        self, name: str, work: Callable[..., Any], *arguments: object
-    ) -> Awaitable[object]:
-        """Run `work` in a daemon thread: a read that hangs in the kernel cannot be cancelled."""
-        if (last := self._threads.get(name)) and last.is_alive():
+    async def _in_thread(self, name: str, work: Callable[..., Any], *arguments: object) -> Any:
+        """Run `work` in its own thread: a read that hangs in the kernel cannot be cancelled."""
+        if name in self._running:
             raise UnavailableError(f"{name} still hangs with an earlier request")
-        answer: Future[object] = Future()
-        answer.set_running_or_notify_cancel()  # from here on it cannot be cancelled
 
-        def run() -> None:
+        def run() -> Any:
             try:
-                answer.set_result(work(*arguments))
-            except Exception as error:  # noqa: BLE001 - reported in the answer
-                answer.set_exception(error)
+                return work(*arguments)
+            finally:
+                self._running.discard(name)
 
-        self._threads[name] = threading.Thread(target=run, name=f"control {name}", daemon=True)
-        self._threads[name].start()
-        return asyncio.wrap_future(answer)
+        self._running.add(name)
+        return await call_blocking(run)
 
     def _listed(self) -> str:
         """Return all controls as cc-node-controller lists them."""

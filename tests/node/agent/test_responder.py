@@ -383,8 +383,7 @@ async def test_an_answer_that_hangs_holds_up_no_other(
     monkeypatch.setattr(module, "ANSWER_SECONDS", 60)
     assert (await get(nats_server, "interval")).value == "10s"
     node.let_go.set()
-    thread = nuc._threads["hangs"]
-    await eventually(lambda: not thread.is_alive())
+    await eventually(lambda: "hangs" not in nuc._running)
     assert (await get(nats_server, "hangs")).value == "at last"
 
 
@@ -398,7 +397,7 @@ async def test_beyond_a_bound_requests_are_told_to_come_again(
         inbox = bus.new_inbox()
         await bus.subscribe(inbox, received.append)
         await bus.publish("fox%2Etest.control.get", encode([control_request("hangs", node="nuc")]))
-        await eventually(lambda: "hangs" in nuc._threads)
+        await eventually(lambda: "hangs" in nuc._running)
         for _ in range(many):
             payload = encode([control_request("interval", node="nuc")], precision="ns")
             await bus.publish("fox%2Etest.control.get", payload, reply=inbox)

@@ -16,7 +16,7 @@ import msgspec
 from ccpipe.cli.step.node_series import NodeSeries, Values
 from ccpipe.cli.step.report import add_report
 from ccpipe.cli.step.run import file_name, record_samples
-from ccpipe.errors import CcpipeError, UnavailableError
+from ccpipe.errors import CcpipeError, CreateError, UnavailableError
 from ccpipe.node.agent import systemd
 from ccpipe.node.gather.jobacct import TaskPoller
 from ccpipe.node.gather.jobacct.poller import TaskSample
@@ -171,7 +171,7 @@ class StepDaemon:
                 profile.fini()
         try:
             add_report(record, step, running.seconds, self._output, self._report)
-        except UnavailableError as error:
+        except CreateError as error:
             log.warning("the report of step %d.%s is lost: %s", step.job, step.step, error)
 
 

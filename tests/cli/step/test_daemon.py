@@ -71,6 +71,27 @@ def test_a_step_has_a_report_and_a_profile(tmp_path: Path, monkeypatch: pytest.M
         assert not profile.damage
 
 
+def test_a_report_that_cannot_be_written_is_one_line_of_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor does it hold up the reports of steps that end at the same time."""
+    (tmp_path / "proc").symlink_to("/proc")
+    daemon = StepDaemon("n1", {}, report=tmp_path / "nothing" / "report", root=str(tmp_path))
+    tasks = [f"{STEP}/task_3", f"{STEP.replace('step_0', 'step_1')}/task_3"]
+    with subprocess.Popen(["sleep", "60"]) as one, subprocess.Popen(["sleep", "60"]) as other:
+        for task, process in zip(tasks, (one, other), strict=True):
+            put(tmp_path, task, process.pid)
+        daemon._steps.scan()
+        for task, process in zip(tasks, (one, other), strict=True):
+            put(tmp_path, task)
+            process.kill()
+    daemon._steps.scan()
+    daemon._steps.close()
+    lost = [each.message for each in caplog.records if "is lost" in each.message]
+    assert len(lost) == 2
+    assert "nothing/report: No such file or directory" in lost[0]
+
+
 def test_it_runs_until_it_is_told_to_end() -> None:
     process = subprocess.Popen(
         command("step", "--daemon"), env=environment(), stderr=subprocess.PIPE, text=True

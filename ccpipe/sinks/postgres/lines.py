@@ -61,11 +61,13 @@ class PostgresSink(PostgresStore[Lines]):
         if self._partitions.is_hypertable:
             refuse_no_time(records.times)
         await self._partitions.make(connection, days(records))
-        while len(self._ids.prepare(records)):
+        unknown = self._ids.prepare(records)
+        while len(unknown):
             async with connection.transaction():
-                await self._ensure_generation(connection)
-                pairs = self._ids.prepare(records)
-                await self._ids.ask(connection, records, pairs[:MAX_ASKED])
+                if not await self._ensure_generation(connection):
+                    unknown = self._ids.prepare(records)
+                await self._ids.ask(connection, records, unknown[:MAX_ASKED])
+            unknown = unknown[MAX_ASKED:]
 
     async def _ensure_generation(self, connection: Any) -> bool:
         """Return whether the tables are those seen before; reset the caches if not."""

@@ -11,7 +11,7 @@ import pytest
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.jobs import Job, JobNode, message
 from ccpipe.message import event, log
-from ccpipe.sinks.parquet import ParquetSink, housekeeping
+from ccpipe.sinks.parquet import ParquetSink, files
 from tests.cli.command import ccpipe, on_terminal
 from tests.sinks.conftest import NOON, SECOND, metric
 
@@ -79,15 +79,15 @@ def test_a_table_for_people(lake: Path) -> None:
 
 async def test_files_that_were_replaced(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are counted once where a writer was killed between joining and removing."""
-    monkeypatch.setattr(housekeeping, "remove", lambda *_: None)
+    monkeypatch.setattr(files, "remove", lambda *_: None)
     async with ParquetSink(dir=str(lake), compact=False) as sink:
-        for number in range(housekeeping.JOINED):
+        for number in range(files.JOINED):
             await sink.write(to_lines([metric(float(number), cluster="joined")]))
     (folder,) = lake.glob("cluster=joined/*")
-    assert housekeeping.join_files(lake, folder, "zstd")
+    assert files.join_files(lake, folder, "zstd")
     sql = "select count(*) from metrics where cluster = 'joined'"
     done = ccpipe("query", sql, "--dir", lake, "-o", "csv")
-    assert done.out.split() == ["count_star()", str(housekeeping.JOINED)], done.err
+    assert done.out.split() == ["count_star()", str(files.JOINED)], done.err
 
 
 def test_what_is_missing_or_wrong(tmp_path: Path, lake: Path) -> None:

@@ -23,7 +23,7 @@ from ccpipe.message import event
 from ccpipe.pipeline import Batch, HoldingTranslator, Scope, Sink, Source, run
 from ccpipe.sinks.file import FileSink
 from ccpipe.sinks.hdf5 import Hdf5Sink
-from ccpipe.sinks.parquet import ParquetSink, housekeeping
+from ccpipe.sinks.parquet import ParquetSink, files
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 from tests.pipeline.parts import ListSink, ListSource, made, play, run_until, running, values
@@ -210,7 +210,7 @@ async def test_pipe_goes_on_while_housekeeping_of_its_sink_fails(
         fail()
 
     sink: Sink[Any] = ParquetSink(dir=str(tmp_path))
-    monkeypatch.setattr(housekeeping.Housekeeping, "_work_in_thread", fail_again)
+    monkeypatch.setattr(files.Housekeeping, "_work_in_thread", fail_again)
     if name == "closed files":
         sink = FileSink(path=str(tmp_path / "a.lp"), keep=1)
         monkeypatch.setattr("ccpipe.sinks.file.RETENTION_SECONDS", 0.01)

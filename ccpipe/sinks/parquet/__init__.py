@@ -14,7 +14,6 @@ try:
 except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
-from ccpipe.sinks.parquet.sink import ParquetSink
-from ccpipe.sinks.parquet.table import NULL, PATH_COLUMNS, SCHEMA
+from ccpipe.sinks.parquet.sink import NULL, PATH_COLUMNS, ParquetSink
 
-__all__ = ["NULL", "PATH_COLUMNS", "SCHEMA", "ParquetSink"]
+__all__ = ["NULL", "PATH_COLUMNS", "ParquetSink"]

@@ -10,27 +10,65 @@ Readers are told the types of ``PATH_COLUMNS``: guessed, a cluster called ``007`
 import asyncio
 import contextlib
 import threading
+from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
+from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 
 from ccpipe.config import Duration
-from ccpipe.errors import ConfigError, DeniedError, UnavailableError
+from ccpipe.errors import ConfigError, DeniedError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines
+from ccpipe.formats.lineprotocol.arrow import SeriesOfRows, masked, series_of, to_arrow
 from ccpipe.formats.lineprotocol.decoder import rows_before
+from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.records import MessageRange, Provenance
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
-from ccpipe.sinks.parquet.files import StoredMessages, locked, metadata, new_name
-from ccpipe.sinks.parquet.housekeeping import Housekeeping, clean_up
-from ccpipe.sinks.parquet.table import DayRows, by_day, write_file
+from ccpipe.sinks.parquet.files import (
+    SCHEMA,
+    Housekeeping,
+    StoredMessages,
+    clean_up,
+    locked,
+    metadata,
+    new_name,
+    write_file,
+)
+
+PATH_COLUMNS = pa.schema([("cluster", pa.string()), ("date", pa.date32())])
+"""Columns from the path: the cluster and the day in UTC."""
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""Stands in a path for a missing tag ``cluster`` or timestamp."""
+
+MAX_NAME = 255
+"""Maximum length of a folder's name on Linux, in bytes."""
+
+DAY = 86_400 * 10**9
+
+DAYS = 2**18
+"""More days than 64-bit times have, from ``NO_DAY`` on."""
+NO_DAY = -(2**17)
+"""In place of the day of a line without a time."""
 
 FOLDERS = 64
 """Number of folders whose messages are remembered: the last ones written to."""
+
+
+class DayRows(NamedTuple):
+    """The rows of one cluster and day."""
+
+    path: str
+    table: pa.Table
+    rows: "array[int] | None"
+    """Row indices in the batch, in ascending order; None for all rows."""
 
 
 class ParquetSink(Sink[Lines]):
@@ -194,3 +232,53 @@ def _of_part(ids: Provenance, part: DayRows) -> Provenance:
 def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+# lines as tables
+
+
+def by_day(lines: Lines) -> Iterator[DayRows]:
+    """Split lines into tables by cluster and day."""
+    if not len(lines):
+        return
+    series = series_of(lines)
+    times = np.asarray(lines.times)
+    clusters = series.columns["cluster"].combine_chunks().fill_null("").dictionary_encode()
+    first, last = _days(np.array([times.min(), times.max()])).tolist()
+    if len(clusters.dictionary) == 1 and first == last:
+        path = _path(clusters.dictionary[0].as_py(), first, range(len(lines)))
+        yield DayRows(path, _table(lines, series), None)
+        return
+    days = _days(times)
+    numbers = clusters.indices.to_numpy()[series.rows].astype(np.int64)
+    groups = pa.array(numbers * DAYS + (days - NO_DAY)).dictionary_encode()
+    for group, key in enumerate(groups.dictionary.to_pylist()):
+        number, day = divmod(key, DAYS)
+        rows = np.flatnonzero(groups.indices.to_numpy() == group)
+        path = _path(clusters.dictionary[number].as_py(), day + NO_DAY, rows)
+        part = lines.take((groups.indices.to_numpy() == group).tobytes())
+        yield DayRows(path, _table(part, series_of(part)), array("q", rows.tobytes()))
+
+
+def _days(times: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+    return np.where(times == NO_TIME, NO_DAY, times // DAY)
+
+
+def _path(cluster: str, day: int, rows: Iterable[int]) -> str:
+    folder = "cluster=" + (quote(cluster, safe="") or NULL)
+    if len(folder) > MAX_NAME:
+        raise RejectedError("the cluster's name is too long for a folder", list(map(int, rows)))
+    if day == NO_DAY:
+        return f"{folder}/date={NULL}"
+    return f"{folder}/date={datetime(1970, 1, 1, tzinfo=UTC) + timedelta(day):%Y-%m-%d}"
+
+
+def _table(lines: Lines, series: SeriesOfRows) -> pa.Table:
+    columns = to_arrow(lines, series)
+    times = np.asarray(lines.times)
+    micros = times // 1000
+    beyond = (times - micros * 1000).astype(np.int16)
+    has_no_time = times == NO_TIME
+    time = masked(micros, has_no_time).view(SCHEMA.field("time").type)
+    same = [columns[name] for name in SCHEMA.names[2:]]
+    return pa.table([time, masked(beyond, has_no_time), *same], schema=SCHEMA)

@@ -1,4 +1,4 @@
-"""Files of one folder: their names, what their metadata says, and locks."""
+"""Files: row groups, names, what their metadata says, locks, and when small ones are joined."""
 
 import itertools
 from pathlib import Path
@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccpipe.config import Duration
 from ccpipe.errors import UnavailableError
+from ccpipe.formats.lineprotocol import to_lines
+from ccpipe.message import Message
 from ccpipe.records import MessageRange
+from ccpipe.sinks.parquet import ParquetSink, files
 from ccpipe.sinks.parquet.files import (
+    JOINED,
     StoredMessages,
     joined,
     locked,
@@ -20,7 +25,48 @@ from ccpipe.sinks.parquet.files import (
     parquet_files,
     read_metadata,
     remove,
+    write_file,
+    write_groups,
 )
+from ccpipe.sinks.parquet.sink import by_day
+from tests.conftest import eventually
+from tests.sinks.conftest import metric
+
+NOON = 1_740_052_800 * 10**9
+[PART] = by_day(to_lines([Message("m", {"cluster": "a"}, float(n), NOON + n) for n in range(10)]))
+TABLE = PART.table
+
+
+def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader holds one at once; those that are given are kept apart."""
+    path = tmp_path / "x.parquet"
+    monkeypatch.setattr(files, "GROUP_ROWS", 4)
+    write_file(path, TABLE, "none", {})
+    data = pq.ParquetFile(path).metadata
+    assert [data.row_group(n).num_rows for n in range(data.num_row_groups)] == [4, 4, 2]
+    given = tmp_path / "y.parquet"
+    write_groups(given, [TABLE.slice(0, 1), TABLE.slice(1)], "none", {})
+    assert pq.ParquetFile(given).metadata.num_row_groups == 2
+    assert pq.read_table(given).to_pylist() == TABLE.to_pylist()
+
+
+def test_times_have_statistics(tmp_path: Path) -> None:
+    """What queries skip row groups by."""
+    path = tmp_path / "x.parquet"
+    write_file(path, TABLE, "zstd", {})
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    columns = {group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)}
+    assert columns["time"].is_stats_set
+    assert not columns["value"].is_stats_set
+
+
+def test_no_file_is_written_over(tmp_path: Path) -> None:
+    """Names are new; one that is there belongs to somebody else."""
+    path = tmp_path / "x.parquet"
+    path.write_bytes(b"theirs")
+    with pytest.raises(FileExistsError):
+        write_file(path, TABLE, "zstd", {})
+    assert path.read_bytes() == b"theirs"
 
 
 def run_of(consumer: str, first: int, size: int) -> MessageRange:
@@ -105,3 +151,50 @@ def test_a_lock_has_one_holder(tmp_path: Path) -> None:
         pass
     with locked(tmp_path, seconds=0):
         pass
+
+
+async def test_files_are_joined_when_there_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a large batch not at once, but then without another write."""
+    monkeypatch.setattr(files, "MANY_ROWS", 2)
+    many = to_lines([metric(1.0), metric(2.0)])
+    async with ParquetSink(dir=str(tmp_path)) as sink:
+        monkeypatch.setattr(files, "BUSY_SECONDS", 3600.0)
+        for batch in [many, *(to_lines([metric(float(number))]) for number in range(JOINED))]:
+            await sink.write(batch)
+        (folder,) = tmp_path.glob("cluster=*/date=*")
+        assert len(list(folder.glob("*.parquet"))) == JOINED + 1
+    assert len(list(folder.glob("*.parquet"))) == JOINED + 1, "closing does not wait for the time"
+    async with ParquetSink(dir=str(tmp_path)) as sink:
+        monkeypatch.setattr(files, "BUSY_SECONDS", 0.1)
+        await sink.write(many)
+        await eventually(lambda: len(list(folder.glob("*.parquet"))) == 3)
+
+
+async def test_old_days_go(tmp_path: Path) -> None:
+    """With a retention the first write removes the folders of days that are older."""
+    old = tmp_path / "cluster=fox" / "date=2001-01-01"
+    old.mkdir(parents=True)
+    async with ParquetSink(dir=str(tmp_path), retention=Duration(365 * 86_400)) as sink:
+        await sink.write(to_lines([metric(1.0, time=4 * 10**18)]))
+        await eventually(lambda: not old.exists())
+
+
+async def test_row_groups_of_joined_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stay within the bound, so that joining takes little memory; no name comes twice."""
+    async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
+        for number in range(JOINED):
+            rows = [metric(float(number), hostname=f"n{host}") for host in range(3)]
+            await sink.write(to_lines(rows))
+    (folder,) = tmp_path.glob("cluster=*/date=*")
+    monkeypatch.setattr(files, "GROUP_ROWS", 10)
+    assert files.join_files(tmp_path, folder, "zstd")
+    (path,) = folder.glob("*.parquet")
+    with pq.ParquetFile(path) as file:
+        groups = [file.read_row_group(group) for group in range(file.num_row_groups)]
+    assert [len(group) for group in groups] == [9] * 10 + [6]
+    for group in groups:
+        assert sorted(group["hostname"].chunk(0).dictionary.to_pylist()) == ["n0", "n1", "n2"]
+    found = sorted(value for group in groups for value in group["value"].to_pylist())
+    assert found == sorted(float(number) for number in range(JOINED) for _ in range(3))

@@ -24,7 +24,7 @@ from ccpipe.errors import DeniedError, MissingExtra, RejectedError, UnavailableE
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.parquet import NULL, PATH_COLUMNS, ParquetSink
-from ccpipe.sinks.parquet.housekeeping import LEFTOVER_AGE
+from ccpipe.sinks.parquet.files import LEFTOVER_AGE
 from tests.sinks.conftest import (
     NOON,
     SECOND,

@@ -1,7 +1,12 @@
-"""``ParquetSink``: messages that are delivered again are in the files once."""
+"""Messages that are delivered again, also after a kill, are in the files once."""
 
 import asyncio
+import random
+import signal
+import subprocess
+import sys
 import tempfile
+import time
 from array import array
 from collections import Counter
 from collections.abc import Sequence
@@ -20,8 +25,8 @@ from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message
 from ccpipe.records import Provenance
-from ccpipe.sinks.parquet import NULL, ParquetSink, files, housekeeping
-from ccpipe.sinks.parquet.housekeeping import clean_up, join_files, remove_old
+from ccpipe.sinks.parquet import NULL, ParquetSink, files
+from ccpipe.sinks.parquet.files import clean_up, join_files, remove_old
 from tests.deliveries import delivered, provenance_of
 from tests.sinks.conftest import NOON, SECOND, metric
 from tests.sinks.kills import LINES, KilledBridges
@@ -98,7 +103,7 @@ async def test_small_files_are_joined(tmp_path: Path) -> None:
     """Rows, nanoseconds and messages stay what they were; the files become few."""
     before = Counter[Any]()
     async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
-        for number in range(2 * housekeeping.JOINED):
+        for number in range(2 * files.JOINED):
             record = metric(float(number), time=NOON + number, n=str(number))
             ids = provenance_of(["c"], array("q", [number]), array("q", [number]), array("q", [1]))
             await sink.write(to_lines(delivered([record], ids)))
@@ -115,7 +120,7 @@ async def test_small_files_are_joined(tmp_path: Path) -> None:
     await ParquetSink(dir=str(tmp_path)).write(
         to_lines(delivered([metric(3.0), metric(99.0)], ids))
     )
-    assert stored(tmp_path) == dict.fromkeys([*range(2 * housekeeping.JOINED), 99], 1)
+    assert stored(tmp_path) == dict.fromkeys([*range(2 * files.JOINED), 99], 1)
 
 
 async def test_a_kill_while_files_are_joined(
@@ -123,26 +128,26 @@ async def test_a_kill_while_files_are_joined(
 ) -> None:
     """Files whose rows another one has, and that are still there, go with the next start."""
     async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
-        for number in range(housekeeping.JOINED):
+        for number in range(files.JOINED):
             await sink.write(to_lines([metric(float(number))]))
     (folder,) = tmp_path.glob("cluster=*/date=*")
     with monkeypatch.context() as patch:
-        patch.setattr(housekeeping, "remove", lambda *_: None)
+        patch.setattr(files, "remove", lambda *_: None)
         assert join_files(tmp_path, folder, "zstd")
-    assert stored(tmp_path) == dict.fromkeys(range(housekeeping.JOINED), 2)
+    assert stored(tmp_path) == dict.fromkeys(range(files.JOINED), 2)
     clean_up(tmp_path)
-    assert stored(tmp_path) == dict.fromkeys(range(housekeeping.JOINED), 1)
+    assert stored(tmp_path) == dict.fromkeys(range(files.JOINED), 1)
 
 
 async def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     """A file with other columns is not joined."""
     async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
-        for number in range(housekeeping.JOINED - 1):
+        for number in range(files.JOINED - 1):
             await sink.write(to_lines([metric(float(number))]))
     (folder,) = tmp_path.glob("cluster=*/date=*")
     pq.write_table(pa.table({"mine": [1]}), folder / "mine.parquet")
     assert not join_files(tmp_path, folder, "zstd")
-    assert len(list(folder.iterdir())) == housekeeping.JOINED
+    assert len(list(folder.iterdir())) == files.JOINED
 
 
 async def test_retention(tmp_path: Path) -> None:
@@ -172,3 +177,74 @@ async def test_killed_bridges(nats_server: NatsServer, tmp_path: Path, kills: in
     clean_up(folder)
     assert stored(folder) == dict.fromkeys(range(bridges.published), LINES)
     assert len(rows) == bridges.published > 100
+
+
+KILLS = 20
+CLUSTERS, DAYS, ROWS = 3, 4, 30
+
+WRITER = f"""
+import asyncio, itertools, sys
+from ccpipe.formats.lineprotocol import to_lines
+from ccpipe.message import Message
+from ccpipe.sinks.parquet import ParquetSink
+
+def batch(number):
+    return to_lines(
+        Message("m", {{"cluster": f"c{{c}}", "hostname": "n1"}}, number, day * 86400 * 10**9 + row)
+        for c in range({CLUSTERS}) for day in range({DAYS}) for row in range({ROWS})
+    )
+
+async def main(folder, start):
+    async with ParquetSink(dir=folder) as sink:
+        for number in itertools.count(int(start)):
+            await sink.write(batch(number))
+            print(number, flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def start(folder: Path, number: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(folder), str(number)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def kill(writer: subprocess.Popen[str], chance: random.Random) -> list[int]:
+    """Kill a writer a random moment after a random batch; return the batches it reported."""
+    with writer:
+        assert writer.stdout is not None
+        reported = []
+        for _ in range(chance.randrange(1, 4)):
+            line = writer.stdout.readline()
+            assert line, "the writer must live until it is killed"
+            reported.append(int(line))
+        time.sleep(chance.random() * 0.03)  # the moment is what this test varies
+        writer.kill()
+        reported += map(int, writer.stdout.read().split())
+    assert writer.returncode == -signal.SIGKILL
+    return reported
+
+
+@pytest.mark.long
+def test_kill(tmp_path: Path) -> None:
+    """However often writers are killed, each file reads whole, and so does every reported batch.
+
+    Two writers share the folder, and each is killed. A batch that was not reported may be there
+    in part: nobody was told that it is safe, so it will be handed over again.
+    """
+    chance = random.Random()
+    reported: set[int] = set()
+    for attempt in range(KILLS // 2):
+        writers = [start(tmp_path, (2 * attempt + n) * 1_000_000) for n in range(2)]
+        for writer in writers:
+            reported.update(kill(writer, chance))
+        clean_up(tmp_path)  # as the next writer does when it starts
+        for path in tmp_path.rglob("*.parquet"):
+            pq.ParquetFile(path).read()
+        files = duckdb.read_parquet(f"{tmp_path}/**/*.parquet")
+        rows = dict(files.aggregate("int, count(*)", "int").fetchall())
+        whole = CLUSTERS * DAYS * ROWS
+        assert {number for number, count in rows.items() if count == whole} >= reported
+        assert max(rows.values()) == whole
+    leftovers = list(tmp_path.rglob(".*.tmp"))
+    assert leftovers, "no kill hit a write in its middle: the test has tested nothing"

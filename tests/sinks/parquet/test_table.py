@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, to_lines
 from ccpipe.message import Message, Uint
-from ccpipe.sinks.parquet.table import DAY, SCHEMA, by_day
+from ccpipe.sinks.parquet.files import SCHEMA
+from ccpipe.sinks.parquet.sink import DAY, by_day
 from tests.sinks.conftest import messages_with, names
 
 NOON = 1_740_052_800 * 10**9

@@ -32,7 +32,7 @@ AWAITED = {
     "bus/nats/streams/stored.py": "`read_stored` raises the error",
     "cli/step/publish.py": "a thread that the command waits for",
     "cli/tail/follow.py": "`run` and `listen` raise the error",
-    "cli/tail/stdout.py": "a thread whose error the next write raises",
+    "cli/tail/view.py": "a thread whose error the next write raises",
     "cli/top/screen.py": "its error ends the screen",
     "dashboard/server.py": "logs its error and closes the page's connection",
     "live/feed.py": "`run` raises the error",

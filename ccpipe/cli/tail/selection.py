@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccpipe.bus.subjects import CATEGORIES, Subjects, matches
 from ccpipe.cli.tail.options import Options
-from ccpipe.cli.tail.payloads import type_and_attributes
+from ccpipe.cli.tail.view import type_and_attributes
 from ccpipe.config import Site
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.lineprotocol import Lines

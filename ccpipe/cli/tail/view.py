@@ -1,18 +1,21 @@
-"""Output of ``tail``: all lines to a pipe, a sample to a terminal."""
+"""Output of ``tail``: all lines to a pipe, whose reader may be slow; a sample to a terminal."""
 
 import asyncio
+import os
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
 from ccpipe.bus.nats.protocol.frames import Delivery
-from ccpipe.cli.console.message_table import MessageTable, TableRow
+from ccpipe.cli.console.message_table import MessageTable, TableRow, clock
 from ccpipe.cli.console.output import Format, encoder
-from ccpipe.cli.tail.payloads import dead_json, dead_row, sonar_row
-from ccpipe.errors import EncodeError
+from ccpipe.errors import EncodeError, OutputError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message
 from ccpipe.terminal import data_for_stdout, note, printable
@@ -180,3 +183,159 @@ _MARKS: dict[Format, Callable[[bytes, Sequence[str]], bytes]] = {
     "json": _mark_json,
     "csv": _mark_csv,
 }
+
+
+MAX_EXCERPT = 200
+
+SONAR_COLOURS = ("dim", "cyan", "", "bold", "", "", "")
+DEAD_COLOURS = ("dim", "cyan", "red", "red", "", "", "")
+_PLACE = {"time", "cluster", "node", "type"}
+
+
+def envelopes(payload: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the envelopes of a payload; raises ValueError or RecursionError for other bytes."""
+    for piece in [payload] if payload.count(b"\n") < 2 else payload.splitlines():  # noqa: PLR2004
+        if piece.strip():
+            yield msgspec.json.decode(piece, type=dict[str, Any])
+
+
+def type_and_attributes(envelope: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return an envelope's type and attributes; for an envelope of errors, these."""
+    data = envelope.get("data")
+    if isinstance(data, dict):
+        attributes = data.get("attributes")
+        return str(data.get("type", "?")), attributes if isinstance(attributes, dict) else {}
+    errors = envelope.get("errors")
+    first = errors[0] if isinstance(errors, list) and errors else {}
+    return "errors", first if isinstance(first, dict) else {}
+
+
+def sonar_row(envelope: Mapping[str, Any], arrival: int, *, whole: bool) -> TableRow:
+    """Return one envelope as a row that summarises it; `whole` adds its content."""
+    kind, attributes = type_and_attributes(envelope)
+    marks = msgspec.json.format(msgspec.json.encode(envelope), indent=2).decode().splitlines()
+    cells = [
+        clock(_nanoseconds(attributes.get("time"), arrival)),
+        str(attributes.get("node", "")),
+        f"sonar.{kind}",
+        "",
+        "",
+        str(attributes.get("cluster", "")),
+        _summary(attributes),
+    ]
+    return TableRow(cells, SONAR_COLOURS, marks if whole else ())
+
+
+def _summary(attributes: Mapping[str, Any]) -> str:
+    """Count the elements of lists, and show short values."""
+    parts = []
+    for key, value in attributes.items():
+        if key in _PLACE:
+            continue
+        if isinstance(value, list):
+            parts.append(f"{key} {len(value)}")
+        elif isinstance(value, dict):
+            inner = [f"{k} {len(v)}" for k, v in value.items() if isinstance(v, list)]
+            parts.append(f"{key} ({', '.join(inner)})" if inner else key)
+        else:
+            parts.append(f"{key}={value}")
+    return ", ".join(parts)
+
+
+def dead_row(delivery: Delivery) -> TableRow:
+    """Return a dead letter as a row: reason, origin, and its beginning."""
+    headers = delivery.headers
+    place = headers.get("Ccpipe-Origin", "?")
+    if line := headers.get("Ccpipe-Line"):
+        place += f" line {line}"
+    excerpt = delivery.payload[:MAX_EXCERPT].decode(errors="replace")
+    reason = headers.get("Ccpipe-Reason", "no reason given")
+    cluster = delivery.subject.partition(".")[0]
+    cells = [
+        clock(delivery.arrival),
+        "",
+        "dead letter",
+        "",
+        "",
+        cluster,
+        f"{place}: {reason}: {excerpt}",
+    ]
+    return TableRow(cells, DEAD_COLOURS)
+
+
+def dead_json(delivery: Delivery) -> bytes:
+    headers = {key: value for key, value in delivery.headers.items() if key.startswith("Ccpipe-")}
+    named = {key.removeprefix("Ccpipe-").lower(): value for key, value in headers.items()}
+    text = delivery.payload.decode(errors="replace")
+    return msgspec.json.encode({"dead": text, "subject": delivery.subject, **named}) + b"\n"
+
+
+def _nanoseconds(text: object, otherwise: int) -> int:
+    try:
+        return int(datetime.fromisoformat(str(text)).timestamp()) * 10**9
+    except (ValueError, OverflowError):
+        return otherwise
+
+
+MAX_BYTES = 64 * 2**20
+"""Maximum bytes buffered for a slow reader; further data are dropped and counted."""
+LAST_SECONDS = 1.0
+"""How long a command waits for its reader after a stop."""
+
+
+class Stdout:
+    """Writes in a thread that does not delay the exit of the process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.dropped = 0
+        self._descriptor = descriptor
+        self._held: deque[bytes] = deque()
+        self._size = 0
+        self._error: BrokenPipeError | OutputError | None = None
+        self._changed = threading.Condition()
+        threading.Thread(target=self._work, name="ccpipe-stdout", daemon=True).start()
+
+    def write(self, data: bytes) -> None:
+        """Queue data for writing; raises the BrokenPipeError or OutputError of an earlier write."""
+        with self._changed:
+            if self._error is not None:
+                raise self._error
+            if self._size + len(data) > MAX_BYTES and self._held:
+                self.dropped += data.count(b"\n")
+                return
+            self._held.append(data)
+            self._size += len(data)
+            self._changed.notify()
+
+    async def drain(self, stop: asyncio.Event) -> None:
+        """Wait until everything is written; once `stop` is set, only briefly."""
+        loop = asyncio.get_running_loop()
+        deadline = None
+        while self._size and self._error is None:
+            if stop.is_set():
+                deadline = deadline or loop.time() + LAST_SECONDS
+                if loop.time() >= deadline:
+                    return
+            await asyncio.sleep(0.01)
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._held:
+                    self._changed.wait()
+                data = self._held[0]
+            try:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[os.write(self._descriptor, rest) :]
+            except BrokenPipeError as error:
+                self._error = error
+                return
+            except OSError as error:
+                self._error = OutputError(f"standard output: {error.strerror}")
+                return
+            with self._changed:
+                self._held.popleft()
+                self._size -= len(data)

@@ -1,17 +1,38 @@
 """``ccpipe.cli.tail.view`` and ``stats``: samples, limits and counts that own up."""
 
+import asyncio
 import io
 import itertools
+import json
+import os
+import signal
+import subprocess
 from types import SimpleNamespace
+from typing import Any
 
+import nats
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccpipe.bus.nats.protocol.frames import Delivery, write_header
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.cli.tail import view
-from ccpipe.cli.tail.view import RateLimiter, TailView, sample
+from ccpipe.cli.tail.view import (
+    MAX_EXCERPT,
+    RateLimiter,
+    Stdout,
+    TailView,
+    dead_row,
+    envelopes,
+    sample,
+    sonar_row,
+    type_and_attributes,
+)
 from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.message import Message
+from tests.cli.command import ccpipe, command, environment
+from tests.conftest import eventually
 
 LINES = decode(b"".join(b"m%d,cluster=c%d value=%d 1740027951\n" % (i, i % 3, i) for i in range(9)))
 
@@ -81,3 +102,155 @@ def test_a_message_that_the_format_cannot_carry_costs_that_one(
     assert (shown.shown, shown.refused) == (2, 1)
     assert len(stream.getvalue().splitlines()) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+NOON = 1_740_052_800 * 10**9
+SAMPLE = {
+    "data": {
+        "type": "sample",
+        "attributes": {
+            "time": "2025-02-20T06:05:51+01:00", "cluster": "fox", "node": "e1",
+            "system": {"cpus": [1, 2], "load1": 3}, "jobs": [{"job": 7}], "note": "x",
+        },
+    },
+}  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["data", "attributes", "time", "type", "errors"]), inner)
+    ),
+)
+
+
+def letter(payload: bytes, **headers: str) -> Delivery:
+    named = {f"Ccpipe-{name.capitalize()}": value for name, value in headers.items()}
+    return Delivery("fox.dead", payload, write_header(named), f"$JS.ACK.s.c.1.1.1.{NOON}.0")
+
+
+def test_a_payload_is_one_envelope_or_one_on_each_line() -> None:
+    """An envelope may be written on several lines; of many, each has its own."""
+    assert list(envelopes(json.dumps(SAMPLE).encode())) == [SAMPLE]
+    many = b'{"a":1}\n\n{"b":2}\n'
+    assert list(envelopes(many)) == [{"a": 1}, {"b": 2}]
+    with pytest.raises(ValueError, match="malformed"):
+        list(envelopes(b"{broken"))
+
+
+def test_an_envelope_is_data_or_errors() -> None:
+    """Of one with errors only, the first error says cluster and node."""
+    assert type_and_attributes(SAMPLE)[0] == "sample"
+    errors = {"errors": [{"cluster": "fox", "node": "e1", "detail": "no sacct"}]}
+    assert type_and_attributes(errors) == ("errors", errors["errors"][0])
+    assert type_and_attributes({}) == ("errors", {})
+
+
+def test_a_row_counts_what_lists_hold() -> None:
+    """With all of it below where it is asked for."""
+    row = sonar_row(SAMPLE, NOON, whole=False)
+    assert row.cells[1:] == ["e1", "sonar.sample", "", "", "fox", "system (cpus 2), jobs 1, note=x"]
+    assert row.marks == ()
+    assert json.loads("\n".join(sonar_row(SAMPLE, NOON, whole=True).marks)) == SAMPLE
+
+
+@given(st.dictionaries(st.sampled_from(["data", "errors", "x"]), JSON))
+def test_any_object_is_a_row(envelope: dict[str, Any]) -> None:
+    """Whatever stands on the subject."""
+    assert len(sonar_row(envelope, NOON, whole=True).cells) == 7
+
+
+def test_a_dead_letter_says_why_from_where_and_how_it_begins() -> None:
+    """A long one is cut; one without headers is shown all the same."""
+    row = dead_row(letter(b"bad \xff", reason="no good", origin="fox.metrics", line="3"))
+    assert row.cells[5:] == ["fox", "fox.metrics line 3: no good: bad \ufffd"]
+    cut = dead_row(letter(b"x" * 1000)).cells[6]
+    assert cut == "?: no reason given: " + "x" * MAX_EXCERPT
+
+
+async def test_what_is_written_arrives_in_order() -> None:
+    """``drain`` returns when the reader has everything."""
+    reading, writing = os.pipe()
+    output = Stdout(writing)
+    for number in range(100):
+        output.write(b"%d\n" % number)
+    await output.drain(asyncio.Event())
+    assert os.read(reading, 10_000) == b"".join(b"%d\n" % number for number in range(100))
+    os.close(reading)
+    os.close(writing)
+
+
+async def test_a_stopped_reader_costs_lines_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound lines are dropped and counted; told to end, nobody waits for it."""
+    monkeypatch.setattr(view, "MAX_BYTES", 100_000)
+    reading, writing = os.pipe()
+    output = Stdout(writing)
+    for _ in range(3000):
+        output.write(b"x" * 99 + b"\n")
+    assert output.dropped > 1000
+    stop = asyncio.Event()
+    stop.set()
+    await asyncio.wait_for(output.drain(stop), 60)
+    os.close(reading)  # its thread ends by the error
+    with pytest.raises(BrokenPipeError):
+        await output.drain(asyncio.Event())
+    with pytest.raises(BrokenPipeError):
+        output.write(b"more\n")
+    os.close(writing)
+
+
+async def test_tail_into_a_stopped_reader_obeys_signals(nats_server: NatsServer) -> None:
+    """The pipe is full and nobody reads: SIGTERM ends it all the same."""
+    process = subprocess.Popen(
+        command("tail", "--raw", "--server", nats_server.url),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    client = await nats.connect(nats_server.url)
+    payload = b"m,cluster=c,hostname=n1,type=node value=1 1740000000\n" * 1000
+
+    def is_full() -> bool:
+        assert process.stdout is not None
+        reader = process.stdout.fileno()
+        import fcntl
+        import termios
+
+        held = bytearray(4)
+        fcntl.ioctl(reader, termios.FIONREAD, held)
+        return int.from_bytes(held, "little") >= 60_000
+
+    for _ in range(3000):
+        await client.publish("c.metrics", payload)
+        await client.flush()
+        if is_full():
+            break
+        await asyncio.sleep(0.02)
+    await eventually(is_full, 60)
+    await client.close()
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(process.wait, 60) == 0
+    for stream in (process.stdout, process.stderr):
+        assert stream is not None
+        stream.close()
+
+
+@pytest.mark.parametrize("descriptor", ["full", "closed"])
+def test_tail_says_why_it_cannot_write(nats_server: NatsServer, descriptor: str) -> None:
+    """A full disk, or no standard output at all: one line and exit code 74."""
+    words = ("--raw", "--count", "1", "--all", "--for", "300s", "--server", nats_server.url)
+    redirect = ">/dev/full" if descriptor == "full" else ">&-"
+    payload = "m,hostname=n,type=node value=1 1740000000\n"
+    sent = ccpipe("send", "-", "--server", nats_server.url, stdin=payload.encode())
+    assert sent.code == 0, sent.err
+    shell = f'exec "$@" {redirect}'
+    done = subprocess.run(
+        ["sh", "-c", shell, "sh", *command("tail", *words)],
+        stderr=subprocess.PIPE,
+        env=environment(),
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 74, done.stderr
+    last = done.stderr.decode().splitlines()[-1]
+    assert last.startswith("ccpipe: standard output: ")
+    assert b"Traceback" not in done.stderr

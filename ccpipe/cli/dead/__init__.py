@@ -1,1 +1,0 @@
-"""``ccpipe dead``: dead letters, listed, shown and replayed."""

@@ -21,7 +21,7 @@ from ccpipe.config import Site
 from ccpipe.dashboard.server import DashboardServer
 from ccpipe.listening import LOG_SECONDS, ConnectionLimits
 from ccpipe.live.feed import LiveFeed
-from ccpipe.sinks.prometheus_scrape import PrometheusScrapeSink
+from ccpipe.sinks.prometheus import PrometheusScrapeSink
 from ccpipe.sources.http import HttpSource
 from ccpipe.telemetry import Telemetry
 from tests.certificates import certificates
@@ -37,7 +37,7 @@ LISTENERS = {
     "listening.py": {"SockSite", "bind"},
     "telemetry.py": {"make_server"},
     "bus/nats/server.py": {"bind"},  # looks for a free port, and does not listen
-    "sinks/prometheus_scrape.py": {"create_server"},  # checks its address, and closes at once
+    "sinks/prometheus.py": {"create_server"},  # checks its address, and closes at once
 }
 
 

@@ -1,11 +1,18 @@
 """ClusterCockpit's own programs, where they were built: what tests beside them share."""
 
+import asyncio
+import contextlib
 import shutil
+import signal
+import urllib.parse
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ccpipe.bus.nats.server import NatsServer
+from ccpipe.process.die_with_parent import die_with_parent
 from tests.bridges.recipes import changed, completed
 from tests.paths import TEST_DATA
 
@@ -28,6 +35,39 @@ def peer(name: str) -> Path:
     if path is None:
         pytest.skip(f"{name} is not on PATH: build github.com/ClusterCockpit/{name} with Go")
     return Path(path)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    name: str, folder: Path, level: str, *, end: signal.Signals = signal.SIGKILL
+) -> AsyncIterator[Path]:
+    """Run a program of ClusterCockpit in a folder, which has its configuration; yield its log."""
+    log = folder / f"{name}.log"
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            peer(name), "-loglevel", level, cwd=folder, stdout=output, stderr=output,
+            preexec_fn=die_with_parent,
+        )  # fmt: skip
+    try:
+        yield log
+    finally:
+        process.send_signal(end)
+        await process.wait()
+
+
+def job_receiver(nats: str) -> dict[str, Any]:
+    """Return the configuration of what receives job events, in the terms of cc-lib."""
+    address = urllib.parse.urlsplit(nats)
+    return {
+        "jobs": {
+            "type": "nats",
+            "address": address.hostname,
+            "port": str(address.port),
+            "user": address.username or "",
+            "password": address.password or "",
+            "subject": JOB_SUBJECT,
+        }
+    }
 
 
 async def send_grid_engines_jobs(folder: Path, server: NatsServer) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.process.die_with_parent import die_with_parent
-from tests.bridges.clustercockpit import peer
+from tests.bridges.clustercockpit import peer, running
 from tests.cli.command import ccpipe, command, environment
 from tests.conftest import eventually
 
@@ -89,7 +89,7 @@ async def test_its_server_answers_our_command(tmp_path: Path, nats_server: NatsS
 
     It needs LIKWID 5.4 or later beside it, in ``LD_LIBRARY_PATH``.
     """
-    server = peer("cc-node-controller")
+    peer("cc-node-controller")
     address = urllib.parse.urlsplit(nats_server.url)
     configuration = {
         "server": address.hostname,
@@ -106,13 +106,7 @@ async def test_its_server_answers_our_command(tmp_path: Path, nats_server: NatsS
         words = ("control", *arguments, "--node", node, "--config", tmp_path / "ccpipe.toml")
         return await asyncio.to_thread(ccpipe, *words, CCPIPE_BUS__SERVERS=nats_server.url)
 
-    log = tmp_path / "server.log"
-    with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            server, "-loglevel", "debug", cwd=tmp_path, stdout=output, stderr=output,
-            preexec_fn=die_with_parent,
-        )  # fmt: skip
-    try:
+    async with running("cc-node-controller", tmp_path, "debug") as log:
         await eventually(lambda: "Starting Loop" in log.read_text())
         code, printed, _ = await ask("get", "controls", "-o", "json")
         assert code == 0
@@ -123,6 +117,3 @@ async def test_its_server_answers_our_command(tmp_path: Path, nats_server: NatsS
         code, _, said = await ask("put", "rapl.nothing", "85", "--type", "socket", "--id", "0")
         assert code == 69
         assert f"{node}: Failed to set rapl.nothing=85 for device socket/0" in said
-    finally:
-        process.kill()
-        await process.wait()

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.process.die_with_parent import die_with_parent
 from tests.bridges.clustercockpit import (
     CLUSTER,
     CONFIGURATION,
@@ -20,7 +19,8 @@ from tests.bridges.clustercockpit import (
     peer,
     send_grid_engines_jobs,
 )
-from tests.cli.command import ccpipe, command, environment
+from tests.bridges.recipes import started
+from tests.cli.command import ccpipe
 from tests.conftest import eventually, free_port
 from tests.paths import TEST_DATA
 
@@ -144,10 +144,10 @@ async def test_states_of_nodes_are_those_of_qhost(tmp_path: Path, nats_server: N
     )
     (tmp_path / "ccpipe.toml").write_text(CONFIGURATION)
     async with Backend(tmp_path, nats_server.url) as backend:
-        bridge = await asyncio.create_subprocess_exec(
-            *command("bridge", tmp_path / "recipe.toml", "--config", tmp_path / "ccpipe.toml"),
-            env=environment(CCPIPE_BUS__SERVERS=nats_server.url), preexec_fn=die_with_parent,
-        )  # fmt: skip
+        bridge = await started(
+            *("bridge", tmp_path / "recipe.toml", "--config", tmp_path / "ccpipe.toml"),
+            CCPIPE_BUS__SERVERS=nats_server.url,
+        )
         try:
             expected = {("node01", "allocated", 3, 3), ("node02", "allocated", 4, 4)}
             await eventually(lambda: backend.nodes() == expected)
@@ -190,13 +190,11 @@ async def test_a_node_is_fully_monitored_with_the_metrics_that_are_printed(
         {"subscribe-to": "hpc-nats", "cluster-tag": CLUSTER}
     ]
     (tmp_path / "config.json").write_text(json.dumps(config))
-    env = environment(
-        CCPIPE_BUS__SERVERS=nats_server.url, CCPIPE_HOSTNAME="node01", XDG_STATE_HOME=str(tmp_path)
-    )
+    env = {"CCPIPE_HOSTNAME": "node01", "XDG_STATE_HOME": str(tmp_path)}
     async with backend, contextlib.AsyncExitStack() as stack:
         for arguments in (("publish",), ("bridge", tmp_path / "nodes.toml")):
-            process = await asyncio.create_subprocess_exec(
-                *command(*arguments, "--config", path), env=env, preexec_fn=die_with_parent
+            process = await started(
+                *arguments, "--config", path, **env, CCPIPE_BUS__SERVERS=nats_server.url
             )
             stack.push_async_callback(process.wait)
             stack.callback(process.kill)

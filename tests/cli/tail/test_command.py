@@ -1,4 +1,4 @@
-"""The options of ``tail``: what they mean, and what excludes each other."""
+"""``ccpipe tail`` and its options: what they mean, and what people and programs get."""
 
 import asyncio
 import contextlib
@@ -133,12 +133,9 @@ async def test_json_csv_and_table_show_the_same_messages(nats_server: NatsServer
 @pytest.mark.parametrize(
     ("filters", "names"),
     [
-        ("--kind metric", ["cpu_load", "mem_used"]),
         ("--kind event --kind log --subject fritz.metrics", ["job", "kernel"]),
-        ("--node e1", ["cpu_load", "job"]),
         ("--name mem_* --name job", ["mem_used", "job"]),
         ("--cluster f* --node *1 --kind metric", ["cpu_load"]),
-        ("--cluster fritz --name *", ["cpu_load", "mem_used", "job", "kernel"]),
     ],
 )
 async def test_filters_choose_lines(
@@ -147,7 +144,7 @@ async def test_filters_choose_lines(
     """Each may be repeated; one of each sort must match."""
     shown = await seen(nats_server, *filters.split(), "-o", "json", "--count", str(2 * len(names)))
     assert [json.loads(line)["name"] for line in shown.out.splitlines()] == names * 2
-    assert ("filtered out" in shown.err.splitlines()[-1]) == (len(names) < 4)
+    assert "filtered out" in shown.err.splitlines()[-1]
 
 
 async def test_a_named_cluster_is_heard_by_its_subjects(nats_server: NatsServer) -> None:

@@ -111,14 +111,6 @@ async def test_a_job_is_its_nodes(stored: NatsServer) -> None:
     assert "no start of job 1 was found" in missing.err
 
 
-async def test_a_node_list_selects_nodes(stored: NatsServer) -> None:
-    """Slurm's form."""
-    shown = await tail(
-        stored, "--node", "e[2-3]", "--kind", "metric", "--all", "--no-follow", "-o", "line"
-    )
-    assert shown.out.encode() == load("e2", 2) + load("e3", 3)
-
-
 async def test_envelopes_are_rows_or_shown_whole(stored: NatsServer) -> None:
     """In the table how much they hold; alone all of it; as JSON as they came."""
     table = await tail(stored, "--all", "--no-follow", "--node", "e1")
@@ -152,15 +144,11 @@ async def test_a_subject_that_no_stream_stores_is_told(nats_server: NatsServer) 
 LINES = decode(b"m,cluster=fritz,hostname=e1 value=1\nn,cluster=fritz,hostname=e2 value=2\n")
 
 
-@pytest.fixture(autouse=True)
-def _no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
-
-
 async def test_each_state_is_explained_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not connected, nothing received, nothing that matches, nothing more; without a password."""
+    monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
     (tmp_path / "nats").mkdir()
     server = NatsServer(tmp_path / "nats", port=free_port())
     bus = Connection(Bus(servers=[server.url]), name="test", telemetry=Telemetry())

@@ -1,4 +1,4 @@
-"""``ccpipe.cli.tail.view`` and ``stats``: samples, limits and counts that own up."""
+"""The output of ``tail``: samples and counts that own up, rows, and readers that are slow."""
 
 import asyncio
 import io

@@ -1,6 +1,10 @@
 """PostgreSQL: each row once, by binary COPY."""
 
+import os
+
 from ccpipe.errors import MissingExtra
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start threads that are never used
 
 try:
     import asyncpg  # noqa: F401 - needed by the modules below

@@ -23,7 +23,6 @@ from ccpipe.terminal import listed, note, plural
 
 if TYPE_CHECKING:
     from ccpipe.formats.slurm_profile.merge import MergeReport
-    from ccpipe.formats.slurm_profile.table import Table
 
 # Before numpy: its library for linear algebra, which nothing here needs, starts a thread for each
 # processor, and these spin. Without them a command begins with a tenth to a fifth less CPU time.
@@ -182,10 +181,8 @@ def extract(
         elif format == "line":
             if kind.value != "Node:TimeSeries":
                 raise UsageError("--format line is for samples: --level Node:TimeSeries")
-            jobs = {one.job for one in tables.selections()}
-            job = str(jobs.pop()) if len(jobs) == 1 else None
             name = cluster or SiteOptions().site().cluster
-            write_output(formats.line_protocol(found, name, job), output)
+            write_output(formats.line_protocol(found, name, tables.job()), output)
         elif output is None:
             raise UsageError("--format parquet needs a file: --output FILE")
         else:
@@ -275,12 +272,9 @@ def list_(
         table or json.
     """
     from ccpipe.formats.slurm_profile.corrections import recognize
-    from ccpipe.formats.slurm_profile.extract import all_fields, common_fields
+    from ccpipe.formats.slurm_profile.extract import all_fields, by_series, common_fields
 
     with tables.open() as found:
-        series: dict[str, list[Table]] = {}
-        for table in found:
-            series.setdefault(table.series, []).append(table)
         rows: list[dict[str, Any]] = [
             {
                 "series": name,
@@ -289,7 +283,7 @@ def list_(
                 "rows": sum(map(len, group)),
                 "suspect": sorted({rule for table in group for rule in recognize(table)}),
             }
-            for name, group in series.items()
+            for name, group in by_series(found).items()
         ]
     if output == "json":
         print_json(rows)
@@ -360,7 +354,6 @@ async def publish(
     from ccpipe.cli.profile.formats import publish_samples
 
     site = where.site()
-    jobs = {one.job for one in tables.selections()}
     with tables.open() as found:
-        count = await publish_samples(found, site, str(jobs.pop()) if len(jobs) == 1 else None)
+        count = await publish_samples(found, site, tables.job())
     note(f"{plural(count, 'sample')} published")

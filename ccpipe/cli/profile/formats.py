@@ -12,7 +12,7 @@ from ccpipe.atomic_file import replacing
 from ccpipe.config import Site
 from ccpipe.errors import MissingExtra, UnavailableError
 from ccpipe.formats.lineprotocol import encode, to_lines
-from ccpipe.formats.slurm_profile.extract import Level, extract_records, samples
+from ccpipe.formats.slurm_profile.extract import Level, by_series, extract_records, samples
 from ccpipe.formats.slurm_profile.table import Table
 from ccpipe.message import Message
 from ccpipe.terminal import note
@@ -25,7 +25,7 @@ _LABELS = ("Run", "Step", "Node", "Series")
 def json_lines(tables: Sequence[Table], level: Level) -> Iterator[bytes]:
     """Yield one object a line, with the names of the CSV's columns; ``Table`` is the series."""
     encoder = msgspec.json.Encoder()
-    for series, group in _by_series(tables).items():
+    for series, group in by_series(tables).items():
         for record in extract_records(group, level):
             yield encoder.encode({"Table": series, **record}) + b"\n"
 
@@ -46,18 +46,19 @@ def write_parquet(tables: Sequence[Table], level: Level, path: Path) -> None:
         import pyarrow.parquet as pq
     except ImportError:
         raise MissingExtra("pyarrow", "parquet") from None
-    batches = _batches(extract_records(tables, level))
-    first = next(batches, None)
-    if first is None:
+    records = extract_records(tables, level)
+    rows = list(itertools.islice(records, _ROWS))
+    if not rows:
         return
-    schema = pa.schema([(name, _type(pa, name, tables)) for name in first[0]])
+    schema = pa.schema([(name, _type(pa, name, tables)) for name in rows[0]])
     try:
         with (
             replacing(path) as draft,
             pq.ParquetWriter(draft, schema, compression="zstd") as writer,
         ):
-            for rows in itertools.chain([first], batches):
+            while rows:
                 writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+                rows = list(itertools.islice(records, _ROWS))
     except OSError as error:
         raise UnavailableError(f"{path}: {error}") from error
 
@@ -88,17 +89,6 @@ async def publish_samples(tables: Sequence[Table], site: Site, job: str | None) 
     return count
 
 
-def _batches(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    batch: list[dict[str, Any]] = []
-    for record in records:
-        batch.append(record)
-        if len(batch) >= _ROWS:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
 def _type(pa: Any, column: str, tables: Sequence[Table]) -> Any:
     """Return the type of a column: the stored one, or that of the total of a field."""
     if column in _LABELS:
@@ -109,10 +99,3 @@ def _type(pa: Any, column: str, tables: Sequence[Table]) -> Any:
     if what == "Avg" or dtype[name].kind == "f":
         return pa.float64()
     return pa.uint64()
-
-
-def _by_series(tables: Sequence[Table]) -> dict[str, list[Table]]:
-    groups: dict[str, list[Table]] = {}
-    for table in tables:
-        groups.setdefault(table.series, []).append(table)
-    return groups

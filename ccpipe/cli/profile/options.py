@@ -17,8 +17,6 @@ if TYPE_CHECKING:  # they load numpy, and --help must not
     from ccpipe.formats.slurm_profile.names import JobSelection
     from ccpipe.formats.slurm_profile.table import Table
 
-Jobs = Annotated[list[str] | None, Parameter(alias="-j")]
-
 _SERIES = {"lustre": "Filesystem", "task": "Tasks"}
 """Aliases of series: used in Slurm's documentation, but refused by sh5util."""
 
@@ -49,8 +47,10 @@ class Tables:
     fix: tuple[str, ...] = ()
     """Correct known errors of Slurm's plug-ins; `ccpipe profile list` lists the rules."""
 
-    def selections(self) -> "list[JobSelection]":
-        return parse_selections(self.jobs)
+    def job(self) -> str | None:
+        """Return the job, unless several are named, or none."""
+        jobs = {one.job for one in parse_selections(self.jobs)}
+        return str(jobs.pop()) if len(jobs) == 1 else None
 
     @contextlib.contextmanager
     def open(self) -> "Iterator[list[Table]]":
@@ -65,7 +65,7 @@ class Tables:
         for name in self.fix:
             if name not in CORRECTIONS:
                 raise UsageError(f"--fix {name}: expected {listed(list(CORRECTIONS))}")
-        chosen = self.selections()
+        chosen = parse_selections(self.jobs)
         paths = self.input or tuple(Path(f"job_{one.job_text}.h5") for one in chosen)
         if not paths:
             raise UsageError("no file given: use --input FILE or --jobs JOB")

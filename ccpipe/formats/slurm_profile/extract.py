@@ -48,6 +48,13 @@ def all_fields(tables: Sequence[Table]) -> list[str]:
     return list(dict.fromkeys(name for table in tables for name in table.fields))
 
 
+def by_series(tables: Sequence[Table]) -> dict[str, list[Table]]:
+    groups: dict[str, list[Table]] = {}
+    for table in tables:
+        groups.setdefault(table.series, []).append(table)
+    return groups
+
+
 def extract_csv(
     tables: Sequence[Table], level: Level = Level.NODE_TIME_SERIES, *, sentinels: bool = False
 ) -> Iterator[bytes]:
@@ -139,15 +146,18 @@ def _watched(table: Table, elapsed: list[int]) -> Iterator[Records]:
 def _total_text(table: Table, name: str, total: FieldTotal) -> str:
     if total.min is None:
         return ",,,"
-    form = table.type.total_format(table.dtype, name)
-    return form % (total.min, total.max, total.sum, total.average)
+    form = _form(table, name)
+    return f"{form},{form},{form},%f" % (total.min, total.max, total.sum, total.average)
+
+
+def _form(table: Table, name: str) -> str:
+    return "%f" if table.dtype[name].kind == "f" else "%d"
 
 
 def _rows(table: Table, keys: list[str], fields: list[str], *, raw: bool) -> Iterator[bytes]:
     prefix = ",".join(map(csv_text, keys)) + ","
-    form = table.type.row_format(table.dtype, fields)
-    line = f"{prefix.replace('%', '%%')}{form}\n"
-    forms = form.split(",")
+    forms = [_form(table, name) for name in fields]
+    line = f"{prefix.replace('%', '%%')}{','.join(forms)}\n"
     for block in table.blocks():
         if raw or not any(table.type.missing(block, name).any() for name in fields):
             text = "".join(map(line.__mod__, block[fields].tolist()))

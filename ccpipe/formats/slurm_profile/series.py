@@ -11,8 +11,7 @@ create_*_datatype          ``file_type()``: one numpy type serves memory and fil
 init_job_series            no counterpart: numpy allocates
 merge_step_series          ``merge()``
 series_total               ``total()``
-extract_series             ``row_format()``
-extract_totals             ``total_format()``
+extract_series, _totals    ``extract``: the same for all types
 ========================== =====================================================
 """
 
@@ -131,15 +130,6 @@ class ProfileSeries:
         """Return which values of a field stand for none."""
         known = cls.field(name)
         return find_missing(records[name], mebibytes=known is not None and known.unit == "MiB")
-
-    @classmethod
-    def row_format(cls, dtype: np.dtype[np.void], fields: Iterable[str]) -> str:
-        return ",".join("%f" if dtype[name].kind == "f" else "%d" for name in fields)
-
-    @classmethod
-    def total_format(cls, dtype: np.dtype[np.void], name: str) -> str:
-        one = "%f" if dtype[name].kind == "f" else "%d"
-        return f"{one},{one},{one},%f"
 
 
 SERIES: dict[str, type[ProfileSeries]] = {}

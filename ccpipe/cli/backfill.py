@@ -12,7 +12,7 @@ from ccpipe.cli.bridge import batch_limits, load_recipe, recipe_parts, refuse_sa
 from ccpipe.cli.console.options import Rate, SiteOptions
 from ccpipe.cli.recipe.pipe import dead_letter_sink, run_pipe
 from ccpipe.cli.recipe.shipped import find_recipe
-from ccpipe.config.dump import mask
+from ccpipe.config import mask
 from ccpipe.errors import ConfigError, DataError, UsageError
 from ccpipe.formats.nodelist import expand
 from ccpipe.pipeline import Source

@@ -14,8 +14,7 @@ import msgspec
 from ccpipe.cli.console.options import ExitAfter, SiteOptions, seconds
 from ccpipe.cli.recipe.pipe import Discarded, dead_letter_sink, run_pipe
 from ccpipe.cli.recipe.shipped import find_recipe
-from ccpipe.config import Batching, Recipe, load, read_toml
-from ccpipe.config.dump import mask
+from ccpipe.config import Batching, Recipe, load, mask, read_toml
 from ccpipe.errors import ConfigError
 from ccpipe.node.agent.parts import translators
 from ccpipe.pipeline import Limits, Sink, Source, Stages

@@ -13,8 +13,7 @@ import msgspec
 from cyclopts import Parameter
 
 from ccpipe.cli.console.output import Output, print_json, print_table
-from ccpipe.config import Duration, Size
-from ccpipe.config.dump import plain
+from ccpipe.config import Duration, Size, plain
 from ccpipe.errors import MissingExtra, UsageError
 from ccpipe.registry import GROUPS, Part, constructors, entry_points, options_of
 from ccpipe.terminal import paint

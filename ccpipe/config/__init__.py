@@ -4,7 +4,7 @@ An unknown key or a bad value is an error before anything starts. The error name
 key path and, for an unknown key, the most similar key.
 """
 
-from ccpipe.config.converter import Duration, Interval, Size, to_struct
+from ccpipe.config.converter import Duration, Interval, Size, mask, plain, to_struct, with_unit
 from ccpipe.config.files import (
     find_config,
     listen_address,
@@ -45,7 +45,9 @@ __all__ = [
     "listen_address",
     "load",
     "make_folder_of",
+    "mask",
     "merge_tables",
+    "plain",
     "read_secret",
     "read_text",
     "read_toml",
@@ -53,4 +55,5 @@ __all__ = [
     "split_list",
     "state_folder",
     "to_struct",
+    "with_unit",
 ]

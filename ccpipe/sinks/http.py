@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
 from urllib.parse import urlsplit
 
-from ccpipe.config import Duration, read_secret
-from ccpipe.config.dump import mask
+from ccpipe.config import Duration, mask, read_secret
 from ccpipe.errors import (
     ConfigError,
     DeniedError,

@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ccpipe.bus.subjects import escape
-from ccpipe.config import Duration, read_secret
-from ccpipe.config.dump import mask
+from ccpipe.config import Duration, mask, read_secret
 from ccpipe.errors import (
     CcpipeError,
     ConfigError,

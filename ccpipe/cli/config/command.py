@@ -11,8 +11,7 @@ from cyclopts import App, Parameter
 
 from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.console.output import print_json
-from ccpipe.config import ENVIRONMENT, read_toml, set_at_path
-from ccpipe.config.dump import mask, plain
+from ccpipe.config import ENVIRONMENT, mask, plain, read_toml, set_at_path
 
 config = App(
     name="config",

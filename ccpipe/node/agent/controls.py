@@ -4,8 +4,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ccpipe.config import Interval, Site, to_struct
-from ccpipe.config.dump import mask, plain, with_unit
+from ccpipe.config import Interval, Site, mask, plain, to_struct, with_unit
 from ccpipe.errors import DataError, UnavailableError
 from ccpipe.node.controls.control import Control, ControlChange, Tags
 from ccpipe.node.controls.cpu_freq import CpuFreq

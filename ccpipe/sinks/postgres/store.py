@@ -13,7 +13,6 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 
 from ccpipe.config import Duration, read_secret
-from ccpipe.config.dump import mask
 from ccpipe.errors import (
     CcpipeError,
     ConfigError,

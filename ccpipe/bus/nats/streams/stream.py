@@ -21,8 +21,7 @@ from ccpipe.bus.nats.streams.jetstream import (
 )
 from ccpipe.bus.nats.streams.partitions import partitions_of, transform
 from ccpipe.bus.subjects import KEPT, Subjects, escape, matches, minimal
-from ccpipe.config import Bus, Duration, Size
-from ccpipe.config.dump import with_unit
+from ccpipe.config import Bus, Duration, Size, with_unit
 from ccpipe.errors import ConfigError, UnavailableError
 
 log = logging.getLogger(__name__)

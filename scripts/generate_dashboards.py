@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Write Grafana's dashboards, bridges/grafana/dashboards/*.json, from the tables below.
 
-    scripts/generate_dashboards.py           # a test holds the files equal to this
+    scripts/generate_dashboards.py [FOLDER]  # a test holds the files equal to this
 
 Dashboards name their data source by uid; bridges/grafana/provisioning has both.
 """
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -478,15 +479,7 @@ def _target(source: dict[str, str], number: int, query: str | tuple[str, str]) -
     return {**common, "rawQuery": True, "rawSql": text, "format": form, "editorMode": "code"}
 
 
-def pages() -> dict[Path, str]:
-    """Return the contents of each file."""
-    return {
-        FOLDER / f"{each.name}.json": json.dumps(document(each), indent=1) + "\n"
-        for each in DASHBOARDS
-    }
-
-
 if __name__ == "__main__":
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for path, text in pages().items():
-        path.write_text(text)
+    folder = Path(sys.argv[1]) if sys.argv[1:] else FOLDER
+    for each in DASHBOARDS:
+        (folder / f"{each.name}.json").write_text(json.dumps(document(each), indent=1) + "\n")

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Write bridges/kubernetes/bridges/*.yaml: a Deployment and its ConfigMap for each recipe.
 
-    scripts/generate_kubernetes.py           # a test holds the files equal to this
+    scripts/generate_kubernetes.py [FOLDER]  # a test holds the files equal to this
 
 What differs between bridges is in the table BRIDGES; all else is the same for each.
 """
 
 import hashlib
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import yaml
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "bridges/kubernetes/bridges"
+FOLDER = ROOT / "bridges/kubernetes"
 
 TELEMETRY_PORT = 9400
 NATS_PORT = 4222
@@ -210,7 +211,7 @@ def _network_policy(name: str, bridge: Bridge) -> dict[str, Any]:
 def scaled(name: str) -> dict[str, Any]:
     """Return KEDA's object that starts more bridges when a consumer falls behind."""
     durable = tomllib.loads((ROOT / f"bridges/{name}.toml").read_text())["source"]["durable"]
-    cluster = tomllib.loads((FOLDER.parent / "ccpipe.toml").read_text())["cluster"]
+    cluster = tomllib.loads((FOLDER / "ccpipe.toml").read_text())["cluster"]
     trigger = {
         "natsServerMonitoringEndpoint": "nats-headless.ccpipe.svc:8222",
         "account": cluster,
@@ -248,14 +249,9 @@ def _yaml(documents: list[dict[str, Any]]) -> str:
     return HEAD + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=100)
 
 
-def pages() -> dict[Path, str]:
-    """Return the contents of each file."""
-    made = {FOLDER / f"{name}.yaml": _yaml(objects(name, each)) for name, each in BRIDGES.items()}
-    scaling = [scaled(name) for name, bridge in BRIDGES.items() if bridge.scales]
-    return {**made, FOLDER.parent / "autoscaling.yaml": _yaml(scaling)}
-
-
 if __name__ == "__main__":
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for path, text in pages().items():
-        path.write_text(text)
+    folder = Path(sys.argv[1]) if sys.argv[1:] else FOLDER
+    for name, each in BRIDGES.items():
+        (folder / "bridges" / f"{name}.yaml").write_text(_yaml(objects(name, each)))
+    scaling = [scaled(name) for name, bridge in BRIDGES.items() if bridge.scales]
+    (folder / "autoscaling.yaml").write_text(_yaml(scaling))

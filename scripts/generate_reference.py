@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 
 from collector_pages import path_of
+from configuration_page import page as configuration_page
 from manual_page import manual_page
 from python_reference import page as python_page
 
@@ -92,6 +93,7 @@ def pages() -> dict[str, str]:
     codes = list(exit_codes())
     return {
         "ccpipe.1": manual_page(tree, codes),
+        "configuration.md": configuration_page(GENERATED),
         "commands.md": COMMANDS + "".join(map(_command, tree)),
         "exit-codes.md": EXIT_CODES + "".join(map(_exit_code, codes)) + AFTER_EXIT_CODES,
         "metrics.md": METRICS + "".join(_metrics()),

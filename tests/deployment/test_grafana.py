@@ -26,7 +26,6 @@ from ccpipe.sinks.victoriametrics import VictoriaMetricsSink
 from ccpipe.telemetry import Counter, Gauge, Telemetry
 from tests.cli.command import ccpipe
 from tests.deployment.compose import SERVICES
-from tests.deployment.generated import pages
 from tests.deployment.test_prometheus import names_of_telemetry
 from tests.paths import ROOT
 from tests.servers.postgres import Server
@@ -233,12 +232,6 @@ def test_every_panel_says_what_it_shows() -> None:
     for dashboard in DASHBOARDS.values():
         for panel in dashboard["panels"]:
             assert re.fullmatch(r"[A-Z].{40,200}\.", panel["description"]), panel["title"]
-
-
-def test_dashboards_are_what_the_script_writes() -> None:
-    """bridges/grafana/dashboards is generated, by scripts/generate_dashboards.py."""
-    files = {path.name: path.read_text() for path in GRAFANA.glob("dashboards/*.json")}
-    assert files == pages("generate_dashboards")
 
 
 def test_dashboards_lie_where_grafana_looks() -> None:

@@ -20,7 +20,6 @@ from ccpipe.cli.bridge import recipe_parts
 from ccpipe.config import Recipe, Site, load, read_toml
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import ccpipe
-from tests.deployment.generated import pages
 from tests.paths import ROOT
 
 FOLDER = ROOT / "bridges/kubernetes"
@@ -222,9 +221,3 @@ def test_accounts_for_the_chart_of_nats(keys: Path, tmp_path: Path) -> None:
     mounted = values["container"]["patch"][0]["value"]["mountPath"]
     included = Path("/etc/nats-config", values["config"]["merge"]["zz$include"])
     assert included.parts[-2:] == (Path(mounted).name, "accounts.conf")
-
-
-def test_manifests_are_what_the_script_writes() -> None:
-    """bridges/kubernetes/bridges is generated, by scripts/generate_kubernetes.py."""
-    paths = [*FOLDER.glob("bridges/*.yaml"), FOLDER / "autoscaling.yaml"]
-    assert {path.name: path.read_text() for path in paths} == pages("generate_kubernetes")

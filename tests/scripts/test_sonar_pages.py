@@ -1,7 +1,6 @@
 """The pages in ``docs/`` say what the types and tables say."""
 
 import json
-from pathlib import Path
 
 import jsonschema
 import pytest
@@ -24,19 +23,9 @@ from tests.formats.sonar import examples
 from tests.formats.sonar.examples import changed
 from tests.formats.sonar.strategies import envelopes
 from tests.formats.sonar.test_rules import RULES
-from tests.paths import ROOT
 from tests.translate.sonar.sonar_samples import at, job, sample
 
-FOLDER = ROOT / "docs/sonar"
 VALIDATOR = jsonschema.Draft202012Validator(sonar_pages.schema())
-
-
-@pytest.mark.parametrize("name", ["format.md", "metrics.md", "sonar.schema.json"])
-def test_the_pages_are_up_to_date(name: str, tmp_path: Path) -> None:
-    """`python scripts/sonar_pages.py docs/sonar`, as the pages say, has been run."""
-    sonar_pages.main(tmp_path)
-    assert (FOLDER / name).read_text() == (tmp_path / name).read_text()
-    assert "`python scripts/sonar_pages.py docs/sonar`" in (FOLDER / "format.md").read_text()
 
 
 def test_every_metric_has_one_row() -> None:

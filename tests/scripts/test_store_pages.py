@@ -1,7 +1,6 @@
 """``docs/stores/``: options and index are what the parts and the pages say."""
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,18 +13,6 @@ from tests.paths import ROOT
 
 FOLDER = ROOT / "docs/stores"
 SCRIPT = ROOT / "scripts/store_pages.py"
-
-
-def written(folder: Path) -> dict[str, str]:
-    return {path.name: path.read_text() for path in folder.glob("*.md")}
-
-
-def test_the_pages_are_as_the_script_would_write_them(tmp_path: Path) -> None:
-    """By the command that the index names."""
-    assert "`python scripts/store_pages.py docs/stores`" in (FOLDER / "README.md").read_text()
-    shutil.copytree(FOLDER, tmp_path / "stores")
-    subprocess.run([sys.executable, SCRIPT, tmp_path / "stores"], check=True)
-    assert written(tmp_path / "stores") == written(FOLDER)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.md")), ids=lambda path: path.stem)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-from ccpipe.config import Duration, read_secret
+from ccpipe.config import Duration, mask, read_secret
 from ccpipe.errors import (
     CcpipeError,
     ConfigError,

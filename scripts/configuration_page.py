@@ -1,10 +1,4 @@
-#!/usr/bin/env python3
-"""Write ``docs/reference/configuration.md`` from the Structs of ``ccpipe.config.site``.
-
-::
-
-    python scripts/generate_docs.py > docs/reference/configuration.md
-"""
+"""The page of all keys of the configuration, from the Structs of ``ccpipe.config.site``."""
 
 import ast
 import inspect
@@ -19,14 +13,13 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.config import Duration, Interval, Recipe, Site, Size, site
+from ccpipe.config import Duration, Interval, Recipe, Site, Size, site, with_unit
 
 HEAD = """\
 # Configuration
 
-All keys of `ccpipe.toml` and of recipes. This page is generated from the code
-(`python scripts/generate_docs.py > docs/reference/configuration.md`), and a test checks that it is
-current.
+{generated}
+All keys of `ccpipe.toml` and of recipes.
 
 ## Where values come from
 
@@ -56,11 +49,11 @@ reported once.
 """
 
 
-def page() -> str:
-    """Return the whole page."""
+def page(generated: str) -> str:
+    """Return the whole page; `generated` says by which command."""
     recipe_only = set(_fields(Recipe)) - set(_fields(Site))
     parts = [
-        HEAD.format(durations=_units(Duration), sizes=_units(Size)),
+        HEAD.format(generated=generated, durations=_units(Duration), sizes=_units(Size)),
         "## The site: `ccpipe.toml`\n",
         *_tables(Site, list(_fields(Site))),
         "## A recipe\n",
@@ -157,24 +150,12 @@ def _default(field: Any) -> str:
         return "required"
     if field.default is None:
         return "none"
-    if isinstance(field.default, Duration | Size):
-        return f"`{_measure(field.default)}`"
     if field.default is not msgspec.NODEFAULT:
-        return f"`{json.dumps(field.default)}`"
+        measure = isinstance(field.default, Duration | Size)
+        return f"`{with_unit(field.default) or 0 if measure else json.dumps(field.default)}`"
     made = field.default_factory()
     return f"`{json.dumps(made)}`" if made in ([], {}) else "the machine's"
 
 
-def _measure(value: Duration | Size) -> str:
-    """Write a value with the largest unit of which it is a whole number."""
-    units = {unit: size for unit, size in value.UNITS.items() if unit}
-    unit = max((u for u in units if round(value / units[u], 9).is_integer()), key=units.__getitem__)
-    return f"{round(value / units[unit])}{unit}"
-
-
 def _units(kind: type[Duration] | type[Size]) -> str:
     return ", ".join(f"`{unit}`" for unit in kind.UNITS if unit)
-
-
-if __name__ == "__main__":
-    print(page(), end="")

@@ -1,0 +1,40 @@
+"""Files that are generated: each is as its script would write it now."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+
+SCRIPTS = {
+    "collector_pages.py": "docs/collectors",
+    "generate_dashboards.py": "bridges/grafana/dashboards",
+    "generate_kubernetes.py": "bridges/kubernetes",
+    "generate_reference.py": "docs/reference",
+    "sonar_pages.py": "docs/sonar",
+    "store_pages.py": "docs/stores",
+}
+"""The folder of each; in ``docs/`` a page names the command."""
+
+
+def texts(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_text() for path in files}
+
+
+@pytest.mark.parametrize(("script", "folder"), SCRIPTS.items())
+def test_files_are_as_the_script_would_write_them(script: str, folder: str, tmp_path: Path) -> None:
+    """None is missing, and none is left of what is not written any more."""
+    made = tmp_path / "made"
+    shutil.copytree(ROOT / folder, made)
+    found = texts(ROOT / folder)
+    for name, text in found.items():
+        if script in text or name.endswith(".json"):
+            (made / name).unlink()
+    subprocess.run([sys.executable, ROOT / "scripts" / script, made], check=True)
+    assert texts(made) == found
+    command = f"python scripts/{script} {folder}`"
+    assert folder.startswith("bridges/") or any(command in text for text in found.values())

@@ -4,14 +4,11 @@ import ast
 import re
 import subprocess
 
-import pytest
-
 import ccpipe as ccpipe_library
 from ccpipe import errors
 from ccpipe.bus.subjects import TEMPLATES
 from ccpipe.cli import COMMANDS
 from ccpipe.node.sampling.collector import declared
-from tests.cli.command import ccpipe
 from tests.conftest import program
 from tests.paths import ROOT
 
@@ -22,30 +19,6 @@ MANUAL = REFERENCE / "ccpipe.1"
 def rows(page: str) -> list[list[str]]:
     lines = (REFERENCE / page).read_text().splitlines()
     return [re.split(r"(?<!\\) *\| *", line)[1:-1] for line in lines if line.startswith("| ")]
-
-
-@pytest.mark.parametrize(
-    "command", ["tail", "nodelist", "dead replay", "profile extract", "completion"]
-)
-def test_what_help_shows_is_there(command: str) -> None:
-    """Every argument and option, on the page and in the manual."""
-    shown = ccpipe(*command.split(), "--help", COLUMNS="300").out
-    found = [
-        name
-        for row in re.findall(r"^  ([-A-Z]\S*(?: \S+)*)  ", shown, re.MULTILINE)
-        for name in re.findall(r"(?<!\S)(?:-{1,2}[\w-]+|^[A-Z]+)(?=,|\.|\s|\Z)", row)
-        if name not in ("--help", "-h")
-    ]
-    assert found
-    text = (REFERENCE / "commands.md").read_text()
-    section = re.search(rf"^##+ ccpipe {command}\n(.*?)(?=^##|\Z)", text, re.DOTALL | re.MULTILINE)
-    assert section
-    manual = MANUAL.read_text().replace(r"\-", "-")
-    part = re.search(rf"^\.SS ccpipe {command}\b(.*?)(?=^\.S)", manual, re.DOTALL | re.MULTILINE)
-    assert part
-    for name in found:
-        assert f"`{name}`" in section[1]
-        assert rf"\fB{name}\fR" in part[1]
 
 
 def test_every_command_is_there() -> None:

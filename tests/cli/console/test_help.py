@@ -61,6 +61,9 @@ def test_help_shows_three_examples_that_parse(command: str) -> None:
         for line, after in itertools.pairwise(paragraph.splitlines()):
             assert len(line) + 1 + len(after.split()[0]) > 80, line
     assert max(map(len, shown.out.splitlines())) <= 80
+    entry = command_entry(app, command.split())
+    rows = {line.strip() for line in re.split(r"\n|  +", shown.out)}
+    assert {option.form for option in (*entry.arguments, *entry.options)} <= rows
 
 
 def test_the_list_of_commands_says_what_each_one_says() -> None:
@@ -90,6 +93,7 @@ def test_help_of_what_is_no_command_is_a_mistake() -> None:
 
 SAMPLES = {"INTEGER": "1", "NUMBER": "1", "PATH": "a", "TEXT": "2025-01-01"}
 REFERENCE = (ROOT / "docs/reference/commands.md").read_text()
+MANUAL = (ROOT / "docs/reference/ccpipe.1").read_text().replace(r"\-", "-")
 
 
 def sample(option: CommandOption) -> list[str]:
@@ -113,7 +117,10 @@ def accepts(entry: CommandEntry, words: list[str]) -> bool:
 
 @pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
 def test_help_shows_what_is_accepted_and_the_reference_the_same(command: str) -> None:
-    """Each option has a meaning and is taken, none beside them; the reference lists just these."""
+    """Each option has a meaning and is taken, none beside them; the reference lists just these.
+
+    The manual page has them too, and the arguments.
+    """
     entry = command_entry(app, command.split())
     assert all(option.meaning for option in (*entry.arguments, *entry.options))
     assert entry.options or entry.arguments or command in GROUPS
@@ -129,8 +136,13 @@ def test_help_shows_what_is_accepted_and_the_reference_the_same(command: str) ->
         rf"^##+ ccpipe {command}\n(.*?)(?=^##|\Z)", REFERENCE, re.DOTALL | re.MULTILINE
     )
     assert section
-    shown = re.findall(r"^\| (`-.*?`) \|", section[1], re.MULTILINE)
-    assert [name.strip("`") for row in shown for name in row.split(", ")] == names
+    shown = re.findall(r"^\| (`.*?`) \|", section[1], re.MULTILINE)
+    arguments = [name for argument in entry.arguments for name in argument.names]
+    assert [name.strip("`") for row in shown for name in row.split(", ")] == arguments + names
+    form = rf"^\.SS ccpipe {command}(?: (?:COMMAND|\W)[^\n]*)?\n(.*?)(?=^\.S)"
+    manual = re.search(form, MANUAL, re.DOTALL | re.MULTILINE)
+    assert manual
+    assert [name for name in arguments + names if rf"\fB{name}\fR" not in manual[1]] == []
 
 
 def test_list_of_commands_needs_no_library() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ccpipe.process.die_with_parent import die_with_parent
+from tests.paths import ROOT
 
 
 class Ended(NamedTuple):
@@ -57,6 +58,17 @@ def install(folder: Path, module: str, entry_points: str, code: str) -> None:
     points = entry_points.replace("project.entry-points.", "").replace('"', "")
     (info / "entry_points.txt").write_text(points)
     (folder / f"{module}.py").write_text(code)
+
+
+def run_installed(folder: Path, *arguments: str) -> str:
+    """Run a command in a folder with packages of ``install``; return what it printed."""
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    done = subprocess.run(
+        command(*arguments), cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+        env=environment(PYTHONPATH=path, XDG_STATE_HOME=str(folder / "state")),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 async def start(*arguments: object, **environ: str) -> asyncio.subprocess.Process:

@@ -51,7 +51,7 @@ def test_a_mistake_is_named_as_it_was_typed(line: str, says: str) -> None:
 
 def test_an_empty_word_that_is_no_path_is_taken() -> None:
     """As the selected NATS context is."""
-    assert "a path is empty" not in ccpipe("tail", "--context", "", "--for", "1s").err
+    assert "empty path" not in ccpipe("tail", "--context", "", "--for", "1s").err
     assert ccpipe("nodelist", "expand", "").code != 70
 
 

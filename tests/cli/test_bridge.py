@@ -168,25 +168,21 @@ async def first_line(
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "says"),
+    ("text", "says"),
     [
-        ("[source]\nuse='nats'\n", 78, "sink"),
-        ("[source]\nuse='nats'\n[sink]\nuse='parqet'\ndir='x'\n", 78, "did you mean 'parquet'"),
-        ("[source]\nuse='nats'\n[sink]\nuse='parquet'\ndri='x'\n", 78, "did you mean 'dir'"),
-        ("[source]\nuse='nats'\ndurabel='x'\n[sink]\nuse='null'\n", 78, "source"),
-        ("[source\n", 78, "not TOML"),
-        ("[sorce]\n[sink]\nuse='null'\n", 78, "unknown key 'sorce'; did you mean 'source'?"),
+        ("[source]\nuse='nats'\n[sink]\nuse='parqet'\ndir='x'\n", "did you mean 'parquet'"),
+        ("[source]\nuse='nats'\ndurabel='x'\n[sink]\nuse='null'\n", "source"),
+        ("[source\n", "not TOML"),
+        ("[sorce]\n[sink]\nuse='null'\n", "unknown key 'sorce'; did you mean 'source'?"),
     ],
 )
-async def test_a_wrong_recipe_is_fatal_before_start(
-    tmp_path: Path, text: str, code: int, says: str
-) -> None:
+async def test_a_wrong_recipe_is_fatal_before_start(tmp_path: Path, text: str, says: str) -> None:
     """The error names the file and what was probably meant; the exit code is EX_CONFIG."""
     path = tmp_path / "wrong.toml"
     path.write_text(text)
     process = await start(path, url="nats://127.0.0.1:1")
     got, _, said = await ended(process)
-    assert got == code
+    assert got == 78
     assert says in said
     assert "wrong.toml" in said
     assert "Traceback" not in said

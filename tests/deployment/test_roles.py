@@ -7,7 +7,7 @@ The same tables are run against the configuration of ``ccpipe auth init`` and th
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +133,6 @@ REQUEST = """
     ACCOUNT.STREAM.MOVE.fritz.s         -       -
 """
 """Requests of JetStream's API, below ``$JS.API``."""
-
-Connect = Callable[[str], Awaitable[Client]]
 
 
 def rows(table: str, column: int) -> dict[str, str]:

@@ -13,7 +13,7 @@ import nats
 import pytest
 
 from ccpipe.bus.nats.server import NatsServer
-from tests.cli.command import environment, install
+from tests.cli.command import install, run_installed
 from tests.paths import ROOT
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -41,17 +41,6 @@ def package(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ccpipe(folder: Path, *arguments: str) -> str:
-    path = os.pathsep.join([str(folder), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "-m", "ccpipe", *arguments],
-        cwd=folder, env=environment(PYTHONPATH=path, XDG_STATE_HOME=str(folder / "state")),
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_the_parts_are_as_small_as_they_can_be() -> None:
     """Whoever writes one needs no more lines than these, blank ones apart."""
     parts = [
@@ -68,8 +57,8 @@ def test_source_translator_and_sink_are_validated_and_run(package: Path) -> None
     recipe.write_text(
         '[source]\nuse = "dice"\n[[translate]]\nuse = "above"\nlimit = 3\n[sink]\nuse = "printer"\n'
     )
-    assert "dice → above → printer" in ccpipe(package, "validate", "--connect", str(recipe))
-    printed = ccpipe(package, "bridge", str(recipe), "--for", "2s")
+    assert "dice → above → printer" in run_installed(package, "validate", "--connect", str(recipe))
+    printed = run_installed(package, "bridge", str(recipe), "--for", "2s")
     values = set(re.findall(r"name='pips'.* value=(\d)", printed))
     assert values
     assert values <= {"4", "5", "6"}
@@ -77,7 +66,7 @@ def test_source_translator_and_sink_are_validated_and_run(package: Path) -> None
 
 def test_the_collector_is_published(package: Path) -> None:
     """Beside those of ccpipe."""
-    published = ccpipe(package, "publish", "--once", "--dry-run")
+    published = run_installed(package, "publish", "--once", "--dry-run")
     assert re.search(r"^uptime,\S+ value=\d", published, re.MULTILINE)
 
 
@@ -90,11 +79,11 @@ async def test_the_codec_carries_records_of_its_own_type(
         f'[bus]\nservers = ["{nats_server.url}"]\n[source]\nuse = "nats"\ncodec = "words"\n'
         'subjects = ["words.in"]\n[sink]\nuse = "nats"\ncodec = "words"\n'
     )
-    await asyncio.to_thread(ccpipe, package, "validate", "--connect", str(recipe))
+    await asyncio.to_thread(run_installed, package, "validate", "--connect", str(recipe))
     client = await nats.connect(nats_server.url)
     subscription = await client.subscribe("words.out")
     bridge = asyncio.create_task(
-        asyncio.to_thread(ccpipe, package, "bridge", str(recipe), "--for", "10s")
+        asyncio.to_thread(run_installed, package, "bridge", str(recipe), "--for", "10s")
     )
     received = b""
     while not received and not bridge.done():

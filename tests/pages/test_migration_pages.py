@@ -2,15 +2,13 @@
 
 import importlib
 import re
-import tomllib
 from importlib import metadata
 from typing import Any
 
 import msgspec
 
-from ccpipe.config import Recipe, Site, load
-from ccpipe.registry import build, entry_points
-from ccpipe.telemetry import Telemetry
+from ccpipe.config import Recipe
+from ccpipe.registry import entry_points
 from tests.paths import ROOT
 
 COLLECTOR = (ROOT / "docs/clustercockpit/from-cc-metric-collector.md").read_text(encoding="utf-8")
@@ -52,17 +50,6 @@ def test_what_is_not_available_is_not() -> None:
     }
     known = metrics()
     assert not {name for name in listed if name in known}
-
-
-def test_configuration_shown_is_accepted() -> None:
-    """Each block, as part of ``ccpipe.toml``."""
-    blocks = re.findall(r"```toml\n(.*?)```", COLLECTOR, re.DOTALL)
-    assert len(blocks) == 2
-    for text in blocks:
-        site = load(None, Site, below=tomllib.loads(text), environ={})
-        for table in site.publish.translate:
-            context: dict[str, Any] = {"site": site, "telemetry": Telemetry()}
-            assert build("translators", table, where="x", path="x", context=context)
 
 
 def test_keys_for_sonar_exist() -> None:

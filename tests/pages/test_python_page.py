@@ -4,7 +4,6 @@ import ast
 import asyncio
 import contextlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from nats.aio.subscription import Subscription
 
 import ccpipe
 from ccpipe.process.die_with_parent import die_with_parent
-from tests.cli.command import command, environment, install
+from tests.cli.command import command, environment, install, run_installed
 from tests.conftest import eventually, free_port
 from tests.paths import ROOT, TEST_DATA
 
@@ -229,35 +228,22 @@ def package(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def with_package(folder: Path, *arguments: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", *arguments, cwd=folder,
-        env=environment(
-            PYTHONPATH=os.pathsep.join([str(folder), str(ROOT)]), XDG_STATE_HOME=str(folder)
-        ),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
-    )  # fmt: skip
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 0, err.decode()
-    return out.decode()
-
-
-async def test_a_collector_of_a_package(package: Path) -> None:
+def test_a_collector_of_a_package(package: Path) -> None:
     """It is published with the tags of the node, and its unit is known."""
-    shown = await with_package(package, "publish", "--once", "--dry-run", "-o", "json")
+    shown = run_installed(package, "publish", "--once", "--dry-run", "-o", "json")
     messages = [json.loads(line) for line in shown.splitlines()]
     (uptime,) = [message for message in messages if message["name"] == "uptime"]
     assert uptime["value"] > 0
     assert {"cluster", "hostname", "type"} <= set(uptime["tags"])
-    configured = await with_package(package, "config", "clustercockpit", "uptime")
+    configured = run_installed(package, "config", "clustercockpit", "uptime")
     assert json.loads(configured)["metrics"]["uptime"]["frequency"] == 10
 
 
-async def test_source_translator_and_sink_of_a_package(package: Path) -> None:
+def test_source_translator_and_sink_of_a_package(package: Path) -> None:
     """The page's recipe runs to its end, and each option has its effect."""
     (package / "recipe.toml").write_text(block("Plug-ins", 1, "toml"))
-    listed = await with_package(package, "plugins")
-    await with_package(package, "bridge", "recipe.toml")
+    listed = run_installed(package, "plugins")
+    run_installed(package, "bridge", "recipe.toml")
     rows = [json.loads(line) for line in (package / "pips.jsonl").read_text().splitlines()]
     assert listed.count("ccpipe-example 1.0") == 5
     assert 0 < len(rows) < 20
@@ -275,13 +261,13 @@ end=1763638200 Exit_status=271
 """
 
 
-async def test_source_of_another_scheduler_gives_starts_and_stops(tmp_path: Path) -> None:
+def test_source_of_another_scheduler_gives_starts_and_stops(tmp_path: Path) -> None:
     """The page's source reads OpenPBS's accounting; a record that lacks a field costs itself."""
     heading = "Jobs of another scheduler"
     install(tmp_path, "ccpipe_pbs", block(heading, language="toml"), block(heading))
     (tmp_path / "recipe.toml").write_text(block(heading, 1, "toml"))
     (tmp_path / "20251120").write_text(PBS)
-    await with_package(tmp_path, "bridge", "recipe.toml")
+    run_installed(tmp_path, "bridge", "recipe.toml")
     events = ccpipe.decode((tmp_path / "events.lp").read_bytes())
     jobs = [(each.tags["function"], json.loads(str(each.value))) for each in events]
     assert [(function, job["jobId"]) for function, job in jobs] == [

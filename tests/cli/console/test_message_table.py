@@ -9,16 +9,10 @@ from hypothesis import strategies as st
 
 from ccpipe.cli.console.message_table import SCALED, MessageTable, short
 from ccpipe.message import Message, event, metric
+from tests.test_terminal import Terminal
 
 NODE = {"cluster": "fritz", "hostname": "e1", "type": "node"}
 COLOUR = re.compile(r"\x1b\[\d+m")
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture

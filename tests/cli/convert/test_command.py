@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe import terminal
 from ccpipe.formats.lineprotocol import decode
 from tests.cli.command import ccpipe, command, environment
 
@@ -173,20 +172,3 @@ def test_what_is_piped_in_comes_out_at_once() -> None:
         process.stdin.flush()
         assert json.loads(process.stdout.readline())["value"] == 1
         process.stdin.close()
-
-
-def test_progress_is_for_people_who_wait(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A terminal sees it after a while, and it is wiped away; a file never sees it."""
-    monkeypatch.setattr(terminal, "PROGRESS_DELAY", 0.0)
-    terminal.Progress().show("1 MiB")
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    progress = terminal.Progress()
-    progress.show("1 MiB")
-    progress.clear()
-    assert capsys.readouterr().err == "\r\x1b[K1 MiB\r\x1b[K"
-    monkeypatch.setattr(terminal, "PROGRESS_DELAY", 3600.0)
-    terminal.Progress().show("1 MiB")
-    assert capsys.readouterr().err == ""

@@ -251,11 +251,6 @@ def test_a_full_disk_is_an_error_and_nothing_that_was_flushed_is_lost(tmp_path: 
     assert done.returncode >= 0
 
 
-DESCRIBED = NodeStep(
-    step="0", node="c1", node_index=3, tasks=2, start_time="Fri Nov 20 10:32:28 2026"
-)
-
-
 def test_what_is_not_known_of_a_node_step_is_left_out(tmp_path: Path) -> None:
     step = NodeStep(step="0", node="c1", node_index=3, tasks=2, start_time=time.ctime(START))
     with create_file(tmp_path / "made.h5") as file:

@@ -21,7 +21,7 @@ affect the others. Exit codes are those of BSD's ``sysexits.h``.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class CcpipeError(Exception):
@@ -121,3 +121,12 @@ def system_reason(error: OSError) -> str:
     if error.errno and ("Connect call failed" in text or "while attempting to bind" in text):
         return os.strerror(error.errno)
     return error.strerror or text or type(error).__name__
+
+
+def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return ``did you mean 'x'?`` for a known word that is similar; else all that are known."""
+    import difflib
+
+    words = list(known)
+    close = difflib.get_close_matches(word, words, n=1)
+    return f"did you mean {close[0]!r}?" if close else otherwise or f"known are {', '.join(words)}"

@@ -5,7 +5,6 @@ against their annotations. Arguments named in `context` (``site``, ``telemetry``
 ccpipe. A translator may be a function from records to records; its further arguments are options.
 """
 
-import difflib
 import functools
 import inspect
 import typing
@@ -17,7 +16,7 @@ import msgspec
 
 from ccpipe.bus.codecs import Codec
 from ccpipe.config import split_list, to_struct
-from ccpipe.errors import ConfigError, UsageError
+from ccpipe.errors import ConfigError, UsageError, suggestion
 from ccpipe.pipeline import Sink, Source, Translator, fault_of, translator_interface
 
 GROUPS = ("collectors", "sources", "codecs", "translators", "sinks")
@@ -51,9 +50,7 @@ def find(group: str, name: str, where: str) -> Part:
     """
     known = entry_points(group)
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-        raise ConfigError(f"{where}: unknown {group[:-1]} {name!r}; {hint}")
+        raise ConfigError(f"{where}: unknown {group[:-1]} {name!r}; {suggestion(name, known)}")
     entry = known[name]
     try:
         cls: Part = entry.load()

@@ -1,6 +1,5 @@
 """``ccpipe plugins``: the installed sources, collectors, translators and sinks."""
 
-import difflib
 import inspect
 import types
 import typing
@@ -14,7 +13,7 @@ from cyclopts import Parameter
 
 from ccpipe.cli.console.output import Output, print_json, print_table
 from ccpipe.config import Duration, Size, plain
-from ccpipe.errors import MissingExtra, UsageError
+from ccpipe.errors import MissingExtra, UsageError, suggestion
 from ccpipe.registry import GROUPS, Part, constructors, entry_points, options_of
 from ccpipe.terminal import paint
 
@@ -78,8 +77,7 @@ def wanted(name: str) -> list[tuple[str, EntryPoint]]:
     found = [(g, e) for g, e in everything() if name in (e.name, f"{g}.{e.name}")]
     if not found:
         known = [entry.name for _, entry in everything()]
-        close = difflib.get_close_matches(name.rpartition(".")[2], known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "`ccpipe plugins` lists them"
+        hint = suggestion(name.rpartition(".")[2], known, "`ccpipe plugins` lists them")
         raise UsageError(f"unknown plug-in {name!r}; {hint}")
     return found
 

@@ -3,7 +3,6 @@
 Errors name the key path and make a suggestion; output has values with units, and secrets masked.
 """
 
-import difflib
 import functools
 import re
 import types
@@ -14,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from ccpipe.errors import ConfigError
+from ccpipe.errors import ConfigError, suggestion
 
 
 class Duration(float):
@@ -106,9 +105,7 @@ def _explain(text: str, tree: Any, kind: Any) -> tuple[str, str, str]:
     culprit = ".".join(filter(None, (place, key[1])))
     if "missing" in reason:
         return place, f"the key {key[1]!r} is missing", culprit
-    known = sorted(field_types(kind))
-    close = difflib.get_close_matches(key[1], known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    hint = suggestion(key[1], sorted(field_types(kind)))
     return place, f"unknown key {key[1]!r}; {hint}", culprit
 
 

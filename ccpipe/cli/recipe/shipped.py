@@ -4,12 +4,11 @@ A wheel contains them in the package (``setup.py`` copies them); in a working co
 their original paths.
 """
 
-import difflib
 from pathlib import Path
 
 import ccpipe
 from ccpipe.config import find_config
-from ccpipe.errors import MissingInputError
+from ccpipe.errors import MissingInputError, suggestion
 
 _PACKAGE = Path(ccpipe.__file__).parent
 
@@ -39,6 +38,4 @@ def find_recipe(path: Path) -> Path:
     known = recipes()
     if name in known:
         return known[name]
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-    raise MissingInputError(f"no file and no recipe {name!r}; {hint}")
+    raise MissingInputError(f"no file and no recipe {name!r}; {suggestion(name, known)}")

@@ -15,7 +15,6 @@ Source: ClusterCockpit specification, *Controls* and *Messaging subjects*; cc-no
 """
 
 import asyncio
-import difflib
 import functools
 import inspect
 import json
@@ -37,6 +36,7 @@ from ccpipe.errors import (
     EncodeError,
     UnavailableError,
     UsageError,
+    suggestion,
 )
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import CONTROL_METHODS, Kind, Message
@@ -246,8 +246,7 @@ class Responder:
     def _find(self, name: str) -> Control:
         if name in self.controls:
             return self.controls[name]
-        close = difflib.get_close_matches(name, self.controls, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "GET controls lists them"
+        hint = suggestion(name, self.controls, "GET controls lists them")
         raise UsageError(f"there is no control {name!r:.80} on this node; {hint}")
 
     def _refuse_repeated(self, request: Message) -> None:

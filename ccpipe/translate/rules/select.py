@@ -1,11 +1,10 @@
 """Keep the records that match, or drop them."""
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import and_, not_
 
-from ccpipe.errors import ConfigError
+from ccpipe.errors import ConfigError, suggestion
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.lineprotocol.series import PerSeries, fields_of
 from ccpipe.formats.lineprotocol.values import IS_NUMBER
@@ -127,6 +126,5 @@ def _kind(name: str) -> Kind:
     try:
         return Kind(name)
     except ValueError:
-        close = difflib.get_close_matches(name, list(Kind), n=1)
-        hint = f"did you mean {str(close[0])!r}?" if close else f"expected {', '.join(Kind)}"
+        hint = suggestion(name, map(str, Kind), f"expected {', '.join(Kind)}")
         raise ConfigError(f"kinds: there is no kind {name!r}; {hint}") from None

@@ -62,9 +62,13 @@ class Up:
         return int(count)
 
     async def acknowledged(self) -> None:
-        """Wait until the bridge has acknowledged all that it was given before now."""
+        """Wait until the bridge has acknowledged all that it was given before now.
+
+        The address, with the password, is announced in a file that only the user can read.
+        """
         here = running()
         assert here is not None
+        assert here.pid == self.process.pid
         client = await nats.connect(here.url)
         [consumer] = await client.jetstream().consumers_info("ccpipe-local")
         last = consumer.delivered
@@ -183,15 +187,6 @@ async def test_restarts_are_counted(tmp_path: Path) -> None:
         assert 'ccpipe_restarts_total{part="server"} 1.0' in text
         assert 'ccpipe_restarts_total{part="bridge"} 1.0' in text
         await up.stop()
-
-
-async def test_commands_of_the_same_user_find_it(up: Up) -> None:
-    """Its address, with the password, is announced in a file that only the user can read."""
-    here = running()
-    assert here is not None
-    assert here.pid == up.process.pid
-    client = await nats.connect(here.url)
-    await client.close()
 
 
 async def test_a_command_that_started_first_finds_it(tmp_path: Path) -> None:

@@ -1,26 +1,29 @@
 """``ccpipe profile``, beside what the real sh5util wrote."""
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
 
+import nats
 import pyarrow.parquet as pq
 import pytest
 
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.slurm_profile.reader import open_profile
 from tests.cli.command import ccpipe
+from tests.conftest import free_port
+from tests.formats.slurm_profile.samples import DATA
 
-DATA = Path(__file__).parents[2] / "data" / "slurm_profile"
 JOB = DATA / "merged" / "job_17.h5"
 
 
-@pytest.mark.parametrize("series", ["Energy", "Filesystem", "Network", "Tasks"])
-@pytest.mark.parametrize(("level", "name"), [("TimeSeries", "timeseries"), ("Totals", "totals")])
-def test_extracted_csv_is_sh5utils(series: str, level: str, name: str) -> None:
-    done = ccpipe("profile", "extract", "-i", JOB, "-s", series.lower(), "-l", f"node:{level}")
+def test_extracted_csv_is_sh5utils() -> None:
+    """Series and level may be in lower case."""
+    done = ccpipe("profile", "extract", "-i", JOB, "-s", "tasks", "-l", "node:totals")
     assert done.code == 0
-    assert done.out == (DATA / "csv" / f"job_17.E.{series}.{name}.csv").read_text()
+    assert done.out == (DATA / "csv" / "job_17.E.Tasks.totals.csv").read_text()
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
@@ -155,3 +158,28 @@ def test_errors_have_exit_codes(arguments: tuple[object, ...], code: int) -> Non
     assert done.code == code, done.err
     assert "Traceback" not in done.err
     assert done.err.startswith("ccpipe: ")
+
+
+async def test_what_is_published_is_what_is_extracted(nats_server: NatsServer) -> None:
+    arguments = ("-i", JOB, "--cluster", "fox", "-s", "Tasks")
+    extracted = decode(ccpipe("profile", "extract", *arguments, "--format", "line").out.encode())
+    for _ in range(2):
+        done = await asyncio.to_thread(
+            ccpipe, "profile", "publish", *arguments, "--server", nats_server.url
+        )
+        assert done.code == 0, done.err
+        assert "samples published" in done.err
+    client = await nats.connect(nats_server.url)
+    stream = client.jetstream()
+    count = (await stream.stream_info("ccpipe-fox")).state.messages
+    payloads = [(await stream.get_msg("ccpipe-fox", seq=n + 1)).data or b"" for n in range(count)]
+    await client.close()
+    published = decode(b"".join(payloads))
+    assert sorted(map(str, published)) == sorted(map(str, extracted))
+    assert len(published) > 10
+
+
+def test_without_a_broker() -> None:
+    done = ccpipe("profile", "publish", "-i", JOB, "--server", f"nats://127.0.0.1:{free_port()}")
+    assert done.code == 69
+    assert "Traceback" not in done.err

@@ -9,8 +9,8 @@ import pytest
 from ccpipe.cli.profile.curves import curve, draw
 from ccpipe.errors import CreateError, DataError, UsageError
 from ccpipe.formats.slurm_profile.reader import open_profile
+from tests.formats.slurm_profile.samples import DATA
 
-DATA = Path(__file__).parents[2] / "data" / "slurm_profile"
 JOB = DATA / "merged" / "job_17.h5"
 
 

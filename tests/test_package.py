@@ -1,4 +1,4 @@
-"""The package as a whole: what it exports, what importing it costs, and what it promises."""
+"""The package as a whole: exports, names, layers, what importing it costs, what it promises."""
 
 import ast
 import importlib
@@ -17,7 +17,8 @@ import ccpipe
 from ccpipe import errors, registry
 from tests.paths import ROOT
 
-PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT: dict[str, Any] = PYPROJECT["project"]
 PARTS = [
     (group, value)
     for group, entries in PROJECT["entry-points"].items()
@@ -161,10 +162,9 @@ def test_everything_public_has_a_docstring() -> None:
     assert [name for name, value in named if not inspect.getdoc(value)] == []
 
 
-LINTER = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
 LAYERS = [
     name.strip(" ()")
-    for contract in LINTER["contracts"]
+    for contract in PYPROJECT["tool"]["importlinter"]["contracts"]
     for layer in contract.get("layers", ())
     for name in layer.split("|")
 ]

@@ -3,14 +3,13 @@
 import asyncio
 import re
 import signal
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from ccpipe.bus.nats.server import NatsServer
 from tests.cli.command import ccpipe, ended, start
+from tests.test_telemetry import get
 
 
 async def started(*arguments: str, **environ: str) -> tuple[asyncio.subprocess.Process, str]:
@@ -25,13 +24,8 @@ async def started(*arguments: str, **environ: str) -> tuple[asyncio.subprocess.P
     return process, found[0].decode()
 
 
-def get(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - http
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+async def ask(page: str, path: str) -> tuple[int, str]:
+    return await asyncio.to_thread(get, int(page.rpartition(":")[2].strip("/")), path)
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
@@ -43,7 +37,7 @@ async def test_it_serves_until_it_is_stopped(nats_server: NatsServer) -> None:
     """The page, and whether there is a broker is no matter of the start."""
     for url in (nats_server.url, "nats://127.0.0.1:1"):
         process, page = await started("--listen", "127.0.0.1:0", CCPIPE_BUS__SERVERS=url)
-        status, text = await asyncio.to_thread(get, page)
+        status, text = await ask(page, "/")
         assert status == 200
         assert "<title>ccpipe</title>" in text
         await end(process)
@@ -57,8 +51,7 @@ async def test_others_need_the_token_that_is_made(nats_server: NatsServer, tmp_p
     token = file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
     assert token not in page
-    port = page.rpartition(":")[2].strip("/")
-    assert (await asyncio.to_thread(get, f"http://127.0.0.1:{port}/api/about"))[0] == 401
+    assert (await ask(page, "/api/about"))[0] == 401
     await end(process)
     process, _ = await started("--listen", "0.0.0.0:0", **state)
     assert file.read_text() == token

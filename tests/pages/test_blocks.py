@@ -1,6 +1,6 @@
 """The blocks of the pages that are no command lines: each is read or run by the real code.
 
-Command lines run in ``test_commands_run``; what cannot run here is listed below, with the reason.
+Command lines run in ``test_command_lines``; what cannot run here is listed below, with the reason.
 """
 
 import re

@@ -1,13 +1,23 @@
-"""Command lines in the pages are those that the command line accepts."""
+"""Command lines in the pages parse, and run as they stand beside a broker with messages on it.
 
+What cannot run here is listed below, with the reason.
+"""
+
+import os
 import re
 import shlex
-from collections.abc import Iterator
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.cli.app import app
+from tests.cli.command import environment
+from tests.conftest import free_port
 from tests.paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *ROOT.glob("bridges/*.md")]
@@ -75,3 +85,139 @@ ccpipe = 1
         ["up", "--for", "3s"],
     ]
     assert sum(len(list(command_lines(path.read_text()))) for path in PAGES) > 200
+
+
+NOT_RUN = {
+    r"backfill .*|validate victoriametrics": "needs a database; tests of stores start theirs",
+    r"bridge bridges/(from-kafka|from-mqtt)\.toml": "needs that broker; tests/bus starts it",
+    r"bridge bridges/(slurm|slurm-jobs)\.toml": "needs Slurm; `make slurm` starts one",
+    r"bridge bridges/(gridengine|from-tree|hdf5-dir)\.toml": "follows a site's own files",
+    r"control (get|put) .*": "needs nodes that answer; tests/cli/test_control.py starts one",
+    r"dashboard --listen 0\.0\.0\.0:.*": "would listen to everybody",
+    r".* /var/lib/ccpipe/.*|.* /data/.*": "reads a site's own files",
+    r".* --server nats://10\.0\.0\.1:4222.*": "needs another site's broker",
+}
+"""Patterns of command lines, and why they cannot run here."""
+
+FIND_NOTHING = r"acct .*-j 4711.*|acct sacct .*--user alice.*"
+"""Those that look for what our data does not have, and say so by the exit code 1."""
+
+SHORTER = {"bridge": "1s", "dashboard": "1s", "publish": "1s", "simulate": "2s", "tail": "1s"}
+"""Commands that go on until Ctrl-C: how long they may, where the page does not say less."""
+
+MORE = {
+    "bridge": ("--dry-run",),  # up to its store, which is not here
+    "dashboard": ("--listen", "127.0.0.1:0"),
+    "top": ("--once", "--for", "1s"),  # without a terminal
+}
+"""What is added to a command so that it can run beside others."""
+
+LINES = list(
+    dict.fromkeys(
+        shlex.join(call)
+        for page in PAGES
+        if page.name != "commands.md"  # written from --help, whose examples are the commands' own
+        for call in command_lines(page.read_text(encoding="utf-8"))
+        if call
+    )
+)
+
+
+def why_not(line: str) -> str | None:
+    return next((why for pattern, why in NOT_RUN.items() if re.fullmatch(pattern, line)), None)
+
+
+def in_a_moment(words: Sequence[str]) -> list[str]:
+    name, found = words[0], [*words]
+    if name in SHORTER and "--once" not in words:
+        if "--for" in found:
+            found[found.index("--for") + 1] = SHORTER[name]
+        elif "--no-follow" not in found:
+            found += ["--for", SHORTER[name]]
+    more = [] if "--dry-run" in found and name == "bridge" else MORE.get(name, ())
+    at = found.index("--") if "--" in found else len(found)
+    return [*found[:at], *more, *found[at:]]
+
+
+class Sandbox:
+    """A folder with what the pages speak of, and a broker."""
+
+    def __init__(self, folder: Path, server: NatsServer) -> None:
+        self.folder = folder
+        lake = folder / "state" / "ccpipe" / "up" / "parquet"
+        self.environment = environment(
+            HOME=str(folder),
+            XDG_STATE_HOME=str(folder / "state"),
+            XDG_CONFIG_HOME=str(folder / "config"),
+            CCPIPE_BUS__SERVERS=server.url,
+            CCPIPE_CLUSTER="fritz",
+            PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        )
+        shutil.copytree(ROOT / "bridges", folder / "bridges")
+        data = ROOT / "tests" / "data"
+        shutil.copy(data / "gridengine" / "accounting", folder / "accounting")
+        rows = data / "slurm" / "snapshots" / "sacct.1795171119.txt"
+        for name in ("rows.txt", "sacct-2026-11.txt"):
+            shutil.copy(rows, folder / name)
+        (folder / "corrected.lp").write_text("temp,hostname=f01,type=node value=3 1740000000\n")
+        for name in ("solver", "simulate"):
+            (folder / name).write_text("#!/bin/sh\nexit 0\n")
+            (folder / name).chmod(0o755)
+        self.run("streams", "apply")
+        self.run("simulate", "--nodes", "3", "--gpus", "1", "--for", "3s", "--speed", "max")
+        self.run("bridge", "bridges/parquet.toml", "--for", "4s", sink=str(lake))
+        lake.parent.mkdir(parents=True, exist_ok=True)
+        (folder / "parquet").symlink_to(lake)
+        self.run("send", "-", stdin="not a line\n", code=65)
+
+    def run(self, *words: str, stdin: str = "", code: int = 0, sink: str = "") -> str:
+        """Run a command; fail with what it said where it ends with another code."""
+        extra = {"CCPIPE_SINK__DIR": sink} if sink else {}
+        done = subprocess.run(
+            [sys.executable, "-m", "ccpipe", *self._expand(words)],
+            cwd=self.folder,
+            env={**self.environment, **extra},
+            input=stdin,
+            text=True,
+            capture_output=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stderr[-3000:]}"
+        assert "Traceback" not in done.stderr
+        return done.stdout
+
+    def _expand(self, words: Sequence[str]) -> Iterator[str]:
+        for word in words:
+            found = sorted(path.name for path in self.folder.glob(word)) if "*" in word else []
+            yield from found or [re.sub("^~", str(self.folder), word)]
+
+
+@pytest.fixture
+async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    async with NatsServer(tmp_path / "nats", port=free_port()) as server:
+        (tmp_path / "here").mkdir()
+        yield Sandbox(tmp_path / "here", server)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_command_lines_of_the_pages_run(sandbox: Sandbox) -> None:
+    """Each ends in order, with the exit code 0; only how long it runs is changed."""
+    failures = []
+    # ``check`` says by its exit code what is unread: before others publish more.
+    for line in sorted(LINES, key=lambda line: not line.startswith("check ")):
+        if why_not(line) is None:
+            try:
+                code = 1 if re.fullmatch(FIND_NOTHING, line) else 0
+                sandbox.run(*in_a_moment(shlex.split(line)), code=code)
+            except AssertionError as error:
+                failures.append(str(error))
+    assert not failures, "\n".join(failures)
+
+
+def test_what_is_not_run_is_listed_for_a_reason() -> None:
+    """No pattern is left over from a page that has changed, and most lines run."""
+    for pattern in NOT_RUN:
+        assert any(re.fullmatch(pattern, line) for line in LINES), pattern
+    assert sum(why_not(line) is None for line in LINES) > len(LINES) * 0.6

@@ -1,11 +1,14 @@
 """The pages in ``docs/`` say what the types and tables say."""
 
 import json
+import re
 
 import jsonschema
+import msgspec
 import pytest
 from hypothesis import given, settings
 
+from ccpipe.formats import sonar
 from ccpipe.formats.sonar import (
     Envelope,
     ExtendedUint,
@@ -23,6 +26,7 @@ from tests.formats.sonar import examples
 from tests.formats.sonar.examples import changed
 from tests.formats.sonar.strategies import envelopes
 from tests.formats.sonar.test_rules import RULES
+from tests.paths import ROOT
 from tests.translate.sonar.sonar_samples import at, job, sample
 
 VALIDATOR = jsonschema.Draft202012Validator(sonar_pages.schema())
@@ -100,3 +104,23 @@ def test_the_page_names_every_metric_that_is_sent() -> None:
     }
     kinds = {row.name: row.kind for _, _, rows, _ in sonar_pages.SECTIONS for row in rows}
     assert {m.name for m in lines if type(m.value) is not kinds[m.name]} == set()
+
+
+NODE_PAGE = (ROOT / "docs/sonar/node.md").read_text()
+TABLES = dict(re.findall(r"^\| (S\w+) \|.*\n\|[-|]+\n((?:\|.*\n)+)", NODE_PAGE, re.MULTILINE))
+
+
+def test_all_types_that_a_node_sends_have_a_table() -> None:
+    """Those below the two envelopes."""
+    assert set(TABLES) == {
+        "SampleAttributes", "SampleSystem", "SampleDisk", "SampleJob", "SampleProcess",
+        "SampleGpu", "SampleProcessGpu", "SysinfoAttributes", "SysinfoGpuCard",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_has_every_field_once_and_no_other(name: str) -> None:
+    """The first column names them."""
+    firsts = [row.split("|")[1] for row in TABLES[name].splitlines()]
+    reported = re.findall(r"`(\w+)`", " ".join(firsts))
+    assert sorted(reported) == sorted(f.name for f in msgspec.structs.fields(getattr(sonar, name)))

@@ -1,4 +1,4 @@
-"""Messages as a table: what a row holds, and that nothing in it can steer a terminal."""
+"""Tables: what a row of messages holds, that they fit, and that nothing steers a terminal."""
 
 import io
 import re
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.cli.console.message_table import SCALED, MessageTable, short
+from ccpipe.cli.console.output import table
 from ccpipe.message import Message, event, metric
 from tests.test_terminal import Terminal
 
@@ -124,3 +125,12 @@ def test_numbers_are_short_and_have_their_unit(value: float, unit: str, says: st
 def test_any_number_fits_into_a_column(value: float, unit: str) -> None:
     """Whatever comes over the wire."""
     assert len(short(value, unit)) <= 20
+
+
+def test_the_last_column_folds_below_itself() -> None:
+    """No cell is lost and no line passes the width."""
+    text = "a rather long reason with many words that does not fit into one line"
+    lines = table([("x", text), ("yy", "short")], ("name", "reason"), width=40)
+    assert max(map(len, lines)) <= 40
+    assert " ".join(" ".join(lines[1:-1]).split()) == f"x {text}"
+    assert lines[-1].split() == ["yy", "short"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ccpipe.process.die_with_parent import die_with_parent
+from tests.cli import forked
 from tests.paths import ROOT
 
 
@@ -34,13 +35,12 @@ def environment(**environ: str) -> dict[str, str]:
 
 
 def ccpipe(*arguments: object, stdin: bytes = b"", **environ: str) -> Ended:
+    words, kept = [*map(str, arguments)], environment(**environ)
+    if forked.can_run(stdin, kept):
+        code, out, err = forked.run(words, stdin, kept)
+        return Ended(code, out.decode(), err.decode())
     done = subprocess.run(
-        command(*arguments),
-        input=stdin,
-        capture_output=True,
-        env=environment(**environ),
-        timeout=500,
-        check=False,
+        command(*words), input=stdin, capture_output=True, env=kept, timeout=500, check=False
     )
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -78,6 +78,12 @@ async def start(*arguments: object, **environ: str) -> asyncio.subprocess.Proces
         *command(*arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         preexec_fn=die_with_parent, env=environment(**environ),
     )  # fmt: skip
+
+
+async def finished(*arguments: object, **environ: str) -> Ended:
+    """Run a command to its end, beside what else this event loop does."""
+    environ.setdefault("XDG_STATE_HOME", os.environ["XDG_STATE_HOME"])
+    return await asyncio.to_thread(lambda: ccpipe(*arguments, stdin=b"", **environ))
 
 
 async def ended(process: asyncio.subprocess.Process, number: signal.Signals | None = None) -> Ended:

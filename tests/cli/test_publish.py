@@ -21,12 +21,12 @@ from ccpipe.config import Bus, Duration, Site
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import decode as decode_envelopes
 from ccpipe.telemetry import Telemetry
-from tests.cli.command import Ended, ended, start
+from tests.cli.command import Ended, ended, finished, start
 from tests.conftest import eventually, free_port
 
 
 async def run(*arguments: object, **environ: str) -> Ended:
-    return await ended(await start("publish", *arguments, **environ))
+    return await finished("publish", *arguments, **environ)
 
 
 async def test_one_sample_is_valid_line_protocol_of_this_node() -> None:
@@ -173,7 +173,7 @@ async def test_wrong_configuration_is_fatal_before_start(
     config = tmp_path / "ccpipe.toml"
     config.write_text(text)
     ends = await run("--once", "--config", config)
-    found = await ended(await start("validate", "--no-connect", config))
+    found = await finished("validate", "--no-connect", config)
     for code, printed, said in (ends, found):
         assert code == 78
         assert says in printed + said

@@ -11,11 +11,11 @@ import pytest
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Kind
-from tests.cli.command import Ended, ended, start
+from tests.cli.command import Ended, ended, finished, start
 
 
 async def run(*arguments: object) -> Ended:
-    return await ended(await start("simulate", *arguments))
+    return await finished("simulate", *arguments)
 
 
 async def test_a_dry_run_prints_lines() -> None:

@@ -20,7 +20,7 @@ from ccpipe.cli.up import Child
 from ccpipe.process.background import failing
 from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
-from tests.cli.command import ended, environment, start
+from tests.cli.command import ended, environment, finished, start
 from tests.conftest import eventually, free_port
 
 
@@ -139,7 +139,7 @@ async def test_nothing_is_lost_when_server_and_bridge_are_killed(up: Up) -> None
 
 async def test_a_second_one_in_the_same_folder_is_refused(up: Up) -> None:
     """Two of them would write over each other; the error says what to do."""
-    second = await ended(await start("up", "--dir", up.folder))
+    second = await finished("up", "--dir", up.folder)
     assert second.code == 64
     assert "--dir" in second.err
 
@@ -147,7 +147,7 @@ async def test_a_second_one_in_the_same_folder_is_refused(up: Up) -> None:
 async def test_what_no_restart_can_mend_ends_it(tmp_path: Path) -> None:
     """A wrong setting is told once, with exit code 78, not over and over."""
     wrong = {"CCPIPE_PUBLISH__COLLECTORS__CPU__HWTHREAD": "true"}
-    done = await ended(await start("up", "--dir", tmp_path, *ports(), **wrong))
+    done = await finished("up", "--dir", tmp_path, *ports(), **wrong)
     assert done.code == 78
     assert done.err.count("did you mean 'hwthreads'") == 1
 

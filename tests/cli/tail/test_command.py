@@ -105,7 +105,7 @@ async def publishing(server: NatsServer, *said: tuple[str, Iterable[bytes]]) -> 
 
 async def seen(server: NatsServer, *arguments: str, said: bytes = PAYLOAD) -> Ended:
     async with publishing(server, ("fritz.metrics", [said])):
-        return await ended(await start(server, *arguments))
+        return await command.finished("tail", "--server", server.url, *arguments)
 
 
 async def test_line_output_is_line_protocol_that_says_the_same(nats_server: NatsServer) -> None:

@@ -197,6 +197,25 @@ def test_ctrl_c_at_any_time_ends_it_without_a_traceback(tmp_path: Path) -> None:
         assert b"Traceback" not in said, said.decode()
 
 
+@pytest.mark.parametrize(
+    ("word", "unwanted"),
+    [
+        ("--help", "cyclopts asyncio msgspec nats logging dataclasses shutil"),
+        ("version", "asyncio nats ssl rich.console numpy pyarrow ccpipe.pipeline"),
+    ],
+)
+def test_what_needs_no_library_imports_none(word: str, unwanted: str) -> None:
+    """The list of commands is waited for first; who asks for versions may have trouble with one."""
+    program = (
+        f"import sys; sys.argv = ['ccpipe', {word!r}]\n"
+        "from ccpipe.cli import main\n"
+        "try: main()\n"
+        f"finally: print([m for m in {unwanted.split()} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stderr == b"[]\n"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_is_a_module_or_a_folder_of_its_name(name: str) -> None:
     """So that whoever looks for a command finds its file."""

@@ -2,8 +2,6 @@
 
 import json
 import platform
-import subprocess
-import sys
 from importlib import metadata
 
 import pytest
@@ -26,19 +24,6 @@ def test_it_names_ccpipe_the_kernel_python_and_the_libraries() -> None:
     assert "pytest" not in rows
     facts = json.loads(ccpipe("version", "-o", "json").out)
     assert (facts["ccpipe"], facts["libraries"]["pyarrow"]) == (__version__, rows["pyarrow"])
-
-
-def test_it_imports_neither_broker_nor_pipeline() -> None:
-    """Whoever asks for versions may have trouble with just those."""
-    heavy = ("asyncio", "nats", "ssl", "rich.console", "numpy", "pyarrow", "ccpipe.pipeline")
-    program = (
-        "import sys; sys.argv = ['ccpipe', 'version']\n"
-        "from ccpipe.cli import main\n"
-        "try: main()\n"
-        f"finally: print([m for m in {heavy} if m in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-    assert done.stderr == b"[]\n"
 
 
 @pytest.mark.parametrize(

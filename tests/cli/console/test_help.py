@@ -1,11 +1,8 @@
 """``--help``: each command shows three examples that work, on a screen of 80 columns."""
 
 import itertools
-import os
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 from cyclopts import CycloptsError
@@ -143,18 +140,3 @@ def test_help_shows_what_is_accepted_and_the_reference_the_same(command: str) ->
     manual = re.search(form, MANUAL, re.DOTALL | re.MULTILINE)
     assert manual
     assert [name for name in arguments + names if rf"\fB{name}\fR" not in manual[1]] == []
-
-
-def test_list_of_commands_needs_no_library() -> None:
-    """It is what a person waits for first; other help imports the options of its command."""
-    heavy = ("cyclopts", "asyncio", "msgspec", "nats", "logging", "dataclasses", "shutil")
-    program = (
-        "import sys; sys.argv = ['ccpipe', '--help']\n"
-        "from ccpipe.cli import main\n"
-        "try: main()\n"
-        f"finally: print([m for m in {heavy} if m in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, env=dict(os.environ), check=True
-    )
-    assert done.stderr.decode().strip() == "[]"

@@ -13,7 +13,6 @@ Events of each class may have a subject of their own; the others keep the templa
 which ``"*"`` replaces beside them.
 """
 
-import difflib
 import functools
 import re
 import string
@@ -22,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from ccpipe.config import Site
-from ccpipe.errors import ConfigError, EncodeError
+from ccpipe.errors import ConfigError, EncodeError, suggestion
 from ccpipe.message import Kind, Message
 
 TEMPLATES = {
@@ -205,8 +204,7 @@ def _check(name: str, template: str) -> None:
     path = f"bus.subjects.{name}"
     is_class = name.startswith(_EVENTS) and name != _EVENTS
     if name not in TEMPLATES and not is_class:
-        close = difflib.get_close_matches(name, TEMPLATES, n=1)
-        raise ConfigError(f"{path}: unknown; did you mean {(close or list(TEMPLATES))[0]!r}?")
+        raise ConfigError(f"{path}: unknown; {suggestion(name, TEMPLATES)}")
     try:
         used = [part[1] for part in string.Formatter().parse(template) if part[1] is not None]
     except ValueError as error:

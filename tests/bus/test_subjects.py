@@ -140,6 +140,7 @@ def test_wildcards_match_as_the_broker_does(pattern: str, subject: str, expected
     ("name", "template", "says"),
     [
         ("metric", "x", "did you mean 'metrics'"),
+        ("x", "x", "unknown; known are metrics, events, log"),
         ("metrics", "{clster}.metrics", "unknown placeholder {clster}"),
         ("metrics", "{cluster.metrics", "bus.subjects.metrics"),
         ("metrics", "a b", "is not a subject"),

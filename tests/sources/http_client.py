@@ -73,8 +73,8 @@ async def running(
     pipe.result()
 
 
-def basic(user: str) -> dict[str, str]:
-    pair = base64.b64encode(f"{user}:x".encode()).decode()
+def basic(user: str, word: str = "x") -> dict[str, str]:
+    pair = base64.b64encode(f"{user}:{word}".encode()).decode()
     return {"Authorization": f"Basic {pair}"}
 
 

@@ -167,7 +167,7 @@ def decode_csv(row: bytes) -> Message:
     64 bits cannot hold it. Raises NotARow if it does not have the columns; DataError if a column
     cannot be what it holds.
     """
-    cells = read_cells(row)
+    cells = _read_cells(row)
     if len(cells) != len(COLUMNS):
         raise NotARow(f"{len(cells)} columns instead of {len(COLUMNS)}")
     time, name, field, *own, others, value = cells
@@ -185,7 +185,7 @@ def decode_csv(row: bytes) -> Message:
 _TEXTS = {Kind.EVENT, Kind.LOG, Kind.CONTROL}
 
 
-def read_cells(row: bytes) -> list[str]:
+def _read_cells(row: bytes) -> list[str]:
     if csv.field_size_limit() < len(row):
         csv.field_size_limit(len(row))
     try:

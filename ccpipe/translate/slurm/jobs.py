@@ -193,7 +193,7 @@ def resources(
     names: Iterable[str], allocation: Iterable[Allocation], alloc_tres: str | None
 ) -> dict[str, Any]:
     """Return what a job has; of ``cpu=8,gres/gpu=2,mem=16G,node=1`` only the whole numbers."""
-    nodes = job_nodes(names, allocation, alloc_tres or "")
+    nodes = _job_nodes(names, allocation, alloc_tres or "")
     pairs = (pair.split("=", 1) for pair in (alloc_tres or "").split(",") if "=" in pair)
     amounts = {key: int(text) for key, text in pairs if text.isascii() and text.isdecimal()}
     return {
@@ -210,7 +210,7 @@ def _names(node_list: str | None) -> list[str]:
         return []
 
 
-def job_nodes(
+def _job_nodes(
     names: Iterable[str], allocation: Iterable[Allocation], alloc_tres: str
 ) -> tuple[JobNode, ...]:
     """Return the nodes of a job, with Slurm's numbers of the CPUs and GPUs that it has of them."""

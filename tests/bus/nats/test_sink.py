@@ -161,11 +161,10 @@ async def test_small_messages_are_joined_and_overtake_nothing(
 async def test_a_bad_record_is_named_by_its_place_among_all(site: Site) -> None:
     huge = replace(ENVELOPE, errors=(replace(ENVELOPE.errors[0], detail="x" * 2**20),))
     async with NatsSink(site=site, telemetry=Telemetry(), codec=SonarCodec(), join=0) as sink:
-        with pytest.raises(RejectedError) as caught:
-            await sink.write(
-                Envelopes([ENVELOPE, ENVELOPE, huge], provenance=from_messages([1, 1, 1]))
-            )
-    assert caught.value.indices == [2]
+        for provenance in (from_messages([1, 1, 1]), None):
+            with pytest.raises(RejectedError, match="exceeds the server's max_payload") as caught:
+                await sink.write(Envelopes([ENVELOPE, ENVELOPE, huge], provenance=provenance))
+            assert caught.value.indices == [2]
 
 
 @pytest.mark.parametrize("fault", ["silent", "cut", "killed"])

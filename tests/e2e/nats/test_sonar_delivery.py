@@ -3,14 +3,12 @@
 from typing import Any
 
 import nats
-import pytest
 
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.consumer import ConsumerReader
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
-from ccpipe.errors import RejectedError
 from ccpipe.formats.sonar import (
     Envelope,
     ExtendedUint,
@@ -19,9 +17,6 @@ from ccpipe.formats.sonar import (
     JobsEnvelope,
     MetadataObject,
     SlurmJob,
-    SysinfoAttributes,
-    SysinfoData,
-    SysinfoEnvelope,
     encode,
 )
 from ccpipe.formats.sonar.envelopes import Envelopes
@@ -108,14 +103,6 @@ async def test_the_profile_decides_on_the_numbers(site: Site) -> None:
         await eventually(lambda: sink.bus.is_connected)
         await sink.write(Envelopes([envelope]))
     assert (await read(fox(site), 1, profile="sonar"))[0] == [envelope]
-
-
-async def test_an_envelope_beyond_the_servers_limit_is_named(site: Site) -> None:
-    """So that the pipe buries it alone."""
-    large = SysinfoAttributes(time=TIME, cluster="fox.no", node="n1", topo_svg="A" * 2**21)
-    with pytest.raises(RejectedError, match="exceeds the server's max_payload") as caught:
-        await publish(fox(site), SAMPLE, SysinfoEnvelope(META, SysinfoData(large)))
-    assert caught.value.indices == [1]
 
 
 async def test_there_and_back_through_the_broker(site: Site) -> None:

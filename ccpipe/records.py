@@ -278,6 +278,27 @@ class RejectedRecord(NamedTuple):
     offset: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Input or a record that nothing downstream accepts, with the reason."""
+
+    original: bytes
+    reason: str
+    origin: str = ""
+    """Where it came from: a subject, a file."""
+    line: int = 0
+    """Line number in the payload, from 1; 0 for a record rejected by a store."""
+    offset: int = 0
+    lines: int = 1
+    """Number of rejected lines or records in it."""
+
+    def __str__(self) -> str:
+        where = f" line {self.line}, offset {self.offset}" if self.line else ""
+        return (
+            f"dead letter from {self.origin or '?'}{where}: {self.reason}: {self.original!r:.120}"
+        )
+
+
 def excerpt(original: bytes, position: int) -> str:
     start = max(0, position - 30)
     piece = original[start : start + 60].decode(errors="backslashreplace")

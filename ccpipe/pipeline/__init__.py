@@ -6,24 +6,23 @@ sink needs only about forty lines, and a publisher and a bridge are the same pro
 parts.
 """
 
+from ccpipe.pipeline.delivery import TimedSink
 from ccpipe.pipeline.interfaces import (
     Batch,
-    DeadLetter,
     DeadLetterSink,
     HoldingTranslator,
-    Limits,
     Scope,
     SharedSource,
     Sink,
     Source,
-    TimedSink,
     Translator,
-    UnsyncedSink,
-    fault_of,
 )
+from ccpipe.pipeline.limits import Limits
 from ccpipe.pipeline.pipe import run
-from ccpipe.pipeline.stages import Stages, check_fit, translator_interface
+from ccpipe.pipeline.stages import Stages, check_fit, fault_of, translator_interface
+from ccpipe.pipeline.writing import UnsyncedSink
 from ccpipe.process.background import wait_for_event
+from ccpipe.records import DeadLetter
 
 __all__ = [
     "Batch",

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from itertools import accumulate, compress
 
 from ccpipe.errors import DataError, EncodeError, RejectedError, TimedOutError, UnavailableError
-from ccpipe.pipeline.interfaces import DeadLetter, DeadLetterSink, Limits, Sink, TimedSink
+from ccpipe.pipeline.interfaces import A_contra, DeadLetterSink, Sink
+from ccpipe.pipeline.limits import Limits
 from ccpipe.pipeline.stages import Item
 from ccpipe.process.background import wait_for_event
-from ccpipe.records import Records
+from ccpipe.records import DeadLetter, Records
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,16 @@ ROOM = 3
 def now() -> float:
     """Return the time of the clock that timers use, in seconds."""
     return asyncio.get_running_loop().time()
+
+
+class TimedSink(Sink[A_contra]):
+    """A sink whose store must give up too: it might store later what is sent again."""
+
+    time_limit: float
+    """Seconds after which a write raises TimedOutError.
+
+    ``run()`` raises it while even small writes take longer, and resets it at the end.
+    """
 
 
 class TimeLimit:

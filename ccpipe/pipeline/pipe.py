@@ -13,12 +13,12 @@ from typing import Never, TypeVar, cast, overload
 from ccpipe.pipeline.delivery import Attempts, DeadLetterWriter, SinkWriter
 from ccpipe.pipeline.interfaces import (
     DeadLetterSink,
-    Limits,
     SharedSource,
     Sink,
     Source,
     Translator,
 )
+from ccpipe.pipeline.limits import Limits
 from ccpipe.pipeline.stages import (
     AnyTranslator,
     Item,

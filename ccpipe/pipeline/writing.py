@@ -5,6 +5,7 @@ import contextlib
 import functools
 import logging
 import math
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from itertools import chain
 
 from ccpipe.errors import CcpipeError, OutputError, TimedOutError, UnavailableError
 from ccpipe.pipeline.delivery import LAST_SECONDS, Attempts, Portion, SinkWriter, now, portions
-from ccpipe.pipeline.interfaces import Limits, Sink, UnsyncedSink
+from ccpipe.pipeline.interfaces import A_contra, Sink
+from ccpipe.pipeline.limits import Limits
 from ccpipe.pipeline.stages import Item, commit
 from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
@@ -127,6 +129,17 @@ class _Written:
     """When the write began, or the earliest of several."""
     due: float
     """When the store has them on its disk, unless it was restarted since."""
+
+
+class UnsyncedSink(Sink[A_contra]):
+    """A sink of a store that answers before its disk has the records."""
+
+    safe_after: float
+    """Seconds after a write until it has them; then, if it was not restarted, they are safe."""
+
+    @abstractmethod
+    async def uptime(self) -> float:
+        """Return for how many seconds the store runs; raises UnavailableError without an answer."""
 
 
 class Confirmation:

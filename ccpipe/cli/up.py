@@ -18,7 +18,8 @@ from typing import Annotated, NamedTuple, Self
 from cyclopts import Parameter
 
 from ccpipe.atomic_file import write_private
-from ccpipe.bus.nats.server import NatsServer, RunningServer, free_port
+from ccpipe.bus.nats.announcement import RunningServer
+from ccpipe.bus.nats.server import NatsServer, free_port
 from ccpipe.bus.subjects import escape
 from ccpipe.cli.console.options import ExitAfter, On, SiteOptions, check_port, seconds
 from ccpipe.config import ENVIRONMENT, Interval, Recipe, Site, state_folder

@@ -15,7 +15,7 @@ import nats
 import psutil
 import pytest
 
-from ccpipe.bus.nats.server import running
+from ccpipe.bus.nats.announcement import running
 from ccpipe.cli.up import Child
 from ccpipe.process.background import failing
 from ccpipe.process.die_with_parent import die_with_parent

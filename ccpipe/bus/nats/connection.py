@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 import nats.errors
 
+from ccpipe.bus.nats.announcement import running
 from ccpipe.bus.nats.client import PING_SECONDS, UNANSWERED_PINGS, Client
 from ccpipe.bus.nats.credentials import (
     check_urls,
@@ -24,7 +25,6 @@ from ccpipe.bus.nats.credentials import (
 )
 from ccpipe.bus.nats.errors import Permissions
 from ccpipe.bus.nats.protocol.frames import Delivery, FlawedMessage, Receive
-from ccpipe.bus.nats.server import running
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError, system_reason
 from ccpipe.process.background import background, end_tasks, guarded, uninterrupted

@@ -1,13 +1,9 @@
-"""The embedded nats-server: a child process on loopback with a random password.
-
-Where one of a running ``ccpipe up`` can be reached is written down for other commands of its user.
-"""
+"""The embedded nats-server: a child process on loopback with a random password."""
 
 import asyncio
 import contextlib
 import json
 import logging
-import os
 import secrets
 import shutil
 import socket
@@ -16,10 +12,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-import msgspec
-
 from ccpipe.atomic_file import write_private
-from ccpipe.config import state_folder
 from ccpipe.errors import ConfigError, MissingExtra, UnavailableError
 from ccpipe.process import child
 from ccpipe.process.background import background
@@ -167,39 +160,3 @@ def free_port(preferred: int) -> int:
             probe.bind(("127.0.0.1", port))
             return int(probe.getsockname()[1])
     raise UnavailableError("no free port on 127.0.0.1")
-
-
-class RunningServer(msgspec.Struct, frozen=True):
-    """Address of a ``ccpipe up`` running on this machine; includes the password."""
-
-    url: str
-    pid: int
-    cluster: str
-    folder: str
-
-    def announce(self) -> bool:
-        """Return false if a server that was announced earlier is still running: it stays."""
-        other = running()
-        if other is not None and other.pid != self.pid:
-            return False
-        path = _announcement()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_private(path, msgspec.json.encode(self).decode())
-        return True
-
-    def withdraw(self) -> None:
-        if running() == self:
-            _announcement().unlink(missing_ok=True)
-
-
-def running() -> RunningServer | None:
-    try:
-        found = msgspec.json.decode(_announcement().read_bytes(), type=RunningServer)
-        os.kill(found.pid, 0)
-    except (OSError, ValueError):
-        return None
-    return found
-
-
-def _announcement() -> Path:
-    return state_folder() / "up.json"

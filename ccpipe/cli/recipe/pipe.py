@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from ccpipe.bus.nats.announcement import running
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.errors import ForbiddenError
-from ccpipe.bus.nats.server import running
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Site, state_folder
 from ccpipe.pipeline import DeadLetter, DeadLetterSink, Limits, Sink, Source, Stages, run

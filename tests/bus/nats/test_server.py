@@ -9,7 +9,8 @@ from pathlib import Path
 import nats
 import pytest
 
-from ccpipe.bus.nats.server import NatsServer, RunningServer, running
+from ccpipe.bus.nats.announcement import RunningServer, running
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.errors import ConfigError
 from tests.conftest import eventually, free_port
 

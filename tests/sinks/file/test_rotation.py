@@ -121,7 +121,12 @@ async def test_closed_files_are_compressed_and_kept(tmp_path: Path) -> None:
     async with FileSink(path=str(path), keep=2, **options) as sink:
         for number in range(3, 7):
             await sink.write(to_lines([metric(float(number))]))
-        await eventually(lambda: len(closed(tmp_path)) == 2)
+        await eventually(
+            lambda: (
+                len(closed(tmp_path)) == 2
+                and all(each.endswith(".gz") for each in closed(tmp_path))
+            )
+        )
         kept = [value for name in closed(tmp_path) for value in values(tmp_path / name)]
         assert kept == [4.0, 5.0]
 

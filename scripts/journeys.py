@@ -314,11 +314,11 @@ class Journey(NamedTuple):
 
 
 JOURNEYS = (
-    Journey("NATS message → Parquet row", nats_to_parquet, 27, 20),
-    Journey("/proc → published payload", proc_to_payload, 32, 15),
-    Journey("Sonar JSON → ClusterCockpit event", sonar_to_event, 28, 18),
-    Journey("Grid Engine line → job event", gridengine_to_event, 32, 15),
-    Journey("sacct row → envelope", sacct_to_envelope, 27, 14),
+    Journey("NATS message → Parquet row", nats_to_parquet, 21, 20),
+    Journey("/proc → published payload", proc_to_payload, 27, 15),
+    Journey("Sonar JSON → ClusterCockpit event", sonar_to_event, 26, 18),
+    Journey("Grid Engine line → job event", gridengine_to_event, 25, 15),
+    Journey("sacct row → envelope", sacct_to_envelope, 22, 14),
 )
 
 

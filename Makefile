@@ -60,10 +60,10 @@ types:
 imports:
 	$(BIN)/lint-imports
 
-# Most tests wait for real programs: three workers keep two cores busy. Neighbours stay together,
-# so that the servers of a module start once.
+# Most tests wait for real programs and disks: four workers keep two cores busy. Neighbours stay
+# together, so that the servers of a module start once.
 pytest:
-	$(BIN)/pytest -n 3 --dist worksteal
+	$(BIN)/pytest -n 4 --dist worksteal
 
 # What takes a quarter of a minute and more.
 .PHONY: long

@@ -34,21 +34,21 @@ class JobNode(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JobUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a job or a step has used; 0 means unknown."""
+    """What a job or a step has used; None means unknown."""
 
-    wallclock: int | float = 0
+    wallclock: int | float | None = None
     """Seconds."""
-    cpu: float = 0
+    cpu: float | None = None
     """Seconds of processor time, all tasks."""
-    user: float = 0
-    system: float = 0
-    max_rss: int | float = 0
+    user: float | None = None
+    system: float | None = None
+    max_rss: int | float | None = None
     """Bytes."""
-    max_vmem: float = 0
+    max_vmem: float | None = None
     """Bytes."""
-    memory: float = 0
+    memory: float | None = None
     """GiB·s."""
-    io: float = 0
+    io: float | None = None
     """GiB read and written."""
 
 

@@ -249,14 +249,14 @@ def _sacct(usage: JobUsage, resources: str) -> sonar.SacctData:
         ElapsedRaw=_whole(usage.wallclock),
         SystemCPU=_whole(usage.system),
         UserCPU=_whole(usage.user),
-        MaxRSS=_whole(usage.max_rss / _KIB),
-        MaxVMSize=_whole(usage.max_vmem / _KIB),
+        MaxRSS=_whole((usage.max_rss or 0) / _KIB),
+        MaxVMSize=_whole((usage.max_vmem or 0) / _KIB),
     )
 
 
-def _whole(amount: float) -> int:
-    """Round; 0 for what 64 bits cannot hold, which is no measurement."""
-    whole = round(amount)
+def _whole(amount: float | None) -> int:
+    """Round; 0, which Sonar leaves out, for what is unknown or what 64 bits cannot hold."""
+    whole = round(amount or 0)
     return whole if 0 <= whole < 2**63 else 0
 
 

@@ -4,7 +4,7 @@ docs/gridengine/jobs.md says which field becomes what.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 from urllib.parse import quote
 
@@ -167,16 +167,21 @@ def _usage(record: Accounting) -> JobUsage:
 
     The events of records have the same types: a store may refuse a metric whose type changes.
     """
-    rss = float(record.amount("eusage", "maxrss"))
+
+    def known(container: str, name: str) -> float | None:
+        amount = record.usage.get(container, {}).get(name)
+        return float(amount) if isinstance(amount, int | float) else None
+
+    wallclock, measured = known("rusage", "ru_wallclock"), known("eusage", "maxrss")
     return JobUsage(
-        wallclock=_whole(record.wallclock),
-        cpu=float(record.cpu),
-        user=float(record.amount("rusage", "ru_utime")),
-        system=float(record.amount("rusage", "ru_stime")),
-        max_rss=rss if rss == record.maxrss else _whole(record.maxrss),
-        max_vmem=float(record.maxvmem),
-        memory=float(record.amount("eusage", "mem")),
-        io=float(record.amount("eusage", "io")),
+        wallclock=None if wallclock is None else _whole(wallclock),
+        cpu=known("eusage", "cpu"),
+        user=known("rusage", "ru_utime"),
+        system=known("rusage", "ru_stime"),
+        max_rss=measured if measured == record.maxrss else _whole(record.maxrss) or None,
+        max_vmem=known("eusage", "maxvmem"),
+        memory=known("eusage", "mem"),
+        io=known("eusage", "io"),
     )
 
 
@@ -274,9 +279,15 @@ class JobRuns(msgspec.Struct, frozen=True):
         return "pe" not in last.metadata or bool(self.tasks) or last.hwthreads <= 1
 
     @property
-    def cpu(self) -> float:
-        """Seconds of processor time of the last run, over all its tasks."""
-        return sum(job.usage.cpu for job in (self.last, *self.tasks) if job.usage)
+    def cpu(self) -> float | None:
+        """Seconds of processor time of the last run, over all its tasks; None if unknown."""
+        return self.used("cpu", sum)
+
+    def used(self, what: str, of: Callable[[list[float]], float]) -> float | None:
+        """Return the sum, or another function, of what is known of the run and all its tasks."""
+        usages = [job.usage for job in (self.last, *self.tasks) if job.usage]
+        known = [value for usage in usages if (value := getattr(usage, what)) is not None]
+        return of(known) if known else None
 
     def finished(self, mapping: Mapping) -> Job:
         """Return the job from the start of its first run to the end of its last."""
@@ -311,19 +322,19 @@ def metrics(job: JobRuns, mapping: Mapping) -> Iterator[Message]:
     last = job.last
     if not last.start or not last.end:
         return
-    used = [each.usage or JobUsage() for each in (last, *job.tasks)]
-    wallclock = used[0].wallclock
-    room = last.hwthreads * wallclock
+    wallclock = last.usage.wallclock if last.usage else None
+    room = last.hwthreads * (wallclock or 0)
+    cpu = job.cpu
     values: dict[str, float | None] = {
         "job_wallclock": wallclock,
         "job_wait": (last.start - last.submit) / SECOND if last.submit else None,
-        "job_cpu": job.cpu,
-        "job_efficiency": job.cpu / room if room else None,
-        "job_slots": last.hwthreads,
-        "job_mem": sum(each.memory for each in used),
-        "job_io": sum(each.io for each in used),
-        "job_maxrss": max(each.max_rss for each in used),
-        "job_maxvmem": max(each.max_vmem for each in used),
+        "job_cpu": cpu,
+        "job_efficiency": cpu / room if room and cpu is not None else None,
+        "job_slots": last.hwthreads or None,
+        "job_mem": job.used("memory", sum),
+        "job_io": job.used("io", sum),
+        "job_maxrss": job.used("max_rss", max),
+        "job_maxvmem": job.used("max_vmem", max),
         "job_exit_status": last.exit_code,
     }
     known = mapping.apply(last)

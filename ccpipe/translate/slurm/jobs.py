@@ -37,7 +37,9 @@ def job_of_row(row: SacctRow, cluster: str) -> Job:
     )
     if number.step:
         return job
-    usage = JobUsage(wallclock=row.elapsed or 0, user=row.user_cpu or 0, system=row.system_cpu or 0)
+    usage = JobUsage(
+        wallclock=row.elapsed, cpu=row.total_cpu, user=row.user_cpu, system=row.system_cpu
+    )
     return replace(
         job,
         array_id=number.array_job or 0,

@@ -227,11 +227,17 @@ def test_a_live_start_gets_its_stop_only() -> None:
 
 def test_metrics_of_a_finished_job() -> None:
     """One of each, with the time of its end and tags to group by."""
-    runs = JobRuns(job(slots=2, project="astro", qname="all.q"), (job(pe_taskid="1.n2"),))
+    usage = {
+        "rusage": {"ru_wallclock": 10, "ru_maxrss": 7},
+        "eusage": {"cpu": 5.0, "mem": 1.5, "io": 0.0, "maxvmem": 2.0},
+    }
+    last = job(slots=2, project="astro", qname="all.q", usage=usage)
+    runs = JobRuns(last, (job(pe_taskid="1.n2"),))
     found = {message.name: message for message in metrics(runs, Mapping(cluster="fox"))}
     assert found.keys() == MEASURES.keys()
     assert found["job_efficiency"].value == 0.5
     assert found["job_wait"].value == 10
+    assert found["job_maxrss"].value == 7168
     assert found["job_cpu"].tags == {
         "cluster": "fox", "hostname": "n1", "type": "node", "jobid": "1", "user": "anna",
         "project": "astro", "queue": "all.q", "outcome": "completed",

@@ -17,7 +17,8 @@ except ImportError:
 
 CHUNK = 10_000
 TIMES = ("submit", "start", "end")
-"""Fields that are times, of which 0 is missing."""
+NEVER_ZERO = (*TIMES, "hwthreads", "requested_hwthreads", "memory", "walltime")
+"""Fields of which 0 means unknown, or none: null in a table."""
 
 
 def to_arrow(jobs: Iterable[Struct], kind: type[Struct]) -> pa.Table:
@@ -40,7 +41,7 @@ def _batch(jobs: list[Struct], schema: pa.Schema) -> pa.RecordBatch:
     columns = []
     for field in schema:
         values = [getattr(job, field.name) for job in jobs]
-        if field.name in TIMES:
+        if field.name in NEVER_ZERO:
             values = [value or None for value in values]
         try:
             columns.append(pa.array(map(_plain, values), field.type, size=len(values)))

@@ -101,7 +101,7 @@ FULL = Job(
 
 
 def test_nodes_and_usage_are_nested() -> None:
-    """Times are exact timestamps, null if unknown; the raw record is left out."""
+    """Times are exact timestamps; what is unknown is null; the raw record is left out."""
     table = Jobs([FULL, Job(cluster="fox", id=8)]).to_arrow()
     assert table.schema == schema_of(Job)
     first, second = table.to_pylist()
@@ -112,6 +112,7 @@ def test_nodes_and_usage_are_nested() -> None:
     assert first["metadata"] == [("account", "physics")]
     assert first["usage"]["cpu"] == 1.5
     assert (second["nodes"], second["usage"], second["end"]) == ([], None, None)
+    assert (second["hwthreads"], second["memory"]) == (None, None)
 
 
 @pytest.mark.parametrize("count", [0, 1, CHUNK + 1])

@@ -66,7 +66,7 @@ def test_unknown_cell_of_sacct_becomes_no_zero(blank: bytes) -> None:
         found = of_lines(SlurmToCc(site=SITE, stop_delay=Duration(0)).feed(jobs))
         for envelope in SlurmToSonar(site=SITE).feed(jobs):
             found |= set(zeros(json.loads(sonar.encode(envelope))))
-        return found | set(zeros(jobs.to_arrow().select(["usage"]).to_pylist()))
+        return found | set(zeros(jobs.to_arrow().to_pylist()))
 
     for row in FINISHED:
         cells, known = row.split(b"|"), zeros_of(row)

@@ -281,7 +281,9 @@ def flood(port: int, number: int) -> list[socket.socket]:
     return held
 
 
-@pytest.mark.parametrize(("descriptors", "number"), [(256, 300), (1024, 1100)])
+@pytest.mark.parametrize(
+    ("descriptors", "number"), [(256, 300), pytest.param(1024, 1100, marks=pytest.mark.long)]
+)
 def test_bridge_answers_when_more_connections_are_open_than_descriptors(
     tmp_path: Path, descriptors: int, number: int
 ) -> None:

@@ -212,6 +212,7 @@ def restart(store: VictoriaMetrics) -> None:
     store.start()
 
 
+@pytest.mark.long
 async def test_killed_store_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     """Killed while rows arrive, while they wait, and right after the last acknowledgement."""
     source = Flow()

@@ -305,11 +305,10 @@ def test_bridge_answers_when_more_connections_are_open_than_descriptors(
             stderr=out,
         )
     try:
-        until_answered(f"http://127.0.0.1:{health}/health", bridge)
+        until_both_answer(port, health, bridge)
         for each in (port, health):
             held += flood(each, number)
-        until_answered(f"http://127.0.0.1:{health}/health", bridge)
-        until_answered(f"http://127.0.0.1:{port}/write?precision=s", bridge, b"m value=1 1")
+        until_both_answer(port, health, bridge)
         assert bridge.poll() is None
     finally:
         for one in held:
@@ -318,6 +317,12 @@ def test_bridge_answers_when_more_connections_are_open_than_descriptors(
         bridge.wait(60)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert len(log.read_text().splitlines()) < 20, log.read_text()
+
+
+def until_both_answer(port: int, health: int, bridge: "subprocess.Popen[bytes]") -> None:
+    """Wait until data and health are answered, each at its port."""
+    until_answered(f"http://127.0.0.1:{health}/health", bridge)
+    until_answered(f"http://127.0.0.1:{port}/write?precision=s", bridge, b"m value=1 1")
 
 
 def until_answered(url: str, bridge: "subprocess.Popen[bytes]", body: bytes | None = None) -> None:

@@ -141,7 +141,8 @@ class Hdf5File:
 
     def root(self) -> "Group":
         found = self.open("/")
-        assert isinstance(found, Group)
+        if not isinstance(found, Group):
+            raise DamagedProfileError(self.path, "the root is a table; expected a group")
         return found
 
     def open(self, name: str) -> "Group | Dataset":

@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccpipe.formats.slurm_profile.hdf5 import DamagedProfileError, ProfileError
@@ -179,6 +179,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     st.sampled_from(["7_0_c1.h5", "job_7.h5"]),
     st.lists(st.tuples(st.integers(0, 30_000), st.integers(0, 255)), min_size=1, max_size=8),
 )
+@example("7_0_c1.h5", [(65, 65)])  # the root becomes a table
 def test_damaged_files_give_tables_or_named_errors(
     sound: dict[str, bytes], name: str, changes: list[tuple[int, int]]
 ) -> None:

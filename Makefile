@@ -11,7 +11,7 @@ help:
 	@echo "make up       install into $(VENV) and start everything on this machine"
 	@echo "make test     install what the tests need; lint, types, import rules, all tests"
 	@echo "make docs     the site of the pages, in build/site"
-	@echo "make long     tests that take too long for every change"
+	@echo "make long     tests that take too long for every change; properties with more examples"
 	@echo "make slurm    jobs of all kinds on a real Slurm, as root"
 	@echo "make chaos    kill, freeze and starve every part, and account for every line"
 	@echo "make bench    measure speed, as ratios"
@@ -65,10 +65,11 @@ imports:
 pytest:
 	$(BIN)/pytest -n 4 --dist worksteal
 
-# What takes a quarter of a minute and more.
+# What takes a quarter of a minute and more, and every property with many more examples.
 .PHONY: long
 long: install-test debian
 	$(BIN)/pytest -n 2 --dist worksteal -m long
+	$(BIN)/pytest -n 2 --dist worksteal -m 'hypothesis and not long' --hypothesis-profile thorough
 
 # Jobs of all kinds on a real Slurm, which this starts and ends; needs root.
 .PHONY: slurm

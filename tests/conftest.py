@@ -21,8 +21,9 @@ from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Site
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 
-settings.register_profile("ccpipe", deadline=None, max_examples=100)
-settings.load_profile("ccpipe")
+settings.register_profile("quick", deadline=None, max_examples=30)
+settings.register_profile("thorough", deadline=None, max_examples=200)
+settings.load_profile("quick")  # `make long` runs all properties with the other one
 
 # What a shell runs in its background is deaf to SIGINT, and so would be what tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -20,6 +20,7 @@ CYCLES = 16
 Series = tuple[str, tuple[tuple[str, str], ...]]
 
 
+@pytest.mark.long
 def test_slots_follow_each_other_and_memory_stays(tmp_path: Path) -> None:
     """On a clock that runs fast, with sleeps that last too long: each slot once, none late.
 
@@ -65,6 +66,7 @@ def _of_this_machine(name: str) -> bool:
     return name in ("disk_total", "disk_free", "part_max_used")
 
 
+@pytest.mark.long
 def test_the_recording_is_small_and_of_many_moments(tmp_path: Path) -> None:
     """Below 300 KB; time goes on from reading to reading, and processes come and go."""
     (packed,) = RECORDED.glob("*.txt.xz")

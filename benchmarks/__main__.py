@@ -211,7 +211,9 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller run, to see that it works")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks"), help="folder for results")
+    parser.add_argument(
+        "--out", type=Path, default=Path("benchmarks"), help="directory for results"
+    )
     for name, what in PEERS.items():
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, type=_program, metavar="PROGRAM", help=f"{what}, measured too")

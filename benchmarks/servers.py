@@ -1,4 +1,4 @@
-"""Servers on free loopback ports, in temporary folders: brokers and stores to measure with."""
+"""Servers on free loopback ports, in temporary directories: brokers and stores to measure with."""
 
 import contextlib
 import os
@@ -26,8 +26,8 @@ def broker() -> Iterator[str]:
 def jetstream() -> Iterator[str]:
     """Run one with streams."""
     with (
-        tempfile.TemporaryDirectory() as folder,
-        _nats(f"jetstream {{ store_dir: {folder} }}\n") as url,
+        tempfile.TemporaryDirectory() as directory,
+        _nats(f"jetstream {{ store_dir: {directory} }}\n") as url,
     ):
         yield url
 
@@ -36,8 +36,8 @@ def jetstream() -> Iterator[str]:
 def _nats(options: str) -> Iterator[str]:
     port = free_port()
     patient = "max_pending: 1GB\nwrite_deadline: '60s'\n"
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder, "nats.conf")
+    with tempfile.TemporaryDirectory() as directory:
+        config = Path(directory, "nats.conf")
         config.write_text(f"listen: 127.0.0.1:{port}\n{patient}{options}")
         with running([server_program(), "-c", str(config)]):
             await_port(port)
@@ -47,8 +47,8 @@ def _nats(options: str) -> Iterator[str]:
 @contextlib.contextmanager
 def victoriametrics() -> Iterator[str]:
     """Run a VictoriaMetrics with the memory it takes by itself; yield its URL."""
-    with tempfile.TemporaryDirectory() as folder:
-        store = VictoriaMetrics(Path(folder, "data"), "-memory.allowedBytes=0")
+    with tempfile.TemporaryDirectory() as directory:
+        store = VictoriaMetrics(Path(directory, "data"), "-memory.allowedBytes=0")
         store.start()
         try:
             yield store.url
@@ -57,7 +57,7 @@ def victoriametrics() -> Iterator[str]:
 
 
 def postgres_programs() -> Path | None:
-    """Return the folder of the newest PostgreSQL's programs, as Debian installs them."""
+    """Return the directory of the newest PostgreSQL's programs, as Debian installs them."""
     return max(Path("/usr/lib/postgresql").glob("*/bin"), default=None)
 
 
@@ -68,17 +68,17 @@ def postgres() -> Iterator[str]:
     assert programs is not None
     port = free_port()
     user = "nobody" if os.geteuid() == 0 else None  # it refuses to run as root
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         if user:
-            shutil.chown(folder, user)
+            shutil.chown(directory, user)
         subprocess.run(  # noqa: S603 - ours
-            [programs / "initdb", "-D", f"{folder}/data", "-U", "bench", "-A", "trust"],
+            [programs / "initdb", "-D", f"{directory}/data", "-U", "bench", "-A", "trust"],
             user=user,
             cwd="/",
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        server = [str(programs / "postgres"), "-D", f"{folder}/data", f"-p{port}", "-k", ""]
+        server = [str(programs / "postgres"), "-D", f"{directory}/data", f"-p{port}", "-k", ""]
         with running(server, user):
             await_port(port)
             yield f"postgresql://bench@127.0.0.1:{port}/postgres"

@@ -78,7 +78,7 @@ def measure(work: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, f
 
 def commands(python: str, server: str, note: str = "") -> dict[str, Callable[[], float]]:
     """Return what measures each command of an environment's ccpipe, by its name in the table."""
-    ccpipe = (python, "-P", "-m", "ccpipe")  # the installed one, not what is in this folder
+    ccpipe = (python, "-P", "-m", "ccpipe")  # the installed one, not what is in this directory
     tail = (*ccpipe, "tail", "a.b", "--server", server)
     return {
         **{f"ccpipe {each}{note}": partial(whole, (*ccpipe, *each.split())) for each in COMMANDS},
@@ -94,8 +94,8 @@ async def start(
 
     from ccpipe.bus.nats.server import NatsServer
 
-    with tempfile.TemporaryDirectory() as folder:
-        async with NatsServer(Path(folder), port=free_port()) as server:
+    with tempfile.TemporaryDirectory() as directory:
+        async with NatsServer(Path(directory), port=free_port()) as server:
             client = await nats.connect(server.url)
             work: dict[str, Callable[[], float]] = {
                 "python -c pass": partial(whole, (sys.executable, "-c", "pass")),

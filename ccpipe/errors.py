@@ -6,7 +6,7 @@
     ├── UsageError          the command line or an argument is wrong                 exit 64
     ├── ConfigError         configuration or a recipe is wrong; names the key path   exit 78
     ├── MissingInputError   an input file does not exist or cannot be opened         exit 66
-    ├── CreateError         an output file or folder cannot be created or written    exit 73
+    ├── CreateError         an output file or directory cannot be created or written    exit 73
     ├── OutputError         standard output is closed or full                        exit 74
     ├── MissingExtra        a library is not installed; names the pip command        exit 69
     ├── DataError           bytes or records break a rule                            exit 65
@@ -50,7 +50,7 @@ class MissingInputError(CcpipeError):
 
 
 class CreateError(CcpipeError):
-    """An output file or folder cannot be created or written; the message names it."""
+    """An output file or directory cannot be created or written; the message names it."""
 
     exit_code = 73
 

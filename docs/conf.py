@@ -1,7 +1,7 @@
 """The site of the pages: ``make docs``.
 
-The source folder is the top of the project, so that pages link to recipes, code and pages of other
-folders by relative paths, as they do where the repository is browsed.
+The source directory is the top of the project, so that pages link to recipes, code and pages of
+other directories by relative paths, as they do where the repository is browsed.
 """
 
 from pathlib import Path
@@ -34,7 +34,7 @@ ENTRY = '<!doctype html><meta http-equiv="refresh" content="0; url=docs/index.ht
 
 
 def setup(app: Sphinx) -> None:
-    """Lead from the top folder of the site to its first page."""
+    """Lead from the top directory of the site to its first page."""
     app.connect("build-finished", _write_entry)
 
 

@@ -121,7 +121,7 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
 
 
 def pages() -> dict[str, str]:
-    """Return each page by its path, in folders as its collector is."""
+    """Return each page by its path, in directories as its collector is."""
     entries = sorted(metadata.entry_points(group="ccpipe.collectors"))
     own = [entry for entry in entries if entry.module.startswith("ccpipe.")]
     found = {path_of(entry): "\n".join(_page(entry)) for entry in own}
@@ -129,9 +129,9 @@ def pages() -> dict[str, str]:
 
 
 def path_of(entry: metadata.EntryPoint) -> str:
-    """Return where the page of a collector is, below the folder of all."""
-    folders = entry.module.split(".")[3:-1]  # those below ccpipe.node.collectors
-    return "/".join([*folders, f"{entry.name}.md"])
+    """Return where the page of a collector is, below the directory of all."""
+    directories = entry.module.split(".")[3:-1]  # those below ccpipe.node.collectors
+    return "/".join([*directories, f"{entry.name}.md"])
 
 
 def _row(entry: metadata.EntryPoint) -> str:
@@ -185,15 +185,15 @@ def _meanings(collector: type[Any]) -> dict[str, str]:
     return {name: " ".join(text) for name, *text in (block.split("\t") for block in blocks)}
 
 
-def main(folder: Path) -> None:
+def main(directory: Path) -> None:
     """Write the pages, and remove those of collectors that are gone."""
     wanted = pages()
-    for path in folder.rglob("*.md"):
-        if path.relative_to(folder).as_posix() not in wanted:
+    for path in directory.rglob("*.md"):
+        if path.relative_to(directory).as_posix() not in wanted:
             path.unlink()
     for name, text in wanted.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -25,11 +25,11 @@ def read(target: str) -> list[bytes]:
 
 def unpack(target: str) -> None:
     """Write the kept inputs of a target to files."""
-    folder = FOUND / target
-    folder.mkdir(parents=True, exist_ok=True)
+    directory = FOUND / target
+    directory.mkdir(parents=True, exist_ok=True)
     for data in read(target):
         name = hashlib.sha1(data, usedforsecurity=False).hexdigest()  # as libFuzzer calls it
-        (folder / name).write_bytes(data)
+        (directory / name).write_bytes(data)
 
 
 def keep(target: str) -> None:

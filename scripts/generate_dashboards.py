@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write Grafana's dashboards, bridges/grafana/dashboards/*.json, from the tables below.
 
-    scripts/generate_dashboards.py [FOLDER]  # a test holds the files equal to this
+    scripts/generate_dashboards.py [DIRECTORY]  # a test holds the files equal to this
 
 Dashboards name their data source by uid; bridges/grafana/provisioning has both.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-FOLDER = Path(__file__).parents[1] / "bridges/grafana/dashboards"
+DIRECTORY = Path(__file__).parents[1] / "bridges/grafana/dashboards"
 
 METRICS = {"type": "prometheus", "uid": "ccpipe-metrics"}
 POSTGRES = {"type": "grafana-postgresql-datasource", "uid": "ccpipe-postgres"}
@@ -480,6 +480,6 @@ def _target(source: dict[str, str], number: int, query: str | tuple[str, str]) -
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if sys.argv[1:] else FOLDER
+    directory = Path(sys.argv[1]) if sys.argv[1:] else DIRECTORY
     for each in DASHBOARDS:
-        (folder / f"{each.name}.json").write_text(json.dumps(document(each), indent=1) + "\n")
+        (directory / f"{each.name}.json").write_text(json.dumps(document(each), indent=1) + "\n")

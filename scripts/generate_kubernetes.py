@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write bridges/kubernetes/bridges/*.yaml: a Deployment and its ConfigMap for each recipe.
 
-    scripts/generate_kubernetes.py [FOLDER]  # a test holds the files equal to this
+    scripts/generate_kubernetes.py [DIRECTORY]  # a test holds the files equal to this
 
 What differs between bridges is in the table BRIDGES; all else is the same for each.
 """
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import yaml
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "bridges/kubernetes"
+DIRECTORY = ROOT / "bridges/kubernetes"
 
 TELEMETRY_PORT = 9400
 NATS_PORT = 4222
@@ -211,7 +211,7 @@ def _network_policy(name: str, bridge: Bridge) -> dict[str, Any]:
 def scaled(name: str) -> dict[str, Any]:
     """Return KEDA's object that starts more bridges when a consumer falls behind."""
     durable = tomllib.loads((ROOT / f"bridges/{name}.toml").read_text())["source"]["durable"]
-    cluster = tomllib.loads((FOLDER / "ccpipe.toml").read_text())["cluster"]
+    cluster = tomllib.loads((DIRECTORY / "ccpipe.toml").read_text())["cluster"]
     trigger = {
         "natsServerMonitoringEndpoint": "nats-headless.ccpipe.svc:8222",
         "account": cluster,
@@ -250,8 +250,8 @@ def _yaml(documents: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if sys.argv[1:] else FOLDER
+    directory = Path(sys.argv[1]) if sys.argv[1:] else DIRECTORY
     for name, each in BRIDGES.items():
-        (folder / "bridges" / f"{name}.yaml").write_text(_yaml(objects(name, each)))
+        (directory / "bridges" / f"{name}.yaml").write_text(_yaml(objects(name, each)))
     scaling = [scaled(name) for name, bridge in BRIDGES.items() if bridge.scales]
-    (folder / "autoscaling.yaml").write_text(_yaml(scaling))
+    (directory / "autoscaling.yaml").write_text(_yaml(scaling))

@@ -188,6 +188,6 @@ def _escape(text: str) -> str:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
+    directory = Path(sys.argv[1])
     for name, text in pages().items():
-        (folder / name).write_text(text, encoding="utf-8")
+        (directory / name).write_text(text, encoding="utf-8")

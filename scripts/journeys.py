@@ -158,9 +158,9 @@ def _site(**options: Any) -> Site:
 
 
 @contextlib.asynccontextmanager
-async def _server(folder: Path) -> AsyncIterator[tuple[Bus, Client]]:
+async def _server(directory: Path) -> AsyncIterator[tuple[Bus, Client]]:
     """Run a NATS server; yield how to reach it, and a client of nats-py."""
-    async with NatsServer(folder / "nats") as server:
+    async with NatsServer(directory / "nats") as server:
         client = await nats.connect(server.url)
         try:
             yield Bus(servers=[server.url]), client
@@ -180,11 +180,11 @@ async def _until_acknowledged(client: Client, durable: str, number: int) -> None
 
 
 @contextlib.asynccontextmanager
-async def nats_to_parquet(folder: Path) -> AsyncIterator[Send]:
+async def nats_to_parquet(directory: Path) -> AsyncIterator[Send]:
     """A metric from JetStream; done when its Parquet file is written and it is acknowledged."""
-    async with _server(folder) as (bus, client):
+    async with _server(directory) as (bus, client):
         source = {"use": "nats", "durable": "parquet"}
-        sink = {"use": "parquet", "dir": str(folder / "parquet")}
+        sink = {"use": "parquet", "dir": str(directory / "parquet")}
         async with _running(source, sink, site=_site(bus=bus), limits=Limits(age=0.0)):
             await _until_acknowledged(client, "parquet", 0)
 
@@ -198,16 +198,16 @@ async def nats_to_parquet(folder: Path) -> AsyncIterator[Send]:
 
 
 @contextlib.asynccontextmanager
-async def proc_to_payload(folder: Path) -> AsyncIterator[Send]:
+async def proc_to_payload(directory: Path) -> AsyncIterator[Send]:
     """The publisher with one collector; done when a subscriber has the payload of a sample."""
     others = {each.name for each in entry_points(group="ccpipe.collectors")} - {"load"}
     collectors = {name: {"enabled": False} for name in others}
     sonar = SonarOptions(sample=Duration(0), sysinfo=Duration(0))
-    spool = SpoolOptions(path=str(folder / "spool"))
+    spool = SpoolOptions(path=str(directory / "spool"))
     publish = Publish(
         interval=Interval(0.5), collectors=collectors, sonar=sonar, spool=spool, log="off"
     )
-    async with _server(folder) as (bus, client):
+    async with _server(directory) as (bus, client):
         received = await client.subscribe("fritz.metrics")
         site = _site(bus=bus, publish=publish)
         agent = Agent(lambda: site, None, once=False, telemetry=Telemetry())
@@ -224,10 +224,10 @@ async def proc_to_payload(folder: Path) -> AsyncIterator[Send]:
 
 
 @contextlib.asynccontextmanager
-async def sonar_to_event(folder: Path) -> AsyncIterator[Send]:
+async def sonar_to_event(directory: Path) -> AsyncIterator[Send]:
     """An envelope with a job that starts; done when its event is written and acknowledged."""
     source, sink = Payloads(SonarCodec()), Collected(Lines)
-    translator = {"use": "sonar_to_cc", "state": str(folder / "state"), "envelopes": False}
+    translator = {"use": "sonar_to_cc", "state": str(directory / "state"), "envelopes": False}
     async with _running(source, sink, translator, site=_site()):
 
         async def send(number: int) -> None:
@@ -254,16 +254,16 @@ def _started_job(number: int) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def gridengine_to_event(folder: Path) -> AsyncIterator[Send]:
+async def gridengine_to_event(directory: Path) -> AsyncIterator[Send]:
     """A line of an accounting file; done when its events are written and its position is kept."""
     lines = (TEST_DATA / "gridengine/accounting").read_bytes().splitlines(keepends=True)
     records = [line for line in lines if not line.startswith(b"#")]
-    path, checkpoint = folder / "accounting", folder / "checkpoint"
+    path, checkpoint = directory / "accounting", directory / "checkpoint"
     path.touch()
     source = {
         "use": "accounting", "paths": [str(path)], "checkpoint": str(checkpoint), "poll": "100ms",
     }  # fmt: skip
-    state = str(folder / "state")
+    state = str(directory / "state")
     translator = {"use": "accounting_jobs", "state": state, "emit": ["events"]}
     sink = Collected(Lines)
 
@@ -282,11 +282,11 @@ async def gridengine_to_event(folder: Path) -> AsyncIterator[Send]:
 
 
 @contextlib.asynccontextmanager
-async def sacct_to_envelope(folder: Path) -> AsyncIterator[Send]:
+async def sacct_to_envelope(directory: Path) -> AsyncIterator[Send]:
     """A row of sacct; done when its envelope is written and the next poll has begun."""
-    programs = Programs(folder / "bin")
+    programs = Programs(directory / "bin")
     source = {
-        "use": "slurm", "programs": str(programs.folder), "state": str(folder / "state"),
+        "use": "slurm", "programs": str(programs.directory), "state": str(directory / "state"),
         "poll": "100ms",
     }  # fmt: skip
     sink = Collected(Envelopes)
@@ -324,8 +324,8 @@ JOURNEYS = (
 
 async def files_of(journey: Journey, recorder: Recorder) -> list[str]:
     """Return the files that every measured batch enters."""
-    with tempfile.TemporaryDirectory() as folder:
-        async with journey.open(Path(folder)) as send:
+    with tempfile.TemporaryDirectory() as directory:
+        async with journey.open(Path(directory)) as send:
             entered = []
             for number in range(FIRST + MEASURED):
                 recorder.begin()

@@ -4,7 +4,7 @@
 ::
 
     python3 scripts/kafka_server.py install     # once: 45 MB below $XDG_CACHE_HOME/ccpipe/kafka
-    python3 scripts/kafka_server.py path        # print the folder of the jars
+    python3 scripts/kafka_server.py path        # print the directory of the jars
 
 It needs Java 17 and Maven, which reads its own settings for where packages come from. Without
 them it says so and ends well, and the tests that need a broker are skipped by name with the reason
@@ -37,15 +37,15 @@ POM = f"""\
 """
 
 
-def folder() -> Path:
+def directory() -> Path:
     """Return where the jars are, or would be."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "ccpipe" / f"kafka-{VERSION}"
 
 
 def is_installed() -> bool:
-    """Whether the jars are there, all of them: the folder appears when it is complete."""
-    return folder().is_dir()
+    """Whether the jars are there, all of them: the directory appears when it is complete."""
+    return directory().is_dir()
 
 
 def install() -> None:
@@ -56,8 +56,8 @@ def install() -> None:
     if missing:
         print(f"no {' and no '.join(missing)} here; tests of Kafka are skipped", file=sys.stderr)
         return
-    folder().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder().parent) as draft:
+    directory().parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory().parent) as draft:
         pom = Path(draft) / "pom.xml"
         pom.write_text(POM, encoding="utf-8")
         jars = Path(draft) / "jars"
@@ -67,7 +67,7 @@ def install() -> None:
         if done.returncode:
             print("Maven could not fetch Kafka; its tests are skipped", file=sys.stderr)
         else:
-            jars.rename(folder())
+            jars.rename(directory())
 
 
 if __name__ == "__main__":
@@ -75,6 +75,6 @@ if __name__ == "__main__":
         case ["install"]:
             install()
         case ["path"]:
-            print(folder())
+            print(directory())
         case _:
             sys.exit(f"usage: {sys.argv[0]} install|path")

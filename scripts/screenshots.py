@@ -37,20 +37,20 @@ MESSAGES = (
 )
 
 
-async def main(folder: Path, seconds: float, images: Path) -> None:
+async def main(directory: Path, seconds: float, images: Path) -> None:
     """Make the pictures."""
     cluster = MadeCluster()
-    async with NatsServer(folder / "nats", port=free_port(0)) as broker:
+    async with NatsServer(directory / "nats", port=free_port(0)) as broker:
         site = Site(cluster=cluster.name, hostname="mgmt", bus=Bus(servers=[broker.url]))
         telemetry = Telemetry()
         stop = asyncio.Event()
         source = NatsSource(site=site, telemetry=telemetry, durable="parquet")
         sink = build(
-            "sinks", {"use": "parquet", "dir": str(folder / "lake")},
+            "sinks", {"use": "parquet", "dir": str(directory / "lake")},
             where="screenshots", path="sink", context={"site": site, "telemetry": telemetry},
         )  # fmt: skip
         bridge = asyncio.create_task(run(source, sink, stop=stop, telemetry=telemetry))
-        parquet = ParquetHistory(folder / "lake")
+        parquet = ParquetHistory(directory / "lake")
         async with (
             Connection(site.bus, name="load", telemetry=telemetry) as bus,
             LiveFeed(site, telemetry, name="dashboard") as feed,

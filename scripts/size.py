@@ -28,9 +28,9 @@ NO_CODE = {
 
 def sources(commit: str | None) -> Iterator[tuple[PurePosixPath, str]]:
     """Yield the files of the package and of its tests, with their text."""
-    folders = ("--", "ccpipe", "tests")
+    directories = ("--", "ccpipe", "tests")
     listed = ["ls-tree", "-r", "--name-only", commit] if commit else ["ls-files"]
-    for name in git(*listed, *folders).splitlines():
+    for name in git(*listed, *directories).splitlines():
         path = PurePosixPath(name)
         if path.suffix == ".py" or path.suffix in NATIVE:
             text = git("show", f"{commit}:{name}") if commit else (ROOT / name).read_text()

@@ -2,12 +2,12 @@
 """A real Slurm on this machine: slurmctld, slurmdbd with its database, and four slurmd.
 
     scripts/slurm_cluster.py install          # Debian's packages; their services are not started
-    scripts/slurm_cluster.py up FOLDER        # prints the environment for Slurm's commands
-    scripts/slurm_cluster.py up FOLDER ProctrackType=proctrack/cgroup   # lines of slurm.conf
-    scripts/slurm_cluster.py restart FOLDER slurmctld
-    scripts/slurm_cluster.py down FOLDER      # ends what `up` started, and nothing else
+    scripts/slurm_cluster.py up DIRECTORY        # prints the environment for Slurm's commands
+    scripts/slurm_cluster.py up DIRECTORY ProctrackType=proctrack/cgroup   # lines of slurm.conf
+    scripts/slurm_cluster.py restart DIRECTORY slurmctld
+    scripts/slurm_cluster.py down DIRECTORY      # ends what `up` started, and nothing else
 
-Needs root. Everything listens on loopback, at free ports, and lies in FOLDER: keys, database,
+Needs root. Everything listens on loopback, at free ports, and lies in DIRECTORY: keys, database,
 configuration, logs. The nodes are c1 to c3 and gpu-1 with two files for GPUs; c4 is never started.
 """
 
@@ -47,14 +47,14 @@ ClusterName=testcluster
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={slurmctld}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={directory}/munge.socket
 CredType=cred/munge
 SlurmUser=root
 SlurmdUser=root
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool/%n
-SlurmctldPidFile={folder}/slurmctld.slurm-pid
-SlurmdPidFile={folder}/slurmd.%n.slurm-pid
+StateSaveLocation={directory}/state
+SlurmdSpoolDir={directory}/spool/%n
+SlurmctldPidFile={directory}/slurmctld.slurm-pid
+SlurmdPidFile={directory}/slurmd.%n.slurm-pid
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -77,7 +77,7 @@ SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort={slurmdbd}
-AccountingStoragePass={folder}/munge.socket
+AccountingStoragePass={directory}/munge.socket
 AccountingStorageTRES=gres/gpu
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=1
@@ -93,12 +93,12 @@ PartitionName=empty
 
 SLURMDBD_CONF = """\
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={directory}/munge.socket
 DbdHost=localhost
 DbdAddr=127.0.0.1
 DbdPort={slurmdbd}
 SlurmUser=root
-PidFile={folder}/slurmdbd.slurm-pid
+PidFile={directory}/slurmdbd.slurm-pid
 StorageType=accounting_storage/mysql
 StorageHost=127.0.0.1
 StoragePort={mariadb}
@@ -113,7 +113,7 @@ ACCT_GATHER_CONF = {
         "ProfileInfluxDBDatabase=slurm\n"
         "ProfileInfluxDBRTPolicy=autogen\n"
     ),
-    "hdf5": "ProfileHDF5Dir={folder}/profiles\n",
+    "hdf5": "ProfileHDF5Dir={directory}/profiles\n",
 }
 """By plug-in. Only jobs with ``--profile`` are profiled."""
 
@@ -133,8 +133,8 @@ def install() -> None:
             policy.unlink()
     if not SEFF.exists():
         try:
-            with tempfile.TemporaryDirectory() as folder:
-                install_seff(Path(folder))
+            with tempfile.TemporaryDirectory() as directory:
+                install_seff(Path(directory))
         except (subprocess.CalledProcessError, ValueError) as error:
             print(f"seff is not installed: no source package of Slurm ({error})", file=sys.stderr)
 
@@ -158,30 +158,30 @@ def apt_get(*words: str) -> None:
         time.sleep(1)
 
 
-def install_seff(folder: Path) -> None:
-    """Take seff from the source package of the Slurm that is installed; `folder` is temporary.
+def install_seff(directory: Path) -> None:
+    """Take seff from the source package of the Slurm that is installed; `directory` is temporary.
 
     Not every archive has source packages; without seff its test is skipped by name.
     """
-    folder.chmod(0o755)  # apt downloads as a user of its own
-    parts = folder / "sources"
+    directory.chmod(0o755)  # apt downloads as a user of its own
+    parts = directory / "sources"
     for name in ("sources", "lists", "archives"):
-        (folder / name).mkdir()
+        (directory / name).mkdir()
     for path in (Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")):
         text = path.read_text() if path.exists() else ""
         if "debian.org" in text:
             binary = re.compile(r"^(Types: )?deb(?= |$)", re.MULTILINE)
             (parts / path.name).write_text(binary.sub(r"\1deb-src", text))
     apt = (
-        "apt-get", "-qq", "-o", f"Dir::Etc::sourceparts={parts}", "-o", f"Dir::State={folder}",
-        "-o", f"Dir::State::lists={folder}/lists", "-o", "Dir::Etc::sourcelist=/dev/null",
+        "apt-get", "-qq", "-o", f"Dir::Etc::sourceparts={parts}", "-o", f"Dir::State={directory}",
+        "-o", f"Dir::State::lists={directory}/lists", "-o", "Dir::Etc::sourcelist=/dev/null",
         "-o", "Dir::State::status=/var/lib/dpkg/status", "-o", "APT::Sandbox::User=root",
     )  # fmt: skip
     show = ("dpkg-query", "--show", "--showformat", "${source:Package}=${source:Version}", "slurmd")
     source = subprocess.run(show, check=True, capture_output=True, text=True).stdout
     subprocess.run([*apt, "update"], check=True)
-    subprocess.run([*apt, "source", "--download-only", source], check=True, cwd=folder)
-    (archive,) = folder.glob("*.orig.tar.*")
+    subprocess.run([*apt, "source", "--download-only", source], check=True, cwd=directory)
+    (archive,) = directory.glob("*.orig.tar.*")
     with tarfile.open(archive) as tar:
         member = next(one for one in tar if one.name.endswith("/contribs/seff/seff"))
         SEFF.write_bytes(tar.extractfile(member).read())  # type: ignore[union-attr]
@@ -203,13 +203,13 @@ def require() -> None:
 
 
 class Cluster:
-    """The daemons of a folder."""
+    """The daemons of a directory."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder.absolute()
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.absolute()
         self.environment = {
             **os.environ,
-            "SLURM_CONF": str(self.folder / "slurm.conf"),
+            "SLURM_CONF": str(self.directory / "slurm.conf"),
             "TZ": "UTC",
         }
 
@@ -231,21 +231,21 @@ class Cluster:
 
     def start(self, name: str) -> None:
         """Start a daemon and wait until it answers."""
-        with (self.folder / "log" / name).open("ab") as log:
+        with (self.directory / "log" / name).open("ab") as log:
             process = subprocess.Popen(
                 self._command(name), env=self.environment, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         self._pid_file(name).write_text(str(process.pid))
         ready: dict[str, Callable[[], bool]] = {
-            "munged": (self.folder / "munge.socket").exists,
+            "munged": (self.directory / "munge.socket").exists,
             "mariadbd": lambda: self._listens("mariadb"),
             "slurmdbd": lambda: self._listens("slurmdbd"),
             "slurmctld": lambda: "UP" in self.run("scontrol", "ping"),
         }
         self._wait(lambda: process.poll() is not None or ready.get(name, lambda: True)())
         if process.poll() is not None:
-            raise SystemExit(f"{name} ended: {self.folder / 'log' / name}")
+            raise SystemExit(f"{name} ended: {self.directory / 'log' / name}")
         if name == "slurmdbd":
             self._wait(lambda: "testcluster" in self._add_cluster())
 
@@ -282,10 +282,10 @@ class Cluster:
         while self._kill_jobs() and time.monotonic() < deadline:
             time.sleep(0.1)
         for group in groups:  # slurmd leaves its control groups, if it made some
-            folders = [path for path in group.rglob("*") if path.is_dir()]
-            for folder in (*sorted(folders, reverse=True), group):
+            directories = [path for path in group.rglob("*") if path.is_dir()]
+            for directory in (*sorted(directories, reverse=True), group):
                 with contextlib.suppress(OSError):  # another cluster's, in use
-                    folder.rmdir()
+                    directory.rmdir()
 
     def _kill_jobs(self) -> bool:
         """End what nobody could cancel; return whether there was anything.
@@ -312,16 +312,16 @@ class Cluster:
 
     def _configure(self, lines: Sequence[str]) -> None:
         for name in ("log", "state", "spool", "pid", "db", "profiles"):
-            (self.folder / name).mkdir(parents=True)
-        self.folder.chmod(0o755)
+            (self.directory / name).mkdir(parents=True)
+        self.directory.chmod(0o755)
         names = ("slurmctld", "slurmdbd", "mariadb", "gpu", "profile")
         first = _free_ports(len(names) + len(NODES))
         ports = dict(zip(names, first, strict=False))
-        (self.folder / "ports").write_text("\n".join(f"{k} {v}" for k, v in ports.items()))
+        (self.directory / "ports").write_text("\n".join(f"{k} {v}" for k, v in ports.items()))
         values = {
             **ports,
             "slurmd": f"[{','.join(map(str, first[len(names) :]))}]",
-            "folder": self.folder,
+            "directory": self.directory,
             "host": socket.gethostname().partition(".")[0],
             "password": secrets.token_hex(16),
         }
@@ -332,13 +332,13 @@ class Cluster:
         self._write("slurmdbd.conf", SLURMDBD_CONF.format(**values), 0o600)
         plugin = "hdf5" if any(line.endswith("profile/hdf5") for line in lines) else "influxdb"
         self._write("acct_gather.conf", ACCT_GATHER_CONF[plugin].format(**values), 0o644)
-        gpus = f"NodeName=gpu-1 Name=gpu File={self.folder}/gpu[0-1]\n"
+        gpus = f"NodeName=gpu-1 Name=gpu File={self.directory}/gpu[0-1]\n"
         self._write("gres.conf", gpus, 0o644)
         self._write("cgroup.conf", "CgroupPlugin=cgroup/v1\n", 0o644)
         for gpu in ("gpu0", "gpu1"):
-            (self.folder / gpu).touch()
-        (self.folder / "munge.key").write_bytes(secrets.token_bytes(128))
-        (self.folder / "munge.key").chmod(0o400)
+            (self.directory / gpu).touch()
+        (self.directory / "munge.key").write_bytes(secrets.token_bytes(128))
+        (self.directory / "munge.key").chmod(0o400)
         self._write(
             "init.sql",
             "CREATE USER 'slurm'@'127.0.0.1' IDENTIFIED BY '{password}';\n"
@@ -347,32 +347,32 @@ class Cluster:
         )
         subprocess.run(
             ["mariadb-install-db", "--no-defaults", "--user=root", "--skip-test-db",
-             f"--datadir={self.folder}/db", "--auth-root-authentication-method=socket"],
+             f"--datadir={self.directory}/db", "--auth-root-authentication-method=socket"],
             check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
     def _write(self, name: str, text: str, mode: int) -> None:
-        path = self.folder / name
+        path = self.directory / name
         path.touch(mode)
         path.chmod(mode)
         path.write_text(text)
 
     def _command(self, name: str) -> list[str]:
-        folder, conf = self.folder, str(self.folder / "slurm.conf")
+        directory, conf = self.directory, str(self.directory / "slurm.conf")
         commands = {
             "munged": [
-                "munged", "--foreground", "--force", f"--key-file={folder}/munge.key",
-                f"--socket={folder}/munge.socket", f"--pid-file={folder}/munge.pid",
-                f"--log-file={folder}/log/munged.log", f"--seed-file={folder}/munge.seed",
+                "munged", "--foreground", "--force", f"--key-file={directory}/munge.key",
+                f"--socket={directory}/munge.socket", f"--pid-file={directory}/munge.pid",
+                f"--log-file={directory}/log/munged.log", f"--seed-file={directory}/munge.seed",
                 "--num-threads=2",
             ],
             "mariadbd": [
-                "mariadbd", "--no-defaults", "--user=root", f"--datadir={folder}/db",
-                f"--socket={folder}/mariadb.socket", f"--pid-file={folder}/mariadb.pid",
+                "mariadbd", "--no-defaults", "--user=root", f"--datadir={directory}/db",
+                f"--socket={directory}/mariadb.socket", f"--pid-file={directory}/mariadb.pid",
                 "--bind-address=127.0.0.1", f"--port={self._port('mariadb')}",
                 "--innodb-buffer-pool-size=64M", "--innodb-lock-wait-timeout=900",
-                *([f"--init-file={folder}/init.sql"] if not (folder / "db/slurm_acct_db").exists()
-                  else []),
+                *([] if (directory / "db/slurm_acct_db").exists()
+                  else [f"--init-file={directory}/init.sql"]),
             ],
             "slurmdbd": ["slurmdbd", "-D"],
             "slurmctld": ["slurmctld", "-D", "-f", conf],
@@ -385,20 +385,20 @@ class Cluster:
         return self.run("sacctmgr", "--noheader", "show", "cluster", "format=cluster%20")
 
     def _pid_file(self, name: str) -> Path:
-        return self.folder / "pid" / name
+        return self.directory / "pid" / name
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether a process still runs and was started with our folder's files."""
+        """Whether a process still runs and was started with our directory's files."""
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
             environment = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             return False
         is_zombie = stat.rpartition(")")[2].split()[0] == "Z"
-        return not is_zombie and str(self.folder).encode() in environment
+        return not is_zombie and str(self.directory).encode() in environment
 
     def _port(self, name: str) -> int:
-        pairs = dict(line.split() for line in (self.folder / "ports").read_text().splitlines())
+        pairs = dict(line.split() for line in (self.directory / "ports").read_text().splitlines())
         return int(pairs[name])
 
     def _listens(self, name: str) -> bool:
@@ -409,7 +409,7 @@ class Cluster:
         deadline = time.monotonic() + SECONDS
         while not condition():
             if time.monotonic() > deadline:
-                raise SystemExit(f"no answer within {SECONDS} s; see {self.folder}/log")
+                raise SystemExit(f"no answer within {SECONDS} s; see {self.directory}/log")
             time.sleep(0.2)
 
 
@@ -430,19 +430,19 @@ def main() -> None:
             install()
         case ["check"]:
             require()
-        case ["up", folder, *lines] if all("=" in line for line in lines):
+        case ["up", directory, *lines] if all("=" in line for line in lines):
             require()
-            cluster = Cluster(Path(folder))
+            cluster = Cluster(Path(directory))
             try:
                 cluster.up(lines)
             except BaseException:
                 cluster.down()
                 raise
-            print(f"export SLURM_CONF={cluster.folder}/slurm.conf")
-        case ["down", folder]:
-            Cluster(Path(folder)).down()
-        case ["stop" | "start" | "restart" as what, folder, name] if name in DAEMONS:
-            cluster = Cluster(Path(folder))
+            print(f"export SLURM_CONF={cluster.directory}/slurm.conf")
+        case ["down", directory]:
+            Cluster(Path(directory)).down()
+        case ["stop" | "start" | "restart" as what, directory, name] if name in DAEMONS:
+            cluster = Cluster(Path(directory))
             if what != "start":
                 cluster.stop(name)
             if what != "stop":

@@ -462,12 +462,12 @@ def _bullets(names: dict[str, list[str]]) -> str:
     )
 
 
-def main(folder: Path) -> None:
+def main(directory: Path) -> None:
     """Write the three files."""
     text = json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
-    (folder / "format.md").write_text(types_page(), encoding="utf-8")
-    (folder / "sonar.schema.json").write_text(text, encoding="utf-8")
-    (folder / "metrics.md").write_text(metrics_page(), encoding="utf-8")
+    (directory / "format.md").write_text(types_page(), encoding="utf-8")
+    (directory / "sonar.schema.json").write_text(text, encoding="utf-8")
+    (directory / "metrics.md").write_text(metrics_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -115,11 +115,11 @@ def _escape(text: str) -> str:
     return text.replace("``", "`").replace("|", "\\|")
 
 
-def pages(folder: Path) -> dict[str, str]:
-    """Return each page of a folder as it should be, by the name of its file."""
+def pages(directory: Path) -> dict[str, str]:
+    """Return each page of a directory as it should be, by the name of its file."""
     found = {
         path.name: page(path.read_text(encoding="utf-8"))
-        for path in folder.glob("*.md")
+        for path in directory.glob("*.md")
         if path.name != "README.md"
     }
     return {**found, "README.md": index(found)}

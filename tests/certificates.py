@@ -15,13 +15,22 @@ class Certificates(NamedTuple):
     key: Path
 
 
-def certificates(folder: Path) -> Certificates:
-    made = Certificates(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
+def certificates(directory: Path) -> Certificates:
+    made = Certificates(directory / "ca.pem", directory / "cert.pem", directory / "key.pem")
     names = "subjectAltName=IP:127.0.0.1,DNS:localhost"
     ec = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1")
-    authority = ("-keyout", folder / "ca.key", "-out", made.ca, "-subj", "/CN=an authority")
+    authority = ("-keyout", directory / "ca.key", "-out", made.ca, "-subj", "/CN=an authority")
     _openssl("req", "-x509", *ec, *authority)
-    signed = ("-CA", made.ca, "-CAkey", folder / "ca.key", "-addext", names, "-subj", "/CN=a host")
+    signed = (
+        "-CA",
+        made.ca,
+        "-CAkey",
+        directory / "ca.key",
+        "-addext",
+        names,
+        "-subj",
+        "/CN=a host",
+    )
     _openssl("req", "-x509", *ec, *signed, "-keyout", made.key, "-out", made.cert)
     return made
 

@@ -90,19 +90,19 @@ def free_port() -> int:
     raise AssertionError("unreachable: the ports come again and again")
 
 
-_STATE_FOLDERS = itertools.count()
+_STATE_DIRECTORIES = itertools.count()
 
 
 @pytest.fixture(autouse=True)
-def _own_state_folder(
+def _own_state_directory(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Give the programs that a test starts a state folder of their own: a spool is replayed.
+    """Give the programs that a test starts a state directory of their own: a spool is replayed.
 
     Most tests have no use for one: it is not made here.
     """
-    folder = tmp_path_factory.getbasetemp() / "state" / f"{next(_STATE_FOLDERS)}"
-    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    directory = tmp_path_factory.getbasetemp() / "state" / f"{next(_STATE_DIRECTORIES)}"
+    monkeypatch.setenv("XDG_STATE_HOME", str(directory))
 
 
 @pytest.fixture(autouse=True)

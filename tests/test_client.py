@@ -153,7 +153,7 @@ async def test_the_configuration_of_the_site_is_used(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     config = tmp_path / "ccpipe.toml"
-    (tmp_path / "password").write_text((nats_server.folder / "password").read_text())
+    (tmp_path / "password").write_text((nats_server.directory / "password").read_text())
     config.write_text(
         f'cluster = "fritz"\n[bus]\nservers = ["nats://127.0.0.1:{nats_server.port}"]\n'
         f'user = "ccpipe"\npassword_file = "{tmp_path}/password"\n'

@@ -80,20 +80,20 @@ def _wait_for(line: str, address: str) -> None:
 def _store(program: Path, url: str) -> Iterator[tuple[int, str]]:
     port = free_port()
     names = {one.partition(",")[0] for one in series()}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         config = {
             "main": {"addr": f"127.0.0.1:{port}"},
             "nats": {"address": url},
             "metrics": {name: {"frequency": 10, "aggregation": "sum"} for name in sorted(names)},
             "metric-store": {
-                "checkpoints": {"file-format": "json", "directory": f"{folder}/checkpoints"},
+                "checkpoints": {"file-format": "json", "directory": f"{directory}/checkpoints"},
                 "checkpoint-interval": "12h",
                 "memory-cap": 4,
                 "retention-in-memory": "48h",
                 "nats-subscriptions": [{"subscribe-to": SUBJECT, "cluster-tag": "fritz"}],
             },
         }
-        path = Path(folder, "config.json")
+        path = Path(directory, "config.json")
         path.write_text(json.dumps(config))
         with running([str(program), "-config", str(path)]) as process:
             await_port(port)

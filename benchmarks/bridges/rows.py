@@ -35,15 +35,15 @@ NAMES = {NEW: "500 lines, all of new series"}
 """Of the rows that are not a number of lines a message."""
 
 
-def measure(url: str, folder: Path, row: str, options: argparse.Namespace) -> None:
+def measure(url: str, directory: Path, row: str, options: argparse.Namespace) -> None:
     """Print one row for each interpreter."""
     name = NAMES.get(row, f"{row:>3} lines a message")
-    recipe = folder / "bench.toml"
+    recipe = directory / "bench.toml"
     recipe.write_text(RECIPE.format(sink="\n".join(options.sink.split(";"))))
     first = 0.0
     for python in options.python:
         start, full = (
-            bridge(python, str(recipe), url, stream, {}, folder) for stream in (EMPTY, row)
+            bridge(python, str(recipe), url, stream, {}, directory) for stream in (EMPTY, row)
         )
         speed = full.written / (full.seconds - start.seconds)
         first = first or speed
@@ -65,16 +65,16 @@ def main() -> None:
     options = parser.parse_args()
     options.python = [os.path.abspath(python) for python in options.python]  # noqa: PTH100 - of links
     with tempfile.TemporaryDirectory() as name, jetstream() as url:
-        folder = Path(name)
+        directory = Path(name)
         asyncio.run(publish(url, EMPTY, 0))
         for python in options.python:  # to compile it
-            recipe = folder / "compile.toml"
+            recipe = directory / "compile.toml"
             recipe.write_text(RECIPE.format(sink='use = "null"'))
-            bridge(python, str(recipe), url, EMPTY, {}, folder)
+            bridge(python, str(recipe), url, EMPTY, {}, directory)
         for row in options.rows.split(","):
             large = row.isdecimal() and int(row) >= LARGE
             asyncio.run(publish(url, row, options.lines * (5 if large else 1)))
-            measure(url, folder, row, options)
+            measure(url, directory, row, options)
             asyncio.run(drop(url, row))
 
 

@@ -95,7 +95,7 @@ class Run(NamedTuple):
 
 
 def bridge(
-    python: str, recipe: str, url: str, row: str, options: Mapping[str, str], folder: Path
+    python: str, recipe: str, url: str, row: str, options: Mapping[str, str], directory: Path
 ) -> Run:
     """Run a recipe, under a durable name of its own, until the stream of `row` is empty."""
     environment = {
@@ -109,13 +109,13 @@ def bridge(
         **{f"CCPIPE_SINK__{name.upper()}": value for name, value in options.items()},
     }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or every start would compile everything
-    environment["PYTHONPYCACHEPREFIX"] = str(folder / "pycache")
+    environment["PYTHONPYCACHEPREFIX"] = str(directory / "pycache")
     command = [python, "-m", "ccpipe", "bridge", recipe, "--for", "1s"]
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-c", _PARENT, *command],
         capture_output=True,
         text=True,
-        cwd=folder,
+        cwd=directory,
         env=environment,
         check=False,
     )
@@ -134,7 +134,7 @@ print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 @contextlib.contextmanager
-def store(name: str, folder: Path) -> Iterator[dict[str, str]]:
+def store(name: str, directory: Path) -> Iterator[dict[str, str]]:
     """Run a store; yield the options of its sink."""
     if name == "victoriametrics":
         with servers.victoriametrics() as url:
@@ -143,7 +143,7 @@ def store(name: str, folder: Path) -> Iterator[dict[str, str]]:
         with servers.postgres() as url:
             yield {"url": url}
     elif name == "parquet":
-        with tempfile.TemporaryDirectory(dir=folder) as out:
+        with tempfile.TemporaryDirectory(dir=directory) as out:
             yield {"dir": out}
     else:
         yield {}
@@ -172,17 +172,17 @@ def bridges(*, quick: bool = False, program: Path | None = None) -> list[Bridge]
     share = 4 if quick else 1
     found: list[Bridge] = []
     with tempfile.TemporaryDirectory() as name, servers.jetstream() as url:
-        folder = Path(name)
+        directory = Path(name)
         for row, count in {EMPTY: 0, **ROWS, **POSTGRES_ROWS}.items():
             asyncio.run(publish(url, row, count // share))
-        recipe = folder / "null.toml"
+        recipe = directory / "null.toml"
         recipe.write_text(NULL)
-        (folder / TWIN).write_text(NULL)
-        recipes = {"null": str(recipe), "null, without kernels": str(folder / TWIN)}
+        (directory / TWIN).write_text(NULL)
+        recipes = {"null": str(recipe), "null, without kernels": str(directory / TWIN)}
         for each in stores():
             shipped = recipes.get(each, each)
-            with store(each, folder) as options:
-                found += _rows(each, shipped, url, options, folder, 1 if quick else 2)
+            with store(each, directory) as options:
+                found += _rows(each, shipped, url, options, directory, 1 if quick else 2)
     for one in found:
         if one.lines != (count := _rows_of(one.store)[one.row] // share):
             print(f"{one.store} {one.row}: only {one.lines} of {count} lines were written in time")
@@ -199,16 +199,16 @@ def _rows_of(store: str) -> dict[str, int]:
 
 
 def _rows(
-    name: str, recipe: str, url: str, options: Mapping[str, str], folder: Path, rounds: int
+    name: str, recipe: str, url: str, options: Mapping[str, str], directory: Path, rounds: int
 ) -> Iterator[Bridge]:
     """Measure one store on each stream, the best of some rounds."""
 
     def run(row: str) -> Run:
         times = 1 if row in (NEW, FEW_NEW) else rounds  # a second time they are not new
-        runs = [bridge(sys.executable, recipe, url, row, options, folder) for _ in range(times)]
+        runs = [bridge(sys.executable, recipe, url, row, options, directory) for _ in range(times)]
         return min(runs, key=lambda one: one.seconds / max(one.written, 1))
 
-    bridge(sys.executable, recipe, url, EMPTY, options, folder)  # to compile, and make tables
+    bridge(sys.executable, recipe, url, EMPTY, options, directory)  # to compile, and make tables
     start = run(EMPTY).seconds
     for row in _rows_of(name):
         one = run(row)
@@ -219,13 +219,13 @@ def _beside(found: list[Bridge], program: Path, share: int) -> None:
     """Measure Telegraf into the stores that it has an output for."""
     counts = {row: count // share for row, count in TELEGRAF_ROWS.items()}
     with tempfile.TemporaryDirectory() as name, servers.jetstream() as url:
-        folder = Path(name)
+        directory = Path(name)
         for row, count in {EMPTY: 0, **counts}.items():
             asyncio.run(publish(url, row, count))
         for each in dict.fromkeys(one.store for one in found):
-            with store(each, folder) as options:
+            with store(each, directory) as options:
                 rows = {row: counts[row] for row in _rows_of(each)}
-                speeds = telegraf.speeds(program, each, options, url, rows, folder)
+                speeds = telegraf.speeds(program, each, options, url, rows, directory)
             for one in found:
                 if one.store == each:
                     one.telegraf = speeds.get(one.row)

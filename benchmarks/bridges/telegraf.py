@@ -55,15 +55,15 @@ def speeds(
     options: Mapping[str, str],
     url: str,
     rows: Mapping[str, int],
-    folder: Path,
+    directory: Path,
 ) -> dict[str, float]:
     """Return lines per CPU-second by stream; none for a store without an output here."""
     if store not in OUTPUTS:
         return {}
-    start = asyncio.run(_cpu_seconds(program, store, options, url, EMPTY, folder))
+    start = asyncio.run(_cpu_seconds(program, store, options, url, EMPTY, directory))
     found = {}
     for row, lines in rows.items():
-        seconds = asyncio.run(_cpu_seconds(program, store, options, url, row, folder))
+        seconds = asyncio.run(_cpu_seconds(program, store, options, url, row, directory))
         if start is None or seconds is None:
             print(f"Telegraf to {store} {row}: not done in {SECONDS:.0f} s, and left out")
         else:
@@ -73,11 +73,11 @@ def speeds(
 
 
 async def _cpu_seconds(
-    program: Path, store: str, options: Mapping[str, str], url: str, row: str, folder: Path
+    program: Path, store: str, options: Mapping[str, str], url: str, row: str, directory: Path
 ) -> float | None:
     """Return the CPU seconds until a stream was written and acknowledged; None for too many."""
     durable = f"telegraf-{store}"
-    config = folder / f"telegraf-{store}-{row}.toml"
+    config = directory / f"telegraf-{store}-{row}.toml"
     config.write_text(
         CONFIG.format(
             url=url,

@@ -142,11 +142,11 @@ def ccpipe(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "ccpipe", "acct", *map(str, arguments)]
 
 
-def qacct(folder: Path, file: Path, *arguments: object) -> Cost | None:
+def qacct(directory: Path, file: Path, *arguments: object) -> Cost | None:
     """Ask the real program, which wants to see the files of a cell; None if it is missing."""
     if not shutil.which("qacct"):
         return None
-    common = folder / "root" / "default" / "common"
+    common = directory / "root" / "default" / "common"
     common.mkdir(parents=True, exist_ok=True)
     (common / "act_qmaster").write_text("localhost\n")
     (common / "bootstrap").write_text(
@@ -156,7 +156,7 @@ def qacct(folder: Path, file: Path, *arguments: object) -> Cost | None:
     )
     environment = {
         **os.environ,
-        "SGE_ROOT": str(folder / "root"),
+        "SGE_ROOT": str(directory / "root"),
         "SGE_CELL": "default",
         "SGE_QMASTER_PORT": "6444",
         "SGE_EXECD_PORT": "6445",
@@ -179,16 +179,16 @@ def show(what: str, found: Cost, records: int, plain: Cost) -> None:
     )
 
 
-def compare_sums(folder: Path, records: int) -> None:
+def compare_sums(directory: Path, records: int) -> None:
     """Ask everybody for the sums of each owner."""
-    file = folder / "accounting"
+    file = directory / "accounting"
     write_accounting(file, records)
     plain = minimum(lambda: cost([sys.executable, "-c", PLAIN, str(file), FIELDS]))
     ours = minimum(lambda: cost(ccpipe(file, "--qacct", "--by", "owner")))
     in_python = {**os.environ, "CCPIPE_KERNEL": "python"}
     twin = minimum(lambda: cost(ccpipe(file, "--qacct", "--by", "owner"), in_python))
     whole = minimum(lambda: cost(ccpipe(file, "--by", "owner", "-o", "csv")))
-    real = qacct(folder, file, "-o")
+    real = qacct(directory, file, "-o")
     for other in (plain, real, twin):
         if other and numbers(other.out) != numbers(ours.out):
             sys.exit("the sums differ")
@@ -203,16 +203,16 @@ def compare_sums(folder: Path, records: int) -> None:
     file.unlink()
 
 
-def compare_lookup(folder: Path, records: int) -> None:
+def compare_lookup(directory: Path, records: int) -> None:
     """Ask for one job of a large file made of the lines of the real one."""
-    file = folder / "accounting"
+    file = directory / "accounting"
     write_real(file, records)
     job = FIRST_JOB + records // 6
     commands = {"qacct 8.1.9": None, "ccpipe acct --qacct": ccpipe(file, "--qacct", "-j", job)}
     print(f"\n{records:,} real records, {file.stat().st_size / 2**20:.0f} MiB: one job by number\n")
     found = {}
     for name, command in commands.items():
-        ran = minimum(partial(cost, command)) if command else qacct(folder, file, "-j", job)
+        ran = minimum(partial(cost, command)) if command else qacct(directory, file, "-j", job)
         if ran:
             found[name] = ran
             print(
@@ -228,9 +228,9 @@ def compare_lookup(folder: Path, records: int) -> None:
     file.unlink()
 
 
-def measure_index(folder: Path, records: int) -> None:
+def measure_index(directory: Path, records: int) -> None:
     """Index many records, and look jobs up."""
-    file, index = folder / "accounting", folder / "index"
+    file, index = directory / "accounting", directory / "index"
     write_accounting(file, records)
     build = cost(ccpipe("index", file, "--to", index))
     size = sum(part.stat().st_size for part in index.iterdir())

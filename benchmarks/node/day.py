@@ -37,10 +37,10 @@ def main(hours: int = 24) -> None:
         nonlocal metrics
         metrics += len(messages)
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         began, spent = time.perf_counter(), time.process_time()
         day = live(
-            Path(folder),
+            Path(directory),
             hours * HOUR,
             clocks=Clocks(fast=1e-4, oversleep=0.02),
             jitter=0.2,

@@ -69,15 +69,15 @@ def main() -> None:
 
 def costs(collector: Path | None, seconds: int) -> list[Cost]:
     """Measure all publishers side by side."""
-    with filled(), broker() as url, tempfile.TemporaryDirectory() as folder:
+    with filled(), broker() as url, tempfile.TemporaryDirectory() as directory:
         programs = {
-            "ccpipe publish, cc-metric-collector's set": ours(Path(folder), url, same=True),
-            "ccpipe publish, everything": ours(Path(folder), url, same=False),
+            "ccpipe publish, cc-metric-collector's set": ours(Path(directory), url, same=True),
+            "ccpipe publish, everything": ours(Path(directory), url, same=False),
         }
         if collector:
-            programs["cc-metric-collector"] = theirs(collector, Path(folder), url)
+            programs["cc-metric-collector"] = theirs(collector, Path(directory), url)
         with contextlib.ExitStack() as stack:
-            environment = {**os.environ, "XDG_STATE_HOME": folder}
+            environment = {**os.environ, "XDG_STATE_HOME": directory}
             pids = {
                 name: stack.enter_context(running(command, environment=environment)).pid
                 for name, command in programs.items()
@@ -108,9 +108,9 @@ def markdown(found: list[Cost]) -> list[str]:
     ]
 
 
-def ours(folder: Path, url: str, *, same: bool) -> list[str]:
+def ours(directory: Path, url: str, *, same: bool) -> list[str]:
     """Return the command of a publisher without a stream, as the other one has none."""
-    config = folder / f"same-{same}.toml"
+    config = directory / f"same-{same}.toml"
     lines = [
         'cluster = "bench"',
         f'[bus]\nservers = ["{url}"]\njetstream = false',
@@ -127,7 +127,7 @@ def ours(folder: Path, url: str, *, same: bool) -> list[str]:
     return [sys.executable, "-m", "ccpipe", "publish", "--config", str(config)]
 
 
-def theirs(program: Path, folder: Path, url: str) -> list[str]:
+def theirs(program: Path, directory: Path, url: str) -> list[str]:
     """Return the command of cc-metric-collector with a configuration of its own."""
     host, _, port = url.removeprefix("nats://").partition(":")
     router = {"interval_timestamp": False, "num_cache_intervals": 0, "hostname_tag": "hostname"}
@@ -139,10 +139,10 @@ def theirs(program: Path, folder: Path, url: str) -> list[str]:
         "sinks": {"nats": nats},
     }
     for name, content in files.items():
-        (folder / f"{name}.json").write_text(json.dumps(content))
-    config = folder / "config.json"
+        (directory / f"{name}.json").write_text(json.dumps(content))
+    config = directory / "config.json"
     interval = {"interval": f"{INTERVAL}s", "duration": "1s"}
-    paths = {f"{name}-file": str(folder / f"{name}.json") for name in files}
+    paths = {f"{name}-file": str(directory / f"{name}.json") for name in files}
     config.write_text(json.dumps({**paths, "main": interval}))
     return [str(program), "-config", str(config)]
 

@@ -212,7 +212,7 @@ def main() -> None:
     )
     parser.add_argument("--timeout", type=float, default=300, help="seconds for any part of a run")
     parser.add_argument(
-        "--out", type=Path, default=Path("benchmarks"), help="folder for scale.json"
+        "--out", type=Path, default=Path("benchmarks"), help="directory for scale.json"
     )
     parser.add_argument("--page", type=Path, help="page to write the results into")
     options = parser.parse_args()

@@ -72,12 +72,12 @@ class Acks:
 class Flow:
     """The programs of one run, and what they have taken."""
 
-    def __init__(self, run: Run, folder: Path, seconds: float) -> None:
+    def __init__(self, run: Run, directory: Path, seconds: float) -> None:
         """`seconds` is how long any part of it may take."""
         self.run = run
-        self.folder = folder
+        self.directory = directory
         self.seconds = seconds
-        self.store = Store(folder) if run.store == "victoriametrics" else None
+        self.store = Store(directory) if run.store == "victoriametrics" else None
         self.servers: list[Program] = []
         self.bridges: list[Program] = []
         self.environ: dict[str, str] = {}
@@ -90,7 +90,9 @@ class Flow:
         """Start brokers, store and bridges; wait until each bridge reads its share."""
         run = self.run
         async with contextlib.AsyncExitStack() as stack:
-            self.servers, urls = await stack.enter_async_context(brokers(run.brokers, self.folder))
+            self.servers, urls = await stack.enter_async_context(
+                brokers(run.brokers, self.directory)
+            )
             self.environ = environment(urls, brokers=run.brokers, partitions=run.partitions)
             if run.series == "backlog":  # nothing comes twice to a bridge that stood still
                 self.environ["CCPIPE_SOURCE__ACK_WAIT"] = "10m"
@@ -105,10 +107,10 @@ class Flow:
                 self.environ["CCPIPE_SINK__URL"] = self.store.url
                 recipe = "victoriametrics"
             else:
-                recipe = write_recipe(self.folder, sonar=sonar)
+                recipe = write_recipe(self.directory, sonar=sonar)
             for number in range(run.replicas):
                 command = ccpipe("bridge", recipe)
-                program = running(f"bridge{number}", command, self.folder, **self.environ)
+                program = running(f"bridge{number}", command, self.directory, **self.environ)
                 self.bridges.append(await stack.enter_async_context(program))
             await self._until(self._is_shared)
             yield self
@@ -116,7 +118,7 @@ class Flow:
     async def publish(self, load: Load, number: int = 1) -> Report:
         """Publish a load to its end."""
         async with asyncio.timeout(self.seconds):
-            return await publish(load, self.folder, self.environ, number)
+            return await publish(load, self.directory, self.environ, number)
 
     async def drained(self) -> float:
         """Wait until nothing waits in the stream; return the time of that."""
@@ -248,14 +250,14 @@ async def _ask(client: aiohttp.ClientSession, path: str, **query: str) -> Any:
 
 
 async def measure(run: Run, work: Callable[[Flow], Awaitable[None]], seconds: float) -> Run:
-    """Run a flow in a folder of its own, which is deleted."""
-    folder = Path(tempfile.mkdtemp(prefix="ccpipe-scale-"))
+    """Run a flow in a directory of its own, which is deleted."""
+    directory = Path(tempfile.mkdtemp(prefix="ccpipe-scale-"))
     try:
-        flow = Flow(run, folder, seconds)
+        flow = Flow(run, directory, seconds)
         async with flow.open(sonar=bool(run.jobs)):
             await work(flow)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
     return run
 
 

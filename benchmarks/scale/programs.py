@@ -18,7 +18,7 @@ CLUSTER = "scale"
 BROKER = """\
 listen: 127.0.0.1:{port}
 server_name: n{number}
-jetstream {{ store_dir: "{folder}/js{number}", sync_interval: 10s, max_file_store: 60GB }}
+jetstream {{ store_dir: "{directory}/js{number}", sync_interval: 10s, max_file_store: 60GB }}
 """
 ROUTES = """\
 cluster {{ name: scale, listen: "127.0.0.1:{port}", routes: [{routes}] }}
@@ -75,13 +75,13 @@ class Program(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def running(
-    name: str, command: Sequence[str], folder: Path, **environ: str
+    name: str, command: Sequence[str], directory: Path, **environ: str
 ) -> AsyncIterator[Program]:
     """Run a program; it is ended with the context."""
-    log = folder / f"{name}.log"
+    log = directory / f"{name}.log"
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            *command, stdout=output, stderr=output, cwd=folder, env={**os.environ, **environ}
+            *command, stdout=output, stderr=output, cwd=directory, env={**os.environ, **environ}
         )
     try:
         yield Program(name, process, log)
@@ -96,20 +96,22 @@ async def running(
 
 
 @contextlib.asynccontextmanager
-async def brokers(count: int, folder: Path) -> AsyncIterator[tuple[list[Program], list[str]]]:
+async def brokers(count: int, directory: Path) -> AsyncIterator[tuple[list[Program], list[str]]]:
     """Run so many nats-servers, several as a cluster; gives programs and addresses."""
     ports = [free_port() for _ in range(2 * count)]
     routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports[count:])
     found = []
     async with contextlib.AsyncExitStack() as stack:
         for number in range(count):
-            text = BROKER.format(port=ports[number], number=number, folder=folder)
+            text = BROKER.format(port=ports[number], number=number, directory=directory)
             if count > 1:
                 text += ROUTES.format(port=ports[count + number], routes=routes)
-            config = folder / f"nats{number}.conf"
+            config = directory / f"nats{number}.conf"
             config.write_text(text)
             command = [server_program(), "-c", str(config)]
-            found.append(await stack.enter_async_context(running(f"nats{number}", command, folder)))
+            found.append(
+                await stack.enter_async_context(running(f"nats{number}", command, directory))
+            )
         for port in ports[:count]:
             await until_open(port, found[0])
         yield found, [f"nats://127.0.0.1:{port}" for port in ports[:count]]
@@ -118,8 +120,8 @@ async def brokers(count: int, folder: Path) -> AsyncIterator[tuple[list[Program]
 class Store:
     """VictoriaMetrics, as the shipped recipe wants it; it may be ended and started again."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.program: Program | None = None
@@ -132,12 +134,12 @@ class Store:
         """Run it until ``stop``."""
         command = [
             "victoria-metrics", "-influxSkipSingleField", "-retentionPeriod=100y",
-            f"-httpListenAddr=127.0.0.1:{self.port}", f"-storageDataPath={self.folder}/store",
+            f"-httpListenAddr=127.0.0.1:{self.port}", f"-storageDataPath={self.directory}/store",
             "-loggerLevel=ERROR", "-search.maxUniqueTimeseries=20000000",
             "-search.latencyOffset=0s",
         ]  # fmt: skip
         self.program = await self._stack.enter_async_context(
-            running("victoria-metrics", command, self.folder)
+            running("victoria-metrics", command, self.directory)
         )
         await until_open(self.port, self.program)
 
@@ -169,9 +171,9 @@ async def until_open(port: int, program: Program) -> None:
             await asyncio.sleep(0.05)
 
 
-def write_recipe(folder: Path, *, sonar: bool) -> str:
+def write_recipe(directory: Path, *, sonar: bool) -> str:
     """Write the recipe of a bridge into nowhere; return its path."""
-    path = folder / "recipe.toml"
+    path = directory / "recipe.toml"
     path.write_text(SONAR_RECIPE if sonar else NULL_RECIPE)
     return str(path)
 
@@ -239,10 +241,10 @@ class Load(NamedTuple):
         return self.nodes * self.metrics * self.samples
 
 
-async def publish(load: Load, folder: Path, environ: dict[str, str], seed: int = 1) -> Report:
+async def publish(load: Load, directory: Path, environ: dict[str, str], seed: int = 1) -> Report:
     """Publish a load to its end."""
-    path = folder / f"report-{seed}.json"
-    async with running("simulate", load.command(path, seed), folder, **environ) as program:
+    path = directory / f"report-{seed}.json"
+    async with running("simulate", load.command(path, seed), directory, **environ) as program:
         await program.process.wait()
         if program.process.returncode:
             program.require_running()

@@ -2,9 +2,9 @@
 
     python -m benchmarks.slurm.poll [jobs [nodes]]
 
-A folder of programs prints a simulated cluster in place of Slurm's commands: so many jobs wait, a
-fifth as many run, and with each poll one in a thousand of the waiting ones starts and as many end.
-CPU time is that of this process and of the programs that print. The aims: polled every 30 s, less
+A directory of programs prints a simulated cluster in place of Slurm's commands: so many jobs wait,
+a fifth as many run, and with each poll one in a thousand of the waiting ones starts and as many
+end. CPU time includes this process and the programs that print. The aims: polled every 30 s, less
 than a tenth of a core (3 s a poll) and 300 MB.
 """
 
@@ -32,20 +32,20 @@ SITE = Site(cluster="fox", hostname="master")
 class MadeCluster:
     """Writes what the commands print."""
 
-    def __init__(self, folder: Path, jobs: int, nodes: int) -> None:
-        self.folder, self.jobs, self.nodes = folder, jobs, nodes
+    def __init__(self, directory: Path, jobs: int, nodes: int) -> None:
+        self.directory, self.jobs, self.nodes = directory, jobs, nodes
         self.step = max(1, jobs // 1000)
         self.running = jobs // 5
         for name in ("sacct", "squeue", "scontrol", "sinfo"):
-            program = folder / name
-            program.write_text(f"#!/bin/sh\nexec cat {folder}/{name}.out\n")
+            program = directory / name
+            program.write_text(f"#!/bin/sh\nexec cat {directory}/{name}.out\n")
             program.chmod(0o755)
         names = f"n[00001-{nodes:05}]"
         self.write("sinfo", f"normal*|{names}|mixed|\nsmall|n[00001-00100]|idle|\n")
 
     def write(self, name: str, text: str) -> None:
         """Write what a command prints next."""
-        (self.folder / f"{name}.out").write_text(text)
+        (self.directory / f"{name}.out").write_text(text)
 
     def advance(self, poll: int) -> None:
         """Let some jobs end and as many start."""
@@ -108,11 +108,11 @@ def cpu() -> tuple[float, float]:
 
 async def measure(mode: Literal["delta", "full"], jobs: int, nodes: int) -> None:
     """Poll a simulated cluster in a mode and print what each poll costs."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         spawn = multiprocessing.get_context("spawn")
-        cluster = MadeCluster(Path(folder), jobs, nodes)
+        cluster = MadeCluster(Path(directory), jobs, nodes)
         source = Slurm(
-            site=SITE, mode=mode, state=f"{folder}/state", programs=folder,
+            site=SITE, mode=mode, state=f"{directory}/state", programs=directory,
             poll=Interval(0.001), nodes=Interval(0.001),
         )  # fmt: skip
         batches, translator = source.batches(), SlurmToSonar(site=SITE)

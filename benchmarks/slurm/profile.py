@@ -95,24 +95,24 @@ def least(runs: list[Callable[[], Cost]]) -> list[Cost]:
 
 
 class Bench:
-    """One folder of node-step files, and both programs on it."""
+    """One directory of node-step files, and both programs on it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.files = folder / getpass.getuser()
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.files = directory / getpass.getuser()
         self.files.mkdir()
-        (folder / "slurm.conf").write_text(CONFIGURATION)
+        (directory / "slurm.conf").write_text(CONFIGURATION)
         self.environment = {
             **os.environ,
-            "SLURM_CONF": str(folder / "slurm.conf"),
-            "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
+            "SLURM_CONF": str(directory / "slurm.conf"),
+            "PYTHONPYCACHEPREFIX": str(directory / "compiled"),
             "PYTHONDONTWRITEBYTECODE": "",
         }
         self.ccpipe("list", "--help")  # compiles them
 
     def sh5util(self, *arguments: object) -> Cost:
         """Run the real program."""
-        command = ["sh5util", "-p", str(self.folder), "-j", str(JOB), *map(str, arguments)]
+        command = ["sh5util", "-p", str(self.directory), "-j", str(JOB), *map(str, arguments)]
         return cost(command, self.environment)
 
     def ccpipe(self, *arguments: object) -> Cost:
@@ -122,18 +122,18 @@ class Bench:
 
     def merge(self) -> list[Cost]:
         """Merge with both."""
-        theirs, ours = self.folder / "theirs.h5", self.folder / "ours.h5"
+        theirs, ours = self.directory / "theirs.h5", self.directory / "ours.h5"
 
         def run() -> Cost:
             ours.unlink(missing_ok=True)
-            return self.ccpipe("merge", "-j", JOB, "-p", self.folder, "-o", ours)
+            return self.ccpipe("merge", "-j", JOB, "-p", self.directory, "-o", ours)
 
         return least([lambda: self.sh5util("-S", "-o", theirs), run])
 
     def extract(self, series: str, level: str) -> list[Cost]:
         """Extract with both, each from its own merge, and compare."""
-        theirs, ours = self.folder / "theirs.csv", self.folder / "ours.csv"
-        job, merged = self.folder / "theirs.h5", self.folder / "ours.h5"
+        theirs, ours = self.directory / "theirs.csv", self.directory / "ours.csv"
+        job, merged = self.directory / "theirs.h5", self.directory / "ours.h5"
         options = ("-s", series, "-l", level)
         found = least(
             [

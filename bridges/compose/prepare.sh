@@ -1,5 +1,5 @@
 #!/bin/sh
-# Make what compose.yaml needs, below ./deploy: keys, passwords and folders for data.
+# Make what compose.yaml needs, below ./deploy: keys, passwords and directories for data.
 #
 #   bridges/compose/prepare.sh CLUSTER [NODE...]
 #

@@ -1,1 +1,1 @@
-"""Brokers: one folder each, with source and sink; subjects and codecs are shared."""
+"""Brokers: one directory each, with source and sink; subjects and codecs are shared."""

@@ -42,7 +42,7 @@ COMMANDS = {
     "version": "Show the versions of ccpipe, Python and libraries.",
 }
 
-FOLDERS = {"acct", "config", "convert", "profile", "step", "tail", "top"}
+DIRECTORIES = {"acct", "config", "convert", "profile", "step", "tail", "top"}
 
 HELP = """\
 The monitoring pipe for HPC clusters.

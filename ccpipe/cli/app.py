@@ -15,7 +15,7 @@ from cyclopts.exceptions import (
 )
 
 from ccpipe import __version__
-from ccpipe.cli import COMMANDS, FOLDERS, print_commands
+from ccpipe.cli import COMMANDS, DIRECTORIES, print_commands
 from ccpipe.cli.console.help import command_entry, print_help, subcommands
 from ccpipe.errors import ConfigError, UsageError
 from ccpipe.terminal import listed, printable
@@ -44,7 +44,9 @@ app = _App(
 )
 
 for _name in COMMANDS:
-    app.command(f"ccpipe.cli.{_name}{'.command' if _name in FOLDERS else ''}:{_name}", name=_name)
+    app.command(
+        f"ccpipe.cli.{_name}{'.command' if _name in DIRECTORIES else ''}:{_name}", name=_name
+    )
 
 
 def run(words: list[str]) -> None:
@@ -62,12 +64,12 @@ def run(words: list[str]) -> None:
 
 
 def _refuse_empty_paths(words: list[str]) -> None:
-    """Raise UsageError for ``--dir "$UNSET"``: an empty path would be the current folder."""
+    """Raise UsageError for ``--dir "$UNSET"``: an empty path would be the current directory."""
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     given = list(bound.arguments.values())
     for value in given:
         if value == Path():
-            raise UsageError("empty path; use . for the current folder")
+            raise UsageError("empty path; use . for the current directory")
         given += getattr(value, "__dict__", {}).values()  # of a class of options
 
 

@@ -26,7 +26,7 @@ Several = list[str] | None
 
 @auth.command
 def init(
-    folder: Path,
+    directory: Path,
     /,
     *,
     node: Nodes = None,
@@ -50,7 +50,7 @@ def init(
 
     Parameters
     ----------
-    folder
+    directory
         Where to write keys and configuration; readable only by you.
     bridge
         Names of bridges; default: bridge.
@@ -69,24 +69,26 @@ def init(
         "viewer": viewer or ["viewer"],
     }
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for role in ROLES:
-            ensure_keys(folder, role, names[role])
-        ensure_domains(folder, domain or ())
+            ensure_keys(directory, role, names[role])
+        ensure_domains(directory, domain or ())
     except OSError as error:
-        raise CreateError(f"{folder}: {error.strerror}") from None
-    users = write_site(folder, cluster)
+        raise CreateError(f"{directory}: {error.strerror}") from None
+    users = write_site(directory, cluster)
     if not any(user.role == "node" for user in users):
         raise UsageError("no node given, such as --node 'f[01-88]'")
     if output == "json":
-        print_json([{**u._asdict(), "file": str(_seed(folder, u.role, u.name))} for u in users])
+        print_json([{**u._asdict(), "file": str(_seed(directory, u.role, u.name))} for u in users])
         return
     by_role = {role: [user.name for user in users if user.role == role] for role in ROLES}
-    rows = [[role, " ".join(compress(by_role[role])), str(_seed(folder, role))] for role in ROLES]
+    rows = [
+        [role, " ".join(compress(by_role[role])), str(_seed(directory, role))] for role in ROLES
+    ]
     print_table(rows, ["ROLE", "WHO", "SEEDS"])
-    broker, site = folder / "nats.conf", folder / "ccpipe.toml"
+    broker, site = directory / "nats.conf", directory / "ccpipe.toml"
     note(f"{broker} is for the broker, {site} for nodes and bridges")
 
 
-def _seed(folder: Path, role: str, name: str = "") -> Path:
-    return folder / "nkeys" / role / (f"{name}.nk" if name else "")
+def _seed(directory: Path, role: str, name: str = "") -> Path:
+    return directory / "nkeys" / role / (f"{name}.nk" if name else "")

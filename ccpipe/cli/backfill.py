@@ -46,7 +46,7 @@ async def backfill(
 ) -> None:
     """Copy data from one store to another.
 
-    The source is a folder of Parquet files, a PostgreSQL database or files of
+    The source is a directory of Parquet files, a PostgreSQL database or files of
     line protocol, JSON lines or CSV; the recipe defines the translators and the
     sink. With a checkpoint, an interrupted run can be resumed.
 
@@ -58,7 +58,7 @@ async def backfill(
     Parameters
     ----------
     places
-        The folder, the postgresql:// URL, or the files in order.
+        The directory, the postgresql:// URL, or the files in order.
     from_
         Kind of source.
     to
@@ -78,7 +78,7 @@ async def backfill(
         File with the database password.
     """
     if not places or (from_ != "file" and len(places) > 1):
-        raise UsageError("give one folder or address, or files with --from file")
+        raise UsageError("give one directory or address, or files with --from file")
     if rate < 0:
         raise UsageError(f"--rate {rate}: must not be negative")
     telemetry = Telemetry()

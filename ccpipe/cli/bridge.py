@@ -61,8 +61,8 @@ async def bridge(
     loaded = load_recipe(recipe, where)
     with contextlib.ExitStack() as stack:
         if dry_run:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ccpipe-"))
-            loaded = without_traces(loaded, Path(folder))
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="ccpipe-"))
+            loaded = without_traces(loaded, Path(directory))
         source, between, sink = recipe_parts(loaded, recipe, telemetry)
         stages = Stages(between, source.gives)
         if dry_run:
@@ -125,28 +125,29 @@ def _is_same(place: str, other: str) -> bool:
     return one.resolve() == two.resolve()
 
 
-def without_traces(recipe: Recipe, folder: Path) -> Recipe:
+def without_traces(recipe: Recipe, directory: Path) -> Recipe:
     """Return a variant of a recipe that prints, and changes neither files nor the broker.
 
-    Its parts use copies, in `folder`, of the files in which they keep their positions.
+    Its parts use copies, in `directory`, of the files in which they keep their positions.
     """
     return msgspec.structs.replace(
         recipe,
-        source=_on_copies(recipe.source, folder / "source"),
+        source=_on_copies(recipe.source, directory / "source"),
         translate=[
-            _on_copies(table, folder / f"translate-{i}") for i, table in enumerate(recipe.translate)
+            _on_copies(table, directory / f"translate-{i}")
+            for i, table in enumerate(recipe.translate)
         ],
         sink={"use": "null"},
         batch=Batching(),
     )
 
 
-def _on_copies(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _on_copies(table: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     copied = {key: value for key, value in table.items() if key not in SHARED}
     for key in PERSISTENT:
         if isinstance(path := copied.get(key), str) and path:
-            folder.mkdir(exist_ok=True)
-            copied[key] = str(folder / key)
+            directory.mkdir(exist_ok=True)
+            copied[key] = str(directory / key)
             for suffix in ("", "-wal"):  # of a SQLite file
                 try:
                     shutil.copyfile(path + suffix, copied[key] + suffix)

@@ -27,7 +27,7 @@ those of that one: without ``-A``, zsh takes a name that both have for the outer
 def completion(shell: Shell | None = None, /) -> None:
     """Print the completion script for a shell.
 
-    New shells load it from the paths in the examples; for zsh the folder must be
+    New shells load it from the paths in the examples; for zsh the directory must be
     in $fpath.
 
     Examples: ccpipe completion bash > ~/.bash_completion.d/ccpipe

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ccpipe.atomic_file import write_private
 from ccpipe.cli.console.options import ExitAfter, SiteOptions, seconds
-from ccpipe.config import read_secret, state_folder
+from ccpipe.config import read_secret, state_directory
 from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 
@@ -40,7 +40,7 @@ async def dashboard(
     listen
         Address and port to listen on.
     lake
-        Folder of Parquet files written by a bridge, for longer history.
+        Directory of Parquet files written by a bridge, for longer history.
     token_file
         File with the token that browsers must provide.
     """
@@ -51,7 +51,8 @@ async def dashboard(
     site = where.site()
     if lake is not None and not lake.is_dir():  # noqa: ASYNC240 - before anything runs
         log.warning(
-            "no folder %s: longer history will be available once a bridge has written to it", lake
+            "no directory %s: longer history will be available once a bridge has written to it",
+            lake,
         )
     parquet = ParquetHistory(lake) if lake is not None else None
     token = ""
@@ -77,7 +78,7 @@ async def dashboard(
 
 
 def _own_token() -> str:
-    path = state_folder() / "dashboard.token"
+    path = state_directory() / "dashboard.token"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(path, secrets.token_urlsafe(24))

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from ccpipe.cli.recipe.shipped import folder, recipes
+from ccpipe.cli.recipe.shipped import directory, recipes
 from ccpipe.errors import CreateError, UsageError
 from ccpipe.terminal import listed
 
@@ -49,7 +49,7 @@ def init(
     Parameters
     ----------
     target
-        Folder to write to; default: the current one.
+        Directory to write to; default: the current one.
     cluster
         Name of the cluster.
     server
@@ -63,7 +63,7 @@ def init(
     for name in recipe or ():
         if name not in known:
             raise UsageError(f"--recipe {name}: known are {', '.join(known)}")
-    shipped = folder()
+    shipped = directory()
     config = CONFIG.format(
         cluster=json.dumps(cluster, ensure_ascii=False),  # JSON's strings are TOML's
         servers=json.dumps(server.split(","), ensure_ascii=False),

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from cyclopts import Parameter
 
-from ccpipe.config import state_folder
+from ccpipe.config import state_directory
 from ccpipe.errors import MissingInputError, UsageError
 from ccpipe.terminal import paint, plural, printable
 
@@ -40,7 +40,7 @@ def query(
     sql
         One statement; - reads it from standard input.
     dir_
-        Folder of the Parquet files; default: that of `ccpipe up`.
+        Directory of the Parquet files; default: that of `ccpipe up`.
     output
         table for people; json (one object per line) or csv for programs.
     """
@@ -49,7 +49,7 @@ def query(
     from ccpipe.sources.stored.parquet_tables import run_query
 
     text = sys.stdin.read() if sql == "-" else sql
-    folder = (dir_ or state_folder() / "up" / "parquet").absolute()
+    directory = (dir_ or state_directory() / "up" / "parquet").absolute()
 
     def answer(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], list[tuple[Any, ...]]]:
         statements = connection.extract_statements(text)
@@ -60,10 +60,10 @@ def query(
         return names, cursor.fetchall()
 
     try:
-        names, rows = run_query(folder, answer)
+        names, rows = run_query(directory, answer)
     except MissingInputError as error:
         if dir_ is None:
-            hint = "`ccpipe up` writes one every minute; --dir selects another folder"
+            hint = "`ccpipe up` writes one every minute; --dir selects another directory"
             raise MissingInputError(f"{error} yet: {hint}") from None
         raise
     except duckdb.Error as error:

@@ -22,7 +22,7 @@ from ccpipe.bus.nats.announcement import RunningServer
 from ccpipe.bus.nats.server import NatsServer, free_port
 from ccpipe.bus.subjects import escape
 from ccpipe.cli.console.options import ExitAfter, On, SiteOptions, check_port, seconds
-from ccpipe.config import ENVIRONMENT, Interval, Recipe, Site, state_folder
+from ccpipe.config import ENVIRONMENT, Interval, Recipe, Site, state_directory
 from ccpipe.errors import ConfigError, CreateError, MissingExtra, UsageError
 from ccpipe.process import child
 from ccpipe.process.background import background
@@ -82,7 +82,7 @@ async def up(
     Parameters
     ----------
     dir_
-        Data folder; default: one in the user's state folder.
+        Data directory; default: one in the user's state directory.
     port
         Port of the embedded server; default: 4222, or any free port.
     interval
@@ -97,7 +97,7 @@ async def up(
         How often the server syncs to disk; a power failure can lose messages
         received since. "always" syncs every message.
     """
-    folder = (dir_ or state_folder() / "up").absolute()
+    directory = (dir_ or state_directory() / "up").absolute()
     check_port(port, "--port")
     check_port(dashboard_port, "--dashboard-port")
     seconds(interval, "--interval", Interval)
@@ -108,33 +108,33 @@ async def up(
         sync = f"{seconds(sync, '--sync') or 0:.3f}s"
     telemetry = Telemetry()
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(_alone_in(folder))
+        stack.enter_context(_alone_in(directory))
         if site.telemetry.listen:
             stack.callback(telemetry.serve(site.telemetry.listen).close)
         url = ",".join(site.bus.servers)
         is_found = not url
         if not url:
-            server = NatsServer(folder / "nats", port=port, telemetry=telemetry, sync=sync)
+            server = NatsServer(directory / "nats", port=port, telemetry=telemetry, sync=sync)
             url = server.url
-            here = RunningServer(url, os.getpid(), site.cluster, str(folder))
+            here = RunningServer(url, os.getpid(), site.cluster, str(directory))
             stack.callback(here.withdraw)
             # First, so that commands that wait for it get the password.
             is_found = here.announce()
             await stack.enter_async_context(server)
-        recipe = _write_recipe(folder, roll, site)
-        config = _write_config(folder, site, url)
-        environment = _environment(site, url, folder, where.path())
+        recipe = _write_recipe(directory, roll, site)
+        config = _write_config(directory, site, url)
+        environment = _environment(site, url, directory, where.path())
         stop = await stack.enter_async_context(stop_signals())
         # Left in reverse: the publisher ends first, so that the bridge still gets its last lines.
         bridge = Child("bridge", ["bridge", str(recipe)], environment, stop, telemetry)
         publisher = Child("publisher", ["publish"], environment, stop, telemetry)
         await stack.enter_async_context(bridge)
         await stack.enter_async_context(publisher)
-        page = _dashboard(folder, dashboard_port) if dashboard else None
+        page = _dashboard(directory, dashboard_port) if dashboard else None
         if page is not None:
             shown = Child("dashboard", page.arguments, environment, stop, telemetry, vital=False)
             await stack.enter_async_context(shown)
-        _greet(site, url, folder, roll, page, "" if is_found else f" --config {config}")
+        _greet(site, url, directory, roll, page, "" if is_found else f" --config {config}")
         if duration is not None:
             asyncio.get_running_loop().call_later(duration, stop.set)
         await stop.wait()
@@ -182,7 +182,7 @@ class Child:
             log.warning("%s did not end in %.1f s", self.name, STOP_SECONDS[self.name])
 
     async def _start(self) -> None:
-        # -P: no module is imported from the current folder, which may be anybody's.
+        # -P: no module is imported from the current directory, which may be anybody's.
         command = [sys.executable, "-P", "-m", "ccpipe", *self.arguments]
         self.process = await child.start(command, environment=self.environment)
 
@@ -207,18 +207,18 @@ class Child:
 
 
 @contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock the data folder; raises UsageError if another has it, else CreateError."""
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Lock the data directory; raises UsageError if another has it, else CreateError."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("w")
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = (directory / "lock").open("w")
     except OSError as error:
-        raise CreateError(f"--dir {folder}: {error.strerror}") from None
+        raise CreateError(f"--dir {directory}: {error.strerror}") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(f"another `ccpipe up` is running in {folder}; give --dir") from None
+            raise UsageError(f"another `ccpipe up` is running in {directory}; give --dir") from None
         yield
 
 
@@ -229,7 +229,7 @@ class Dashboard(NamedTuple):
     url: str
 
 
-def _dashboard(folder: Path, port: int | None) -> Dashboard | None:
+def _dashboard(directory: Path, port: int | None) -> Dashboard | None:
     """Return how to start the dashboard; None, with a note, if a library is missing."""
     missing = [name for name in ("aiohttp", "duckdb") if importlib.util.find_spec(name) is None]
     if "aiohttp" in missing:
@@ -238,25 +238,25 @@ def _dashboard(folder: Path, port: int | None) -> Dashboard | None:
     address = f"127.0.0.1:{port or free_port(DASHBOARD_PORT)}"
     arguments = ["dashboard", "--listen", address]
     if not missing:
-        (folder / "parquet").mkdir(exist_ok=True)  # the bridge begins to write later
-        arguments += ["--lake", str(folder / "parquet")]
+        (directory / "parquet").mkdir(exist_ok=True)  # the bridge begins to write later
+        arguments += ["--lake", str(directory / "parquet")]
     return Dashboard(arguments, f"http://{address}/")
 
 
-def _write_recipe(folder: Path, roll: str, site: Site) -> Path:
-    path = folder / "parquet.toml"
-    # Bridges of one durable name share the messages: each folder has a name of its own.
-    durable = f"up-{escape(site.hostname)}-{zlib.crc32(os.fsencode(folder)):08x}"
-    given = {"dir": str(folder / "parquet"), "age": roll, "durable": durable}
+def _write_recipe(directory: Path, roll: str, site: Site) -> Path:
+    path = directory / "parquet.toml"
+    # Bridges of one durable name share the messages: each directory has a name of its own.
+    durable = f"up-{escape(site.hostname)}-{zlib.crc32(os.fsencode(directory)):08x}"
+    given = {"dir": str(directory / "parquet"), "age": roll, "durable": durable}
     # JSON's strings are TOML's.
     quoted = {key: json.dumps(value) for key, value in given.items()}
     path.write_text(RECIPE.format(**quoted))
     return path
 
 
-def _write_config(folder: Path, site: Site, url: str) -> Path:
+def _write_config(directory: Path, site: Site, url: str) -> Path:
     """Write the configuration for other commands: it has the password, so only for the user."""
-    path = folder / "ccpipe.toml"
+    path = directory / "ccpipe.toml"
     text = f"""\
 # Written by `ccpipe up` at every start: ccpipe tail --config THIS_FILE
 cluster = {json.dumps(site.cluster)}
@@ -268,7 +268,7 @@ servers = {json.dumps(url.split(","))}
     return path
 
 
-def _environment(site: Site, url: str, folder: Path, config: Path | None) -> dict[str, str]:
+def _environment(site: Site, url: str, directory: Path, config: Path | None) -> dict[str, str]:
     """Return the children's environment; flags would show the password to all users in `ps`."""
     ours = {name: value for name, value in os.environ.items() if not _is_of_recipes(name)}
     return {
@@ -277,8 +277,8 @@ def _environment(site: Site, url: str, folder: Path, config: Path | None) -> dic
         "CCPIPE_BUS__SERVERS": url,
         "CCPIPE_CLUSTER": site.cluster,
         "CCPIPE_PUBLISH__INTERVAL": str(float(site.publish.interval)),
-        "CCPIPE_PUBLISH__DEAD_LETTER_FILE": str(folder / "dead.lp"),
-        "CCPIPE_PUBLISH__SPOOL__PATH": str(folder / "spool"),
+        "CCPIPE_PUBLISH__DEAD_LETTER_FILE": str(directory / "dead.lp"),
+        "CCPIPE_PUBLISH__SPOOL__PATH": str(directory / "spool"),
         "CCPIPE_TELEMETRY__LISTEN": "",  # its address is ours
     }
 
@@ -290,21 +290,21 @@ def _is_of_recipes(variable: str) -> bool:
 
 
 def _greet(
-    site: Site, url: str, folder: Path, roll: str, page: Dashboard | None, option: str
+    site: Site, url: str, directory: Path, roll: str, page: Dashboard | None, option: str
 ) -> None:
     address = url.rpartition("@")[2].removeprefix("nats://")
     title = f"ccpipe is up: cluster {site.cluster}, node {site.hostname}"
     shown = paint(page.url, "bold") if page else "off"
-    is_default = folder == (state_folder() / "up").absolute()
+    is_default = directory == (state_directory() / "up").absolute()
     ccpipe = _program()
-    ask = f"{ccpipe} query" + ("" if is_default else f" --dir {folder / 'parquet'}")
+    ask = f"{ccpipe} query" + ("" if is_default else f" --dir {directory / 'parquet'}")
     print(
         f"""\
 {paint(title, "green")}
   dashboard  {shown}
   server     nats://{address}
-  Parquet    {folder / "parquet"} (a file every {roll})
-  dead       {folder / "dead.lp"} (dead letters; absent if there are none)
+  Parquet    {directory / "parquet"} (a file every {roll})
+  dead       {directory / "dead.lp"} (dead letters; absent if there are none)
 
 Next, in another shell:
   {ccpipe} tail{option} --name cpu_load

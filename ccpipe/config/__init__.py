@@ -8,11 +8,11 @@ from ccpipe.config.converter import Duration, Interval, Size, mask, plain, to_st
 from ccpipe.config.files import (
     find_config,
     listen_address,
-    make_folder_of,
+    make_directory_of,
     read_secret,
     read_text,
     read_toml,
-    state_folder,
+    state_directory,
 )
 from ccpipe.config.loader import ENVIRONMENT, load, merge_tables, set_at_path, split_list
 from ccpipe.config.site import (
@@ -44,7 +44,7 @@ __all__ = [
     "find_config",
     "listen_address",
     "load",
-    "make_folder_of",
+    "make_directory_of",
     "mask",
     "merge_tables",
     "plain",
@@ -53,7 +53,7 @@ __all__ = [
     "read_toml",
     "set_at_path",
     "split_list",
-    "state_folder",
+    "state_directory",
     "to_struct",
     "with_unit",
 ]

@@ -21,8 +21,8 @@ def find_config() -> Path | None:
     return None
 
 
-def state_folder() -> Path:
-    """Return the user's folder for persistent data (XDG state home)."""
+def state_directory() -> Path:
+    """Return the user's directory for persistent data (XDG state home)."""
     return Path(os.environ.get("XDG_STATE_HOME") or _home() / ".local" / "state") / "ccpipe"
 
 
@@ -53,19 +53,19 @@ def read_text(option: str, path: str) -> str:
         raise ConfigError(f"{option}: {path}: {error}") from None
 
 
-def make_folder_of(option: str, path: Path) -> None:
-    """Create the folder of a file that an option names, if it is missing; raises CreateError."""
-    folder = path.parent
+def make_directory_of(option: str, path: Path) -> None:
+    """Create the directory of a file that an option names, if it is missing; raises CreateError."""
+    directory = path.parent
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK | os.X_OK):
+        directory.mkdir(parents=True, exist_ok=True)
+        if not os.access(directory, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         blocked = isinstance(error, FileExistsError | NotADirectoryError)
-        reason = "not a folder" if blocked else error.strerror
+        reason = "not a directory" if blocked else error.strerror
         raise CreateError(
-            f"{option}: {path}: no file can be created in {folder} ({reason}): create that folder "
-            f"for this user, or set {option} to another path"
+            f"{option}: {path}: no file can be created in {directory} ({reason}): create that "
+            f"directory for this user, or set {option} to another path"
         ) from None
 
 

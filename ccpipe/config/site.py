@@ -96,7 +96,7 @@ class SpoolOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     enabled: bool = True
     """Keep messages on disk; otherwise in memory only."""
     path: str = ""
-    """Path of its directory; default: ``spool`` in the state folder."""
+    """Path of its directory; default: ``spool`` in the state directory."""
     size: Size = Size(64 * 2**20)
     """Maximum size; beyond it, the oldest metrics are dropped, but never events."""
     age: Duration = Duration(86400)
@@ -144,7 +144,7 @@ class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Unit of the timestamps of metrics; ``auto`` uses the largest exact unit, and ``s`` with the
     profile ``clustercockpit``."""
     dead_letter_file: str = ""
-    """File for lines that cannot be delivered; default: ``dead.lp`` in the state folder."""
+    """File for lines that cannot be delivered; default: ``dead.lp`` in the state directory."""
 
     def __post_init__(self) -> None:
         for key, text in self.tags.items():

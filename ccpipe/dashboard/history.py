@@ -55,16 +55,16 @@ class SeriesHistory(msgspec.Struct):
 class ParquetHistory:
     """Reads the Parquet files in a directory."""
 
-    def __init__(self, folder: Path) -> None:
-        """Use `folder`, which may be created later."""
+    def __init__(self, directory: Path) -> None:
+        """Use `directory`, which may be created later."""
         try:
             import duckdb
         except ImportError:
             raise MissingExtra("duckdb", "dashboard") from None
-        if folder.exists() and not folder.is_dir():
-            raise UsageError(f"--lake: {folder} is no folder")
+        if directory.exists() and not directory.is_dir():
+            raise UsageError(f"--lake: {directory} is no directory")
         self._duckdb = duckdb
-        self.folder = folder
+        self.directory = directory
         self._one_at_a_time = asyncio.Lock()
 
     async def read(self, query: HistoryQuery) -> SeriesHistory:
@@ -82,11 +82,11 @@ class ParquetHistory:
                 return await asyncio.to_thread(self._query, connection, query)
             except self._duckdb.InterruptException:
                 raise UnavailableError(
-                    f"reading {self.folder} takes more than {QUERY_SECONDS:.0f} s; "
+                    f"reading {self.directory} takes more than {QUERY_SECONDS:.0f} s; "
                     "ask for a shorter time"
                 ) from None
             except (self._duckdb.Error, OSError) as error:
-                raise UnavailableError(f"{self.folder}: {str(error)[:300]}") from None
+                raise UnavailableError(f"{self.directory}: {str(error)[:300]}") from None
             finally:
                 timer.cancel()
                 connection.close()
@@ -112,7 +112,7 @@ class ParquetHistory:
         return SeriesHistory(step, list(_series(rows[:MAX_ROWS])), cut=len(rows) > MAX_ROWS)
 
     def files(self, query: HistoryQuery) -> Iterator[str]:
-        """Yield the files that may contain rows of a query, by folder and name."""
+        """Yield the files that may contain rows of a query, by directory and name."""
         day = datetime.fromtimestamp(query.start, UTC).date()
         last = datetime.fromtimestamp(min(query.stop, time.time() + 86400), UTC).date()
         oldest = datetime.fromtimestamp(max(0.0, query.start - LATE_SECONDS), UTC)
@@ -133,8 +133,8 @@ class ParquetHistory:
         name = quote(cluster, safe="") or "__HIVE_DEFAULT_PARTITION__"
         if name in (".", ".."):
             return []
-        folder = self.folder / f"cluster={name}" / f"date={day}"
-        return [path for path in folder.glob("*.parquet") if path.is_file()]
+        directory = self.directory / f"cluster={name}" / f"date={day}"
+        return [path for path in directory.glob("*.parquet") if path.is_file()]
 
 
 QUERY = """

@@ -67,8 +67,8 @@ def page_files() -> dict[str, File]:
     """Return the page's files by their paths; they are part of the package."""
     found: dict[str, File] = {}
     top = importlib.resources.files("ccpipe.dashboard") / "static"
-    for folder, prefix in ((top, ""), (top / "vendor", "vendor/"), (top / "pages", "pages/")):
-        for each in folder.iterdir():
+    for directory, prefix in ((top, ""), (top / "vendor", "vendor/"), (top / "pages", "pages/")):
+        for each in directory.iterdir():
             suffix = "." + each.name.rpartition(".")[2]
             if suffix in TYPES:
                 body = each.read_bytes()
@@ -200,7 +200,7 @@ class DashboardServer:
 
     async def _history(self, request: web.Request) -> web.Response:
         if self.parquet is None:
-            raise UsageError("no folder of Parquet files is configured: start with --lake")
+            raise UsageError("no directory of Parquet files is configured: start with --lake")
         try:
             query = msgspec.json.decode(await request.read(), type=HistoryQuery)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from ccpipe.config import make_folder_of
+from ccpipe.config import make_directory_of
 from ccpipe.errors import ConfigError, UnavailableError
 
 if TYPE_CHECKING:
@@ -152,14 +152,14 @@ class StateStore:
         ConfigError
             if the file cannot be read, is not a state file, or is in use by another process.
         CreateError
-            if its folder is missing and cannot be created, or is not writable.
+            if its directory is missing and cannot be created, or is not writable.
 
         """
         if self.path is None or self._file is not None:
             return
         import sqlite3
 
-        make_folder_of("state", self.path)
+        make_directory_of("state", self.path)
         try:
             self._file = self._connect(self.path)
             for name, table in self._tables.items():

@@ -16,9 +16,9 @@ def memory_limit(cgroups: Path = CGROUPS, own: Path = Path("/proc/self/cgroup"))
 def _limits(cgroups: Path, own: Path) -> Iterator[int]:
     """Yield the limits of our control group and its ancestors, for cgroup v1 and v2."""
     for path, name in _groups(own):
-        folder = Path(*path.parts[1:])
+        directory = Path(*path.parts[1:])
         root = cgroups / "memory" if name == "memory.limit_in_bytes" else cgroups
-        for each in (folder, *folder.parents):
+        for each in (directory, *directory.parents):
             try:
                 yield int((root / each / name).read_text())
             except (OSError, ValueError):  # the root group has no such file; "max" means no limit

@@ -1,6 +1,6 @@
-"""Files and folders that survive a crash: what is written is on disk completely, or not at all.
+"""Files and directories that survive a crash: what is written is on disk completely, or not at all.
 
-Until a folder is synced, a crash can remove a new name from it.
+Until a directory is synced, a crash can remove a new name from it.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ value.
 """
 
 
-def check_folder(folder: Path) -> None:
-    """Check whether a folder can be written to, or created; change nothing."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if _exists(path))
+def check_directory(directory: Path) -> None:
+    """Check whether a directory can be written to, or created; change nothing."""
+    existing = next(path for path in (directory, *directory.absolute().parents) if _exists(path))
     if not existing.is_dir():
-        raise ConfigError(f"{existing} is not a folder")
+        raise ConfigError(f"{existing} is not a directory")
     if not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
         raise DeniedError(f"{existing}: no write permission")
 
@@ -36,16 +36,16 @@ def _exists(path: Path) -> bool:
     return os.access(path, os.F_OK, effective_ids=True)
 
 
-def make_folder(folder: Path) -> None:
-    """Create a folder and its missing parents, durably; raises OSError."""
-    if not folder.is_dir():
-        make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        sync_folder(folder.parent)
+def make_directory(directory: Path) -> None:
+    """Create a directory and its missing parents, durably; raises OSError."""
+    if not directory.is_dir():
+        make_directory(directory.parent)
+        directory.mkdir(exist_ok=True)
+        sync_directory(directory.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
@@ -119,12 +119,12 @@ class AppendFile:
 
     def _open(self) -> int:
         self._close()
-        make_folder(self.path.parent)
+        make_directory(self.path.parent)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         file = self._file = os.open(self.path, flags, self.mode)
         with _locked(file):
             self.mend(file)
-        sync_folder(self.path.parent)
+        sync_directory(self.path.parent)
         return file
 
     def mend(self, file: int) -> None:

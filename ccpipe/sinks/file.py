@@ -18,7 +18,7 @@ from ccpipe.formats import lineprotocol, rows
 from ccpipe.formats.lineprotocol import Lines, Precision
 from ccpipe.pipeline import Limits, Sink, wait_for_event
 from ccpipe.process.background import background
-from ccpipe.sinks.disk import AppendFile, check_folder, disk_errors, sync_folder
+from ccpipe.sinks.disk import AppendFile, check_directory, disk_errors, sync_directory
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class FileSink(Sink[Lines]):
         Parameters
         ----------
         path
-            The file; missing folders are created.
+            The file; missing directories are created.
         format
             ``line`` for line protocol, ``json`` for one JSON object per line, ``csv`` for one row
             per record.
@@ -103,7 +103,7 @@ class FileSink(Sink[Lines]):
         self._tasks: list[asyncio.Task[None]] = []
 
     async def check(self) -> None:
-        check_folder(self.path.parent)
+        check_directory(self.path.parent)
 
     async def __aenter__(self) -> Self:
         with disk_errors(self.path, opening=True):
@@ -274,7 +274,7 @@ class Rotation:
         number = f"_{max(same) + 1:03}" if same else ""
         name = f"{self.path.stem}-{stamp}{number}{self.path.suffix}"
         self.path.rename(self.path.with_name(name))
-        sync_folder(self.path.parent)
+        sync_directory(self.path.parent)
 
     def closed(self) -> list[Closed]:
         """Return the closed files, the oldest first; raises OSError.
@@ -322,7 +322,7 @@ def _compress(path: Path, stopped: threading.Event) -> None:
         if not block:
             shutil.copystat(path, draft)
             draft.rename(_compressed(path))
-            sync_folder(path.parent)
+            sync_directory(path.parent)
             path.unlink()
     finally:
         draft.unlink(missing_ok=True)

@@ -27,7 +27,13 @@ from ccpipe.formats.slurm_profile.writer import NodeStepWriter, keep_aside
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.process.background import background
-from ccpipe.sinks.disk import AppendFile, check_folder, disk_errors, make_folder, sync_folder
+from ccpipe.sinks.disk import (
+    AppendFile,
+    check_directory,
+    disk_errors,
+    make_directory,
+    sync_directory,
+)
 
 log = logging.getLogger(__name__)
 
@@ -59,20 +65,20 @@ class Hdf5Sink(Sink[Lines]):
         idle: Interval = Interval(600),  # noqa: B008 - immutable
         settle: Duration = Duration(5),
     ) -> None:
-        """Choose the folder.
+        """Choose the directory.
 
         Parameters
         ----------
         dir
-            The output folder; created if missing.
+            The output directory; created if missing.
         idle
             A step without a sample for this long is considered ended.
         settle
             How long to wait for the last samples after a step's end event.
 
         """
-        self.folder = Path(dir).expanduser()
-        self.spool = self.folder / SPOOL
+        self.directory = Path(dir).expanduser()
+        self.spool = self.directory / SPOOL
         self.idle = float(idle)
         self.settle = float(settle)
         self._due: dict[NodeStepName, float] = {}
@@ -80,12 +86,12 @@ class Hdf5Sink(Sink[Lines]):
         self._task: asyncio.Task[None] | None = None
 
     async def check(self) -> None:
-        check_folder(self.folder)
+        check_directory(self.directory)
 
     async def __aenter__(self) -> Self:
         """Resume the steps left by an earlier process; raises DeniedError."""
         with disk_errors(self.spool, opening=True):
-            await asyncio.to_thread(make_folder, self.spool)
+            await asyncio.to_thread(make_directory, self.spool)
         for path in self.spool.glob("*.lp"):
             if name := parse_file_name(f"{path.stem}.h5"):
                 self._due[name] = time.monotonic() + self.idle
@@ -147,7 +153,7 @@ class Hdf5Sink(Sink[Lines]):
             await asyncio.sleep(min(1.0, self.settle or 0.1, self.idle))
 
     def _finish(self, name: NodeStepName) -> None:
-        gathered, final = self._gathered(name), self.folder / name.file_name
+        gathered, final = self._gathered(name), self.directory / name.file_name
         if not gathered.exists():
             return
         changed = gathered.stat().st_mtime_ns
@@ -167,7 +173,7 @@ class Hdf5Sink(Sink[Lines]):
                 return
             keep_aside(final)
             draft.replace(final)
-            sync_folder(self.folder)
+            sync_directory(self.directory)
             gathered.unlink()
         log.info("%s: complete", final)
 

@@ -16,7 +16,7 @@ from ccpipe.errors import EncodeError, RejectedError
 from ccpipe.formats.sonar import Envelope, Envelopes, WriteProfile, encode
 from ccpipe.formats.sonar.file_tree import path_of
 from ccpipe.pipeline import Limits, Sink
-from ccpipe.sinks.disk import AppendFile, check_folder, disk_errors, make_folder
+from ccpipe.sinks.disk import AppendFile, check_directory, disk_errors, make_directory
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class TreeSink(Sink[Envelopes]):
         self,
         *,
         dir: str,  # noqa: A002 - the recipe's word
-        cluster_folders: bool = True,
+        cluster_directories: bool = True,
         profile: WriteProfile = "jobanalyzer",
     ) -> None:
         """Choose the tree.
@@ -46,10 +46,10 @@ class TreeSink(Sink[Envelopes]):
         Parameters
         ----------
         dir
-            The root: for Jobanalyzer the folder ``data`` of its directory. Missing folders are
-            created.
-        cluster_folders
-            One folder per cluster, as in Jobanalyzer; otherwise the root contains the years, as
+            The root: for Jobanalyzer its ``data`` directory. Missing
+            directories are created.
+        cluster_directories
+            One directory per cluster, as in Jobanalyzer; otherwise the root contains the years, as
             Sonar writes it for a single cluster.
         profile
             Target reader of the envelopes: ``jobanalyzer``, ``sonar``, or ``spec``, which omits
@@ -57,18 +57,18 @@ class TreeSink(Sink[Envelopes]):
 
         """
         self.root = Path(dir).expanduser()
-        self.cluster_folders = cluster_folders
+        self.cluster_directories = cluster_directories
         self.profile = profile
         self._busy = threading.Lock()  # the thread of a cancelled write may still run
         self._written: set[bytes] = set()
         """Digests of lines that a failed write had already appended to other files."""
 
     async def check(self) -> None:
-        check_folder(self.root)
+        check_directory(self.root)
 
     async def __aenter__(self) -> Self:
         with disk_errors(self.root, opening=True):
-            await asyncio.to_thread(make_folder, self.root)
+            await asyncio.to_thread(make_directory, self.root)
         return self
 
     async def write(self, records: Sequence[Envelope]) -> None:
@@ -83,7 +83,7 @@ class TreeSink(Sink[Envelopes]):
         bad: dict[int, str] = {}
         for index, envelope in enumerate(records):
             try:
-                path = self.root / path_of(envelope, cluster_folders=self.cluster_folders)
+                path = self.root / path_of(envelope, cluster_directories=self.cluster_directories)
                 found.setdefault(path, []).append(encode(envelope, profile=self.profile))
             except EncodeError as error:
                 bad[index] = str(error)

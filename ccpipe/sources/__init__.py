@@ -1,1 +1,1 @@
-"""Sources: files, commands and services; one folder per scheduler, brokers in `bus`."""
+"""Sources: files, commands and services; one directory per scheduler, brokers in `bus`."""

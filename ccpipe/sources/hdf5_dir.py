@@ -1,4 +1,4 @@
-"""Follows the folder of Slurm's plug-in acct_gather_profile/hdf5: new samples become metrics.
+"""Follows the directory of Slurm's plug-in acct_gather_profile/hdf5: new samples become metrics.
 
 A file is read again when its size or modification time changes, so that samples of running steps
 are sent as soon as the plug-in's file contains them. It is identified by device and inode: a step
@@ -66,17 +66,17 @@ class Hdf5Dir(Source[Lines]):
         follow: bool = True,
         batch_size: int = 1000,
     ) -> None:
-        """Choose the folder.
+        """Choose the directory.
 
         Parameters
         ----------
         dir
-            ``ProfileHDF5Dir`` of acct_gather.conf, which contains a folder per user.
+            ``ProfileHDF5Dir`` of acct_gather.conf, which contains a directory per user.
         poll
             Polling interval.
         state
-            File on a local disk that records what was sent. Without it, everything in the folder is
-            sent again after a restart.
+            File on a local disk that records what was sent. Without it, everything in the directory
+            is sent again after a restart.
         follow
             Wait for new data; otherwise the source ends when everything was sent.
         batch_size
@@ -86,7 +86,7 @@ class Hdf5Dir(Source[Lines]):
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}: it must be positive")
         self.site = site
-        self.folder = Path(dir).expanduser()
+        self.directory = Path(dir).expanduser()
         self.poll = float(poll)
         self.follow = follow
         self.batch_size = batch_size
@@ -102,8 +102,8 @@ class Hdf5Dir(Source[Lines]):
         self._stopped = asyncio.Event()
 
     async def check(self) -> None:
-        if not self.folder.is_dir():
-            raise ConfigError(f"dir: {self.folder} is not a folder")
+        if not self.directory.is_dir():
+            raise ConfigError(f"dir: {self.directory} is not a directory")
 
     async def __aexit__(self, *exit_: object) -> None:
         self._state.close()
@@ -130,7 +130,7 @@ class Hdf5Dir(Source[Lines]):
 
     def _changed(self) -> Iterator[tuple[str, Path, tuple[int, int]]]:
         known = set()
-        for path in sorted(self.folder.glob("**/*.h5")):
+        for path in sorted(self.directory.glob("**/*.h5")):
             try:
                 stat = path.stat()
             except OSError:

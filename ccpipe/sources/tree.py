@@ -39,7 +39,7 @@ class TreeSource(Source[Envelopes]):
         self,
         *,
         dir: str,  # noqa: A002 - the key in recipes
-        cluster_folders: bool = True,
+        cluster_directories: bool = True,
         start: str = "",
         end: str = "",
         follow: bool = False,
@@ -53,9 +53,9 @@ class TreeSource(Source[Envelopes]):
         Parameters
         ----------
         dir
-            The root: for Jobanalyzer the folder ``data`` of its directory.
-        cluster_folders
-            One folder per cluster; otherwise the root contains the years.
+            The root: for Jobanalyzer the directory ``data`` of its directory.
+        cluster_directories
+            One directory per cluster; otherwise the root contains the years.
         start, end
             First and last day to read, such as ``2025-02-20``, in UTC; default: all.
         follow
@@ -74,7 +74,7 @@ class TreeSource(Source[Envelopes]):
         if state and not follow:
             raise ConfigError("state is for follow = true: a range of days is read from its start")
         self.root = Path(dir).expanduser()
-        self.cluster_folders = cluster_folders
+        self.cluster_directories = cluster_directories
         self.start = _day("start", start) or date.min
         self.end = _day("end", end) or date.max
         if self.start > self.end:
@@ -97,7 +97,7 @@ class TreeSource(Source[Envelopes]):
 
     async def check(self) -> None:
         if not self.root.is_dir():
-            raise ConfigError(f"dir: {self.root} is not a folder")
+            raise ConfigError(f"dir: {self.root} is not a directory")
 
     async def __aexit__(self, *exit_: object) -> None:
         self._state.close()
@@ -108,10 +108,10 @@ class TreeSource(Source[Envelopes]):
     async def batches(self) -> AsyncIterator[Batch[Envelopes]]:
         """Yield new envelopes, file by file, earlier days first.
 
-        Raises MissingInputError if the folder is missing, or at the end if files could not be read.
+        Raises MissingInputError if the directory is missing, or at the end if files are unreadable.
         """
         if not self.root.is_dir():
-            raise MissingInputError(f"{self.root} is not a folder")
+            raise MissingInputError(f"{self.root} is not a directory")
         self._state.open()
         while not self._stopped.is_set():
             for day in await asyncio.to_thread(self._days):
@@ -131,12 +131,12 @@ class TreeSource(Source[Envelopes]):
             raise MissingInputError(f"{len(self._failed)} files could not be read: {reason}")
 
     def _days(self) -> list[date]:
-        days = list_days(self.root, cluster_folders=self.cluster_folders)
+        days = list_days(self.root, cluster_directories=self.cluster_directories)
         first = max(self.start, self._first_open_day())
         return [day for day in days if first <= day <= self.end]
 
     def _files(self, day: date) -> list[TreeFile]:
-        return list_files(self.root, day, cluster_folders=self.cluster_folders)
+        return list_files(self.root, day, cluster_directories=self.cluster_directories)
 
     def _batches(self, file: TreeFile) -> Iterator[Batch[Envelopes]]:
         try:

@@ -1,1 +1,1 @@
-"""Translators: records to records, pure; a folder for each format that is translated."""
+"""Translators: records to records, pure; a directory for each format that is translated."""

@@ -39,13 +39,13 @@ def peer(name: str) -> Path:
 
 @contextlib.asynccontextmanager
 async def running(
-    name: str, folder: Path, level: str, *, end: signal.Signals = signal.SIGKILL
+    name: str, directory: Path, level: str, *, end: signal.Signals = signal.SIGKILL
 ) -> AsyncIterator[Path]:
-    """Run a program of ClusterCockpit in a folder, which has its configuration; yield its log."""
-    log = folder / f"{name}.log"
+    """Run a program of ClusterCockpit in the directory of its configuration; yield its log."""
+    log = directory / f"{name}.log"
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            peer(name), "-loglevel", level, cwd=folder, stdout=output, stderr=output,
+            peer(name), "-loglevel", level, cwd=directory, stdout=output, stderr=output,
             preexec_fn=die_with_parent,
         )  # fmt: skip
     try:
@@ -70,12 +70,17 @@ def job_receiver(nats: str) -> dict[str, Any]:
     }
 
 
-async def send_grid_engines_jobs(folder: Path, server: NatsServer) -> None:
-    """Send starts and stops of all jobs by the recipe as it stands; `folder` keeps its files."""
-    shutil.copy(TEST_DATA / "gridengine/accounting", folder)
-    shutil.copy(TEST_DATA / "gridengine/derived.jsonl", folder / "accounting.jsonl")
-    own = {'"/opt/sge/default/common/': f'"{folder}/'}
-    arguments = ("bridge", changed("gridengine.toml", folder, own), "--config", folder / "cc.toml")
-    (folder / "cc.toml").write_text(CONFIGURATION)
+async def send_grid_engines_jobs(directory: Path, server: NatsServer) -> None:
+    """Send starts and stops of all jobs by the recipe as it stands; `directory` keeps its files."""
+    shutil.copy(TEST_DATA / "gridengine/accounting", directory)
+    shutil.copy(TEST_DATA / "gridengine/derived.jsonl", directory / "accounting.jsonl")
+    own = {'"/opt/sge/default/common/': f'"{directory}/'}
+    arguments = (
+        "bridge",
+        changed("gridengine.toml", directory, own),
+        "--config",
+        directory / "cc.toml",
+    )
+    (directory / "cc.toml").write_text(CONFIGURATION)
     environ = {"CCPIPE_BUS__SERVERS": server.url, "CCPIPE_SOURCE__ONCE": "true"}
     await completed(*arguments, **environ)

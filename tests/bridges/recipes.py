@@ -10,14 +10,14 @@ from tests.cli.command import command, environment
 from tests.paths import ROOT
 
 
-def changed(name: str, folder: Path, changes: Mapping[str, str]) -> Path:
-    """Write a shipped recipe to a folder, which has its state too."""
+def changed(name: str, directory: Path, changes: Mapping[str, str]) -> Path:
+    """Write a shipped recipe to a directory, which has its state too."""
     text = (ROOT / "bridges" / name).read_text()
-    for old, new in {'"/var/lib/ccpipe/': f'"{folder}/', **changes}.items():
+    for old, new in {'"/var/lib/ccpipe/': f'"{directory}/', **changes}.items():
         assert old in text
         text = text.replace(old, new)
-    (folder / name).write_text(text)
-    return folder / name
+    (directory / name).write_text(text)
+    return directory / name
 
 
 async def started(*arguments: object, **environ: str) -> Process:

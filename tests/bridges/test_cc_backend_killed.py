@@ -123,9 +123,9 @@ def _time(seconds: int) -> str:
 class KilledBackend(RestBackend):
     """cc-backend, which moves jobs out of its cache every second, so that stops meet that."""
 
-    def __init__(self, folder: Path, nats: str) -> None:
-        super().__init__(folder, nats)
-        path = folder / "config.json"
+    def __init__(self, directory: Path, nats: str) -> None:
+        super().__init__(directory, nats)
+        path = directory / "config.json"
         config = json.loads(path.read_text()) | {"cron": {"commit-job-worker": "1s"}}
         path.write_text(json.dumps(config))
 
@@ -149,20 +149,20 @@ class KilledBackend(RestBackend):
 class Bridges(contextlib.AsyncExitStack):
     """Bridges of one site, from shipped recipes; none of them ends by itself."""
 
-    def __init__(self, folder: Path, server: NatsServer) -> None:
+    def __init__(self, directory: Path, server: NatsServer) -> None:
         super().__init__()
-        self.folder = folder
+        self.directory = directory
         self.server = server
         self.running: list[asyncio.subprocess.Process] = []
-        (folder / "ccpipe.toml").write_text(f'cluster = "{CLUSTER}"\n')
+        (directory / "ccpipe.toml").write_text(f'cluster = "{CLUSTER}"\n')
 
     async def start(self, name: str, text: str, changes: dict[str, str]) -> None:
         for old, new in changes.items():
             assert old in text
             text = text.replace(old, new)
-        (self.folder / name).write_text(text)
+        (self.directory / name).write_text(text)
         bridge = await started(
-            *("bridge", self.folder / name, "--config", self.folder / "ccpipe.toml"),
+            *("bridge", self.directory / name, "--config", self.directory / "ccpipe.toml"),
             CCPIPE_BUS__SERVERS=self.server.url,
         )
         self.running.append(bridge)
@@ -175,12 +175,15 @@ class Bridges(contextlib.AsyncExitStack):
             bridge.terminate()
 
     async def start_all(self, url: str, *, over_nats: bool) -> None:
-        own = {'"/var/lib/ccpipe/': f'"{self.folder}/'}
+        own = {'"/var/lib/ccpipe/': f'"{self.directory}/'}
         accounting = {
-            '"/opt/sge/default/common/': f'"{self.folder}/',
+            '"/opt/sge/default/common/': f'"{self.directory}/',
             '# poll = "5s"': 'poll = "1s"',
         }
-        jobs = {"http://127.0.0.1:8080": url, "/etc/ccpipe/cc-backend.jwt": f"{self.folder}/token"}
+        jobs = {
+            "http://127.0.0.1:8080": url,
+            "/etc/ccpipe/cc-backend.jwt": f"{self.directory}/token",
+        }
         if over_nats:
             jobs["# publish"] = "publish"
         for name, changes in [
@@ -255,15 +258,15 @@ async def test_every_job_starts_once_and_ends_once_while_cc_backend_is_killed(
 class SimulatedBackend(RestBackend):
     """cc-backend with the simulated nodes, whose metrics it takes directly from the broker."""
 
-    def __init__(self, folder: Path, nats: str) -> None:
-        super().__init__(folder)
-        path = folder / "var/job-archive" / CLUSTER / "cluster.json"
+    def __init__(self, directory: Path, nats: str) -> None:
+        super().__init__(directory)
+        path = directory / "var/job-archive" / CLUSTER / "cluster.json"
         sent = ("config", "clustercockpit", "--since", "4h", "--cluster", CLUSTER, "--server", nats)
         cluster = json.loads(path.read_text()) | json.loads(ccpipe(*sent).out)
         del cluster["metrics"]
         cluster["subClusters"] = [MACHINE | {"nodes": "n[0001-0008]"}]
         path.write_text(json.dumps(cluster))
-        path = folder / "config.json"
+        path = directory / "config.json"
         config = json.loads(path.read_text()) | {"nats": {"address": nats}}
         subscription = {"subscribe-to": f"{CLUSTER}.metrics", "cluster-tag": CLUSTER}
         config["metric-store"]["nats-subscriptions"] = [subscription]

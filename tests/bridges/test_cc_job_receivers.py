@@ -90,8 +90,8 @@ def event_store(nats: str) -> str:
     )
 
 
-def stored(folder: Path) -> list[tuple[int, dict[str, int]]]:
-    file = sqlite3.connect(f"file:{folder}/events.db?mode=ro", uri=True, timeout=10)
+def stored(directory: Path) -> list[tuple[int, dict[str, int]]]:
+    file = sqlite3.connect(f"file:{directory}/events.db?mode=ro", uri=True, timeout=10)
     with contextlib.closing(file):
         try:
             rows = file.execute("SELECT timestamp, field FROM fritz_events").fetchall()

@@ -51,31 +51,31 @@ NAMED = MACHINE | {"name": "named", "nodes": "node[01-02]"}
 class Backend:
     """A running cc-backend with its NATS API, which is off by default, and its own concurrency."""
 
-    def __init__(self, folder: Path, nats: str) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, nats: str) -> None:
+        self.directory = directory
         self.url = f"http://127.0.0.1:{free_port()}"
-        archive = folder / "var/job-archive"
+        archive = directory / "var/job-archive"
         (archive / CLUSTER).mkdir(parents=True)
         (archive / "version.txt").write_text("3\n")
         metrics = json.loads(ccpipe("config", "clustercockpit", "--all").out)["metricConfig"]
         cluster = {"name": CLUSTER, "metricConfig": metrics, "subClusters": [MACHINE, NAMED]}
         (archive / CLUSTER / "cluster.json").write_text(json.dumps(cluster))
-        (folder / ".env").write_text(SECRETS)
+        (directory / ".env").write_text(SECRETS)
         config: dict[str, Any] = {
             "main": {"addr": self.url.removeprefix("http://"), "api-subjects": SUBJECTS},
             "nats": {"address": nats},
             "auth": {"jwts": {"max-age": "2000h"}},
             "metric-store": {"retention-in-memory": "24h", "memory-cap": 1},
         }
-        (folder / "config.json").write_text(json.dumps(config))
+        (directory / "config.json").write_text(json.dumps(config))
 
     async def __aenter__(self) -> Self:
         self.process = await asyncio.create_subprocess_exec(
-            peer("cc-backend"), "-migrate-db", cwd=self.folder
+            peer("cc-backend"), "-migrate-db", cwd=self.directory
         )
         assert await self.process.wait() == 0
         self.process = await asyncio.create_subprocess_exec(
-            peer("cc-backend"), "-server", "-loglevel", "info", cwd=self.folder
+            peer("cc-backend"), "-server", "-loglevel", "info", cwd=self.directory
         )
         await eventually(self._answers)
         return self
@@ -95,7 +95,7 @@ class Backend:
         return True
 
     def _query(self, sql: str) -> list[tuple[Any, ...]]:
-        file = sqlite3.connect(f"file:{self.folder}/var/job.db?mode=ro", uri=True, timeout=10)
+        file = sqlite3.connect(f"file:{self.directory}/var/job.db?mode=ro", uri=True, timeout=10)
         with contextlib.closing(file):
             return file.execute(sql).fetchall()
 

@@ -40,9 +40,9 @@ sysinfo = 0
 class Store:
     """A running cc-metric-store."""
 
-    def __init__(self, folder: Path, nats: str, metrics: dict[str, Any], subject: str) -> None:
-        folder.mkdir()
-        self.folder = folder
+    def __init__(self, directory: Path, nats: str, metrics: dict[str, Any], subject: str) -> None:
+        directory.mkdir()
+        self.directory = directory
         self.headers: dict[str, str] = {}
         self.url = f"http://127.0.0.1:{free_port()}"
         config = {
@@ -50,18 +50,18 @@ class Store:
             "nats": {"address": nats},
             "metrics": metrics,
             "metric-store": {
-                "checkpoints": {"file-format": "json", "directory": str(folder / "checkpoints")},
+                "checkpoints": {"file-format": "json", "directory": str(directory / "checkpoints")},
                 "checkpoint-interval": "12h",
                 "memory-cap": 1,
                 "retention-in-memory": "48h",
                 "nats-subscriptions": [{"subscribe-to": subject, "cluster-tag": CLUSTER}],
             },
         }
-        (folder / "config.json").write_text(json.dumps(config))
+        (directory / "config.json").write_text(json.dumps(config))
 
     async def __aenter__(self) -> Self:
         self.process = await asyncio.create_subprocess_exec(
-            peer("cc-metric-store"), "-config", "config.json", cwd=self.folder
+            peer("cc-metric-store"), "-config", "config.json", cwd=self.directory
         )
         await eventually(self._answers)
         return self

@@ -87,9 +87,9 @@ def history(dice: random.Random, number: int) -> Iterator[tuple[str, bytes]]:
 class Cell(threading.Thread):
     """A qmaster that writes about many jobs at a time, in flushes that cut lines."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         super().__init__()
-        self.folder = folder
+        self.directory = directory
         self.halt = threading.Event()
         self.sent: set[tuple[int, int]] = set()
         """Job and task of each ``sent`` line."""
@@ -125,13 +125,13 @@ class Cell(threading.Thread):
         self.write("accounting", record(JOBS + 1, 0, NOW + 10 * JOBS + 10_000))
 
     def write(self, name: str, text: bytes) -> None:
-        with (self.folder / name).open("ab") as file:
+        with (self.directory / name).open("ab") as file:
             file.write(text)
 
 
-def written_at(folder: Path) -> int:
+def written_at(directory: Path) -> int:
     """Return when the state was last written, in nanoseconds."""
-    log = folder / "accounting.state-wal"
+    log = directory / "accounting.state-wal"
     return log.stat().st_mtime_ns if log.exists() else 0
 
 

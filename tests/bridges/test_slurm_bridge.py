@@ -19,9 +19,9 @@ CHANGES = 12
 """Polls with jobs that have changed."""
 
 
-async def run_bridge(name: str, folder: Path, server: NatsServer, site: Site) -> None:
+async def run_bridge(name: str, directory: Path, server: NatsServer, site: Site) -> None:
     replay = f'use = "slurm"\nreplay = "{SNAPSHOTS}"\nspeed = 0\n#'
-    recipe = changed(name, folder, {'use = "slurm"': replay})
+    recipe = changed(name, directory, {'use = "slurm"': replay})
     env = {"CCPIPE_BUS__SERVERS": server.url, "CCPIPE_CLUSTER": site.cluster}
     await completed("bridge", recipe, **env)
 

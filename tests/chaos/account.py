@@ -66,10 +66,10 @@ def in_file(path: Path) -> list[int]:
     return in_lines(path.read_bytes()) if path.exists() else []
 
 
-def in_parquet(folder: Path) -> list[int]:
+def in_parquet(directory: Path) -> list[int]:
     import pyarrow.dataset as ds
 
-    table = ds.dataset(folder, partitioning="hive").to_table(columns=["value"])
+    table = ds.dataset(directory, partitioning="hive").to_table(columns=["value"])
     return [int(value) for value in table["value"].to_pylist()]
 
 

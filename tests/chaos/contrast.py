@@ -27,17 +27,17 @@ async def kill_broker(lab: Lab, _: Process) -> None:
 
 
 def _plain(act: Act) -> Fault:
-    async def flow(folder: Path, rounds: int) -> Account:
-        stored = folder / "stored.lp"
-        async with Lab(folder).open() as lab:
+    async def flow(directory: Path, rounds: int) -> Account:
+        stored = directory / "stored.lp"
+        async with Lab(directory).open() as lab:
 
             def plain(name: str, role: str, *arguments: object) -> Process:
                 words = [sys.executable, "-m", "tests.chaos.plain", role, *map(str, arguments)]
-                process = Process(name, *words, log=folder / f"{name}.log", PYTHONPATH=str(ROOT))
+                process = Process(name, *words, log=directory / f"{name}.log", PYTHONPATH=str(ROOT))
                 lab.processes.append(process)
                 return process
 
-            lines = folder / "lines.lp"
+            lines = directory / "lines.lp"
             lines.write_bytes(numbered(LINES * rounds))
             subscriber = plain("bridge", "subscribe", lab.broker.url, stored)
             plain("send", "publish", lab.broker.url, lines, RATE)
@@ -55,14 +55,14 @@ def _plain(act: Act) -> Fault:
 def _telegraf(consumes: str, act: Act) -> Fault:
     """Telegraf hears what `ccpipe send` publishes; it ends when its file grows no more."""
 
-    async def flow(folder: Path, rounds: int) -> Account:
-        stored = folder / "stored.lp"
-        async with Lab(folder).open() as lab:
+    async def flow(directory: Path, rounds: int) -> Account:
+        stored = directory / "stored.lp"
+        async with Lab(directory).open() as lab:
             client = await lab.connect()
             await client.jetstream().add_stream(name="site", subjects=["c.metrics"])
             await client.close()
-            conf = write_configuration(folder, lab.broker.url, stored, consumes)
-            log = folder / "telegraf.log"
+            conf = write_configuration(directory, lab.broker.url, stored, consumes)
+            log = directory / "telegraf.log"
             bridge = Process("bridge", telegraf(), "--config", str(conf), log=log)
             lab.processes.append(bridge)
             await bridge.start()

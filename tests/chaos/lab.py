@@ -78,7 +78,7 @@ class Broker(Process):
 
     def __init__(
         self,
-        folder: Path,
+        directory: Path,
         name: str = "nats",
         *,
         routes: Sequence[int] = (),
@@ -86,16 +86,16 @@ class Broker(Process):
         configuration: str = CONFIGURATION,
     ) -> None:
         self.port = free_port()
-        conf = folder / f"{name}.conf"
+        conf = directory / f"{name}.conf"
         cluster = ""
         if routes:
             urls = ", ".join(f"nats-route://127.0.0.1:{port}" for port in routes)
             cluster = f'cluster {{ name: lab, listen: "127.0.0.1:{own}", routes: [{urls}] }}\n'
         conf.write_text(
             f'listen: "127.0.0.1:{self.port}"\nserver_name: {name}\n{cluster}'
-            + configuration.replace('"/var/lib/nats"', json.dumps(str(folder / name)))
+            + configuration.replace('"/var/lib/nats"', json.dumps(str(directory / name)))
         )
-        super().__init__(name, server_program(), "-c", str(conf), log=folder / f"{name}.log")
+        super().__init__(name, server_program(), "-c", str(conf), log=directory / f"{name}.log")
 
     @property
     def url(self) -> str:
@@ -111,7 +111,7 @@ class Lab:
 
     def __init__(
         self,
-        folder: Path,
+        directory: Path,
         servers: int = 1,
         *,
         has_keys: bool = False,
@@ -123,17 +123,17 @@ class Lab:
         `configuration` is the brokers', without ports and names. `environ` is added to the
         environment of all commands.
         """
-        self.folder = folder
+        self.directory = directory
         self.subject = f"{CLUSTER}.metrics"
-        self._keys = folder / "keys" if has_keys else None
+        self._keys = directory / "keys" if has_keys else None
         if self._keys:
             configuration = self._make_keys(self._keys)
         if servers == 1:
-            self.brokers = [Broker(folder, configuration=configuration)]
+            self.brokers = [Broker(directory, configuration=configuration)]
         else:
             ports = [free_port() for _ in range(servers)]
             self.brokers = [
-                Broker(folder, f"nats{i}", routes=ports, own=own, configuration=configuration)
+                Broker(directory, f"nats{i}", routes=ports, own=own, configuration=configuration)
                 for i, own in enumerate(ports)
             ]
         self.settings = {
@@ -141,7 +141,7 @@ class Lab:
             "CCPIPE_HOSTNAME": "n1",
             "CCPIPE_BUS__SERVERS": ",".join(broker.url for broker in self.brokers),
             "CCPIPE_BUS__STREAM_REPLICAS": str(servers),
-            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_STATE_HOME": str(directory / "state"),
             **({"CCPIPE_CONFIG": str(self._keys / "ccpipe.toml")} if self._keys else {}),
             **(environ or {}),
         }
@@ -195,13 +195,13 @@ class Lab:
 
     def ccpipe(self, name: str, *arguments: object, **environ: str) -> Process:
         words = [sys.executable, "-m", "ccpipe", *map(str, arguments)]
-        log = self.folder / f"{name}.log"
+        log = self.directory / f"{name}.log"
         process = Process(name, *words, log=log, **{**self.settings, **environ})
         self.processes.append(process)
         return process
 
     def bridge(self, sink: str, *, translate: str = "", **environ: str) -> Process:
-        recipe = self.folder / "recipe.toml"
+        recipe = self.directory / "recipe.toml"
         recipe.write_text(
             f"""
             [source]
@@ -220,7 +220,7 @@ class Lab:
         return self.ccpipe("bridge", "bridge", recipe, **self._key("bridge", "chaos"), **environ)
 
     def send(self, lines: bytes, *, rate: int, **environ: str) -> Process:
-        path = self.folder / "lines.lp"
+        path = self.directory / "lines.lp"
         path.write_bytes(lines)
         words = ("send", path, "--rate", rate)
         return self.ccpipe("send", *words, **self._key("node", "n1"), **environ)

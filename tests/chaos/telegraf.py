@@ -17,8 +17,8 @@ def telegraf() -> str:
     return os.environ.get("CCPIPE_TELEGRAF") or shutil.which("telegraf") or ""
 
 
-def write_configuration(folder: Path, url: str, stored: Path, consumes: str) -> Path:
-    path = folder / "telegraf.conf"
+def write_configuration(directory: Path, url: str, stored: Path, consumes: str) -> Path:
+    path = directory / "telegraf.conf"
     path.write_text(
         f"""
         [agent]

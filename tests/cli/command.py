@@ -49,23 +49,23 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "ccpipe", *map(str, arguments)]
 
 
-def install(folder: Path, module: str, entry_points: str, code: str) -> None:
-    """Install a package of one module in a folder as pip would; entry points are TOML's."""
-    info = folder / f"{module}-1.0.dist-info"
+def install(directory: Path, module: str, entry_points: str, code: str) -> None:
+    """Install a package of one module in a directory as pip would; entry points are TOML's."""
+    info = directory / f"{module}-1.0.dist-info"
     info.mkdir()
     name = module.replace("_", "-")
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     points = entry_points.replace("project.entry-points.", "").replace('"', "")
     (info / "entry_points.txt").write_text(points)
-    (folder / f"{module}.py").write_text(code)
+    (directory / f"{module}.py").write_text(code)
 
 
-def run_installed(folder: Path, *arguments: str) -> str:
-    """Run a command in a folder with packages of ``install``; return what it printed."""
-    path = os.pathsep.join([str(folder), str(ROOT)])
+def run_installed(directory: Path, *arguments: str) -> str:
+    """Run a command in a directory with packages of ``install``; return what it printed."""
+    path = os.pathsep.join([str(directory), str(ROOT)])
     done = subprocess.run(
-        command(*arguments), cwd=folder, capture_output=True, text=True, timeout=120, check=False,
-        env=environment(PYTHONPATH=path, XDG_STATE_HOME=str(folder / "state")),
+        command(*arguments), cwd=directory, capture_output=True, text=True, timeout=120,
+        check=False, env=environment(PYTHONPATH=path, XDG_STATE_HOME=str(directory / "state")),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -120,8 +120,8 @@ def _run_for(connection: socket.socket) -> Never:
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
-    words, folder, environ = json.loads(request)
-    os.chdir(folder)
+    words, directory, environ = json.loads(request)
+    os.chdir(directory)
     os.environ.clear()
     os.environ.update(environ)
     time.tzset()

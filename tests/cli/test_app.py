@@ -34,8 +34,8 @@ from tests.cli.command import ccpipe
         ),
         ("publish --interval 0", "--interval: not an interval: 0.0"),
         ("tail --last soon", "--last: not a duration: 'soon' (expected e.g. 500ms, 10s, 5m)"),
-        ("up --dir= --for 1s", "empty path; use . for the current folder"),
-        ("publish --once --config=", "empty path; use . for the current folder"),
+        ("up --dir= --for 1s", "empty path; use . for the current directory"),
+        ("publish --once --config=", "empty path; use . for the current directory"),
         ("up --sync soon", "--sync: not a duration: 'soon' (expected e.g. 500ms, 10s, 5m)"),
     ],
 )

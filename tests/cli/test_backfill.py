@@ -30,21 +30,21 @@ MESSAGES = [
 ]
 
 
-def recipe(folder: Path) -> Path:
-    path = folder / "to.toml"
-    out = json.dumps(str(folder / "out.lp"))
+def recipe(directory: Path) -> Path:
+    path = directory / "to.toml"
+    out = json.dumps(str(directory / "out.lp"))
     path.write_text(f'[source]\nuse = "nats"\n[sink]\nuse = "file"\npath = {out}\n')
     return path
 
 
-def written(folder: Path) -> Counter[str]:
-    return Counter(map(repr, decode((folder / "out.lp").read_bytes())))
+def written(directory: Path) -> Counter[str]:
+    return Counter(map(repr, decode((directory / "out.lp").read_bytes())))
 
 
-async def lake(folder: Path) -> Path:
-    async with ParquetSink(dir=str(folder / "lake")) as sink:
+async def lake(directory: Path) -> Path:
+    async with ParquetSink(dir=str(directory / "lake")) as sink:
         await sink.write(to_lines(MESSAGES))
-    return folder / "lake"
+    return directory / "lake"
 
 
 async def test_parquet(tmp_path: Path) -> None:
@@ -82,9 +82,9 @@ async def test_postgres(server: Server, tmp_path: Path) -> None:  # noqa: F811
 
 async def test_times_and_nodes(tmp_path: Path) -> None:
     """Only what is asked for is written; the end is not part of it."""
-    folder = await lake(tmp_path)
+    directory = await lake(tmp_path)
     done = ccpipe(
-        "backfill", folder, "--from", "parquet", "--to", recipe(tmp_path), "--node", "n[0-1]",
+        "backfill", directory, "--from", "parquet", "--to", recipe(tmp_path), "--node", "n[0-1]",
         "--start", "2025-02-20T12:01:00+00:00", "--end", "2025-02-20T12:04:00+00:00",
     )  # fmt: skip
     assert done.code == 0, done.err
@@ -93,34 +93,34 @@ async def test_times_and_nodes(tmp_path: Path) -> None:
 
 async def test_it_goes_on(tmp_path: Path) -> None:
     """What a checkpoint says is written is not written again, nor by another backfill."""
-    folder, checkpoint = await lake(tmp_path), tmp_path / "checkpoint"
+    directory, checkpoint = await lake(tmp_path), tmp_path / "checkpoint"
     arguments = ("--from", "parquet", "--to", recipe(tmp_path), "--checkpoint", checkpoint)
-    assert ccpipe("backfill", folder, *arguments).code == 0
+    assert ccpipe("backfill", directory, *arguments).code == 0
     noted = json.loads(checkpoint.read_text())
     assert noted["done"] == noted["end"]
     checkpoint.write_text(json.dumps(noted | {"done": NOON + 7 * MINUTE}))
-    again = ccpipe("backfill", folder, *arguments)
+    again = ccpipe("backfill", directory, *arguments)
     assert again.code == 0, again.err
     assert written(tmp_path) == Counter(map(repr, [*MESSAGES, *MESSAGES[7:9]]))
-    other = ccpipe("backfill", folder, *arguments, "--node", "n1")
+    other = ccpipe("backfill", directory, *arguments, "--node", "n1")
     assert (other.code, "another backfill" in other.err) == (78, True)
 
 
 async def test_it_goes_on_while_a_bridge_writes(tmp_path: Path) -> None:
     """What came meanwhile is no other backfill: it is written too."""
-    folder, checkpoint = await lake(tmp_path), tmp_path / "checkpoint"
+    directory, checkpoint = await lake(tmp_path), tmp_path / "checkpoint"
     arguments = ("--from", "parquet", "--to", recipe(tmp_path), "--checkpoint", checkpoint)
-    assert ccpipe("backfill", folder, *arguments).code == 0
+    assert ccpipe("backfill", directory, *arguments).code == 0
     later = metric(9.0, time=NOON + 60 * MINUTE)
-    async with ParquetSink(dir=str(folder)) as sink:
+    async with ParquetSink(dir=str(directory)) as sink:
         await sink.write(to_lines([later]))
-    again = ccpipe("backfill", folder, *arguments)
+    again = ccpipe("backfill", directory, *arguments)
     assert again.code == 0, again.err
     assert written(tmp_path) == Counter(map(repr, [*MESSAGES, later]))
 
 
-def files(folder: Path) -> list[Path]:
-    paths = [folder / "a.lp.gz", folder / "b.lp"]
+def files(directory: Path) -> list[Path]:
+    paths = [directory / "a.lp.gz", directory / "b.lp"]
     paths[0].write_bytes(gzip.compress(encode(MESSAGES[:5], precision="ns")))
     paths[1].write_bytes(encode(MESSAGES[5:], precision="ns"))
     return paths
@@ -198,10 +198,10 @@ def test_file_that_the_sink_writes_is_refused(tmp_path: Path, name: str) -> None
 
 async def test_store_that_the_sink_writes_is_refused(tmp_path: Path) -> None:
     """All rows would be doubled."""
-    folder = await lake(tmp_path)
+    directory = await lake(tmp_path)
     to = tmp_path / "to.toml"
-    to.write_text(f'[source]\nuse = "nats"\n[sink]\nuse = "parquet"\ndir = "{folder}"\n')
-    done = ccpipe("backfill", folder, "--from", "parquet", "--to", to)
+    to.write_text(f'[source]\nuse = "nats"\n[sink]\nuse = "parquet"\ndir = "{directory}"\n')
+    done = ccpipe("backfill", directory, "--from", "parquet", "--to", to)
     assert (done.code, "which is read" in done.err) == (78, True)
     url = "postgresql://127.0.0.1:1/db"
     to.write_text(f'[source]\nuse = "nats"\n[sink]\nuse = "postgres"\nurl = "{url}"\n')
@@ -260,7 +260,7 @@ def test_what_cannot_be(tmp_path: Path, arguments: tuple[str, ...], code: int) -
 
 
 def test_nothing_there(tmp_path: Path) -> None:
-    """A folder without files is missing input; a bad address and a dead server are named."""
+    """A directory without files is missing input; a bad address and a dead server are named."""
     arguments = ("--to", recipe(tmp_path))
     assert ccpipe("backfill", tmp_path / "no", "--from", "parquet", *arguments).code == 66
     assert ccpipe("backfill", "here", "--from", "postgres", *arguments).code == 78

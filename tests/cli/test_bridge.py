@@ -60,8 +60,8 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
-def stored(folder: Path) -> list[float]:
-    files = list(folder.glob("parquet/**/*.parquet"))
+def stored(directory: Path) -> list[float]:
+    files = list(directory.glob("parquet/**/*.parquet"))
     table = ds.dataset([str(file) for file in files]).to_table().sort_by("time") if files else None
     values: list[float] = table["value"].to_pylist() if table else []
     return values

@@ -35,11 +35,12 @@ SECONDS = 60.0
 class Terminal:
     """A shell at a terminal, as a person has it."""
 
-    def __init__(self, words: list[str | Path], folder: Path) -> None:
+    def __init__(self, words: list[str | Path], directory: Path) -> None:
         self._ours, theirs = pty.openpty()
         self._process = subprocess.Popen(
-            words, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, start_new_session=True,
-            env={"PATH": os.environ["PATH"], "TERM": "dumb", "HOME": str(folder), "LC_ALL": "C"},
+            words, stdin=theirs, stdout=theirs, stderr=theirs, cwd=directory,
+            start_new_session=True,
+            env={"PATH": os.environ["PATH"], "TERM": "dumb", "HOME": str(directory), "LC_ALL": "C"},
         )  # fmt: skip
         os.close(theirs)
 
@@ -66,18 +67,18 @@ def completed(terminal: Terminal, typed: str) -> str:
     return terminal.read_until(r"\nline: (.*?)\r?\n")[1].strip()
 
 
-def start(shell: str, folder: Path) -> Terminal:
+def start(shell: str, directory: Path) -> Terminal:
     """Start a shell that knows our completions, without anybody's own configuration."""
-    folder.joinpath("some-lines.lp").touch()
-    script = folder / ("_ccpipe" if shell == "zsh" else "ccpipe.bash")
+    directory.joinpath("some-lines.lp").touch()
+    script = directory / ("_ccpipe" if shell == "zsh" else "ccpipe.bash")
     script.write_text(ccpipe("completion", shell).out)
     if shell == "bash":
-        terminal = Terminal([program("bash", "bash"), "--norc", "--noprofile", "-i"], folder)
+        terminal = Terminal([program("bash", "bash"), "--norc", "--noprofile", "-i"], directory)
         first = f"bind 'set enable-bracketed-paste off'; source {script}; PS1='REA''DY> '\r"
     else:
-        terminal = Terminal([program("zsh", "zsh"), "-f", "-i"], folder)
+        terminal = Terminal([program("zsh", "zsh"), "-f", "-i"], directory)
         first = (
-            f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -d {folder}/dump;"
+            f"fpath=({directory} $fpath); autoload -Uz compinit; compinit -u -d {directory}/dump;"
             " bindkey -e; unsetopt prompt_cr prompt_sp; PS1='REA''DY> '\r"
         )
     terminal.type(first)
@@ -87,7 +88,7 @@ def start(shell: str, folder: Path) -> Terminal:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_commands_and_options_are_in_the_script(shell: str) -> None:
-    """All commands, and options of those in folders too."""
+    """All commands, and options of those in directories too."""
     shown = ccpipe("completion", shell)
     assert (shown.code, shown.err) == (0, "")
     for word in (*COMMANDS, "dry-run", "since"):

@@ -63,7 +63,7 @@ async def test_others_need_the_token_that_is_made(nats_server: NatsServer, tmp_p
     [
         (["--listen", "nowhere"], 78, "cannot listen at 'nowhere'"),
         (["--token-file", "/nonexistent"], 78, "--token-file: /nonexistent"),
-        (["--lake", "/etc/hostname"], 64, "is no folder"),
+        (["--lake", "/etc/hostname"], 64, "is no directory"),
         (["--for", "soon"], 64, "--for"),
     ],
 )

@@ -9,8 +9,8 @@ from tests.cli.command import ccpipe
 from tests.paths import ROOT
 
 
-def written(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+def written(directory: Path) -> set[str]:
+    return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
 
 
 def test_a_site_gets_all_it_starts_with(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from ccpipe import cli
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.cli import COMMANDS, FOLDERS, main
+from ccpipe.cli import COMMANDS, DIRECTORIES, main
 from tests.cli.command import Ended, ccpipe, command, ended, environment, start
 from tests.paths import ROOT
 
@@ -144,7 +144,7 @@ def test_missing_input_is_66(words: tuple[str, ...]) -> None:
     assert "no such file" in (shown.out + shown.err).lower()
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     """With EX_CANTCREAT, and without a traceback."""
     (tmp_path / "file").touch()
     for words in (("up", "--dir"), ("init",), ("auth", "init", "--node", "a")):
@@ -217,11 +217,15 @@ def test_what_needs_no_library_imports_none(word: str, unwanted: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_command_is_a_module_or_a_folder_of_its_name(name: str) -> None:
+def test_each_command_is_a_module_or_a_directory_of_its_name(name: str) -> None:
     """So that whoever looks for a command finds its file."""
-    module = importlib.import_module(f"ccpipe.cli.{name}{'.command' if name in FOLDERS else ''}")
+    module = importlib.import_module(
+        f"ccpipe.cli.{name}{'.command' if name in DIRECTORIES else ''}"
+    )
     assert getattr(module, name)
-    assert hasattr(importlib.import_module(f"ccpipe.cli.{name}"), "__path__") == (name in FOLDERS)
+    assert hasattr(importlib.import_module(f"ccpipe.cli.{name}"), "__path__") == (
+        name in DIRECTORIES
+    )
 
 
 def test_every_module_that_is_a_command_is_listed() -> None:

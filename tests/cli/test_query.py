@@ -83,15 +83,15 @@ async def test_files_that_were_replaced(lake: Path, monkeypatch: pytest.MonkeyPa
     async with ParquetSink(dir=str(lake), compact=False) as sink:
         for number in range(files.JOINED):
             await sink.write(to_lines([metric(float(number), cluster="joined")]))
-    (folder,) = lake.glob("cluster=joined/*")
-    assert files.join_files(lake, folder, "zstd")
+    (directory,) = lake.glob("cluster=joined/*")
+    assert files.join_files(lake, directory, "zstd")
     sql = "select count(*) from metrics where cluster = 'joined'"
     done = ccpipe("query", sql, "--dir", lake, "-o", "csv")
     assert done.out.split() == ["count_star()", str(files.JOINED)], done.err
 
 
 def test_what_is_missing_or_wrong(tmp_path: Path, lake: Path) -> None:
-    """A folder without files is missing input, and invalid SQL a usage error; one line says so."""
+    """An empty directory is missing input, and invalid SQL a usage error; one line reports it."""
     empty = ccpipe("query", "select 1", "--dir", tmp_path / "nowhere")
     assert (empty.code, empty.out) == (66, "")
     assert "no Parquet files" in empty.err

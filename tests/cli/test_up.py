@@ -29,7 +29,7 @@ class Up:
     """A running ``ccpipe up`` and what it left."""
 
     process: asyncio.subprocess.Process
-    folder: Path
+    directory: Path
 
     def child(self, word: str) -> psutil.Process | None:
         for child in psutil.Process(self.process.pid).children():
@@ -54,8 +54,8 @@ class Up:
 
         The files contain log lines, too.
         """
-        pattern = f"{self.folder}/parquet/**/*.parquet"
-        if not list(self.folder.glob("parquet/**/*.parquet")):
+        pattern = f"{self.directory}/parquet/**/*.parquet"
+        if not list(self.directory.glob("parquet/**/*.parquet")):
             return 0
         columns = "time, name, field, hostname, type, type_id, stype, stype_id, tags"
         lines = "field <> 'log' and epoch_us(time) <= ?"
@@ -72,13 +72,14 @@ class Up:
 
 
 @contextlib.asynccontextmanager
-async def started(folder: Path, *options: str, **environ: str) -> AsyncIterator[Up]:
+async def started(directory: Path, *options: str, **environ: str) -> AsyncIterator[Up]:
     """Start it with a fast publisher, and wait until it has stored something."""
     process = await start(
-        "up", "--dir", folder / "data", *ports(), "--interval", "100ms", "--roll", "1s", *options,
+        "up", "--dir", directory / "data", *ports(), "--interval", "100ms", "--roll", "1s",
+        *options,
         CCPIPE_PUBLISH__JITTER="0", **environ,
     )  # fmt: skip
-    up = Up(process, folder / "data")
+    up = Up(process, directory / "data")
     try:
         await eventually(lambda: up.stored() > 0 or process.returncode is not None)
         yield up
@@ -123,15 +124,15 @@ async def test_nothing_is_lost_when_server_and_bridge_are_killed(up: Up) -> None
     read, written = published(await up.stop())
     assert read == written
     end = time.time_ns() // 1000
-    async with started(up.folder.parent) as again:
+    async with started(up.directory.parent) as again:
         await again.stores_more()
         await eventually(lambda: again.stored(end) == read)
         await again.stop()
 
 
-async def test_a_second_one_in_the_same_folder_is_refused(up: Up) -> None:
+async def test_a_second_one_in_the_same_directory_is_refused(up: Up) -> None:
     """Two of them would write over each other; the error says what to do."""
-    second = await finished("up", "--dir", up.folder)
+    second = await finished("up", "--dir", up.directory)
     assert second.code == 64
     assert "--dir" in second.err
 
@@ -144,7 +145,7 @@ async def test_what_no_restart_can_mend_ends_it(tmp_path: Path) -> None:
     assert done.err.count("did you mean 'hwthreads'") == 1
 
 
-async def test_nothing_of_the_current_folder_is_executed(tmp_path: Path) -> None:
+async def test_nothing_of_the_current_directory_is_executed(tmp_path: Path) -> None:
     """A module that lies there under the name of a library of ours is not imported."""
     here, seen = tmp_path / "downloads", tmp_path / "seen"
     here.mkdir()
@@ -259,7 +260,7 @@ async def test_variables_of_other_recipes_do_not_reach_its_bridge(tmp_path: Path
         said = await up.stop()
     assert up.stored() > 0, said
     with duckdb.connect() as database:
-        pattern = f"{up.folder}/parquet/**/*.parquet"
+        pattern = f"{up.directory}/parquet/**/*.parquet"
         rows = database.execute("select distinct hostname from read_parquet(?)", [pattern])
         assert rows.fetchall() == [("renamed",)]
 

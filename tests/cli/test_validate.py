@@ -36,7 +36,7 @@ BAD_LINES = b"m,hostname=a value=1 1740027951\nbroken value=\nm,hostname=a,type=
 
 
 @pytest.fixture(autouse=True)
-def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.config import find_config, make_folder_of, read_toml, state_folder
+from ccpipe.config import find_config, make_directory_of, read_toml, state_directory
 from ccpipe.errors import ConfigError, CreateError, MissingInputError
 
 
@@ -52,12 +52,12 @@ def test_the_configuration_file_is_looked_for_in_order(
     assert find_config() == tmp_path / ".config" / "ccpipe" / "ccpipe.toml"
 
 
-def test_the_state_folder_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_directory_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert state_folder() == tmp_path / "ccpipe"
+    assert state_directory() == tmp_path / "ccpipe"
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert state_folder() == tmp_path / ".local" / "state" / "ccpipe"
+    assert state_directory() == tmp_path / ".local" / "state" / "ccpipe"
 
 
 def test_a_user_without_a_home_does_not_stop_us(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,20 +70,20 @@ def test_a_user_without_a_home_does_not_stop_us(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", unknown)
     assert find_config() in (None, Path("/etc/ccpipe/ccpipe.toml"))
-    assert state_folder().name == "ccpipe"
+    assert state_directory().name == "ccpipe"
 
 
-def test_folder_that_may_not_be_written_to_says_what_to_do(
+def test_directory_that_may_not_be_written_to_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shipped recipe names a folder below /var/lib, which is not an ordinary user's."""
+    """A shipped recipe names a directory below /var/lib, which is not an ordinary user's."""
     path = tmp_path / "lib" / "ccpipe" / "a.state"
-    make_folder_of("state", path)
+    make_directory_of("state", path)
     assert path.parent.is_dir()
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(CreateError) as caught:
-        make_folder_of("state", path)
+        make_directory_of("state", path)
     assert str(caught.value) == (
         f"state: {path}: no file can be created in {path.parent} (Permission denied): "
-        "create that folder for this user, or set state to another path"
+        "create that directory for this user, or set state to another path"
     )

@@ -17,8 +17,8 @@ from ccpipe.errors import ConfigError
 RECIPE: dict[str, Any] = {"source": {"use": "nats"}, "sink": {"use": "stdout"}}
 
 
-def written(folder: Path, text: str) -> Path:
-    path = folder / "ccpipe.toml"
+def written(directory: Path, text: str) -> Path:
+    path = directory / "ccpipe.toml"
     path.write_text(text, encoding="utf-8")
     return path
 

@@ -13,8 +13,8 @@ from ccpipe.sinks.parquet import ParquetSink
 NOW = int(time.time())
 
 
-async def written(folder: Path, text: str) -> None:
-    async with ParquetSink(dir=str(folder)) as sink:
+async def written(directory: Path, text: str) -> None:
+    async with ParquetSink(dir=str(directory)) as sink:
         await sink.write(decode(text.encode()))
 
 
@@ -57,7 +57,7 @@ async def test_values_are_means_of_intervals(parquet: ParquetHistory) -> None:
 
 
 async def test_what_is_not_there_is_empty(parquet: ParquetHistory, tmp_path: Path) -> None:
-    """Another cluster, node, time or folder gives no series and no error."""
+    """Another cluster, node, time or directory gives no series and no error."""
     for span in (
         HistoryQuery("fox", ["n1"], NOW - 700, NOW),
         HistoryQuery("fox.test", ["n3"], NOW - 700, NOW),
@@ -98,7 +98,7 @@ async def test_a_senseless_span_is_refused(tmp_path: Path, span: HistoryQuery) -
 
 async def test_files_before_the_span_are_not_read(parquet: ParquetHistory) -> None:
     """A file's name says when it was written, and it holds nothing newer."""
-    [file] = parquet.folder.glob("*/*/*.parquet")
+    [file] = parquet.directory.glob("*/*/*.parquet")
     old = file.with_name("20200101T000000.000000-00000000.parquet")
     old.write_bytes(b"this would fail")
     answer = await parquet.read(HistoryQuery("fox.test", ["n1"], NOW - 700, NOW))
@@ -106,15 +106,15 @@ async def test_files_before_the_span_are_not_read(parquet: ParquetHistory) -> No
 
 
 async def test_a_broken_file_is_an_error_that_names_it(parquet: ParquetHistory) -> None:
-    """The folder and the file stand in the message."""
-    [file] = parquet.folder.glob("*/*/*.parquet")
+    """The directory and the file stand in the message."""
+    [file] = parquet.directory.glob("*/*/*.parquet")
     file.with_name(f"{file.stem}-broken.parquet").write_bytes(b"PAR1 is not all")
     with pytest.raises(UnavailableError, match=r"-broken\.parquet"):
         await parquet.read(HistoryQuery("fox.test", ["n1"], NOW - 700, NOW))
 
 
 def test_a_file_is_no_directory_of_files(tmp_path: Path) -> None:
-    """What is no folder is refused at the start."""
+    """What is no directory is refused at the start."""
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is no directory"):
         ParquetHistory(tmp_path / "file")

@@ -67,9 +67,9 @@ async def test_the_page_and_its_parts_are_in_the_package(live: Served) -> None:
 
 async def test_the_library_of_charts_is_what_the_page_on_licences_says() -> None:
     """UPlot's file names the version whose licence lies beside it."""
-    folder = ROOT / "ccpipe" / "dashboard" / "static" / "vendor"
+    directory = ROOT / "ccpipe" / "dashboard" / "static" / "vendor"
     assert "uPlot (v1.6.32)" in page_files()["vendor/uplot.js"].body.decode()[:80]
-    assert "MIT License" in (folder / "LICENSE-uplot").read_text()
+    assert "MIT License" in (directory / "LICENSE-uplot").read_text()
     assert "1.6.32" in (ROOT / "docs/guide/dashboard.md").read_text()
 
 

@@ -23,13 +23,13 @@ BRIDGES = [name for name in CCPIPE if name.startswith("bridge-")]
 class Prepared:
     """A copy of what compose.yaml needs of the project, after ``prepare.sh`` has run in it."""
 
-    def __init__(self, folder: Path, *arguments: str, **environ: str) -> None:
-        self.folder = folder
-        shutil.copy(ROOT / "compose.yaml", folder)
-        shutil.copytree(ROOT / "bridges", folder / "bridges")
+    def __init__(self, directory: Path, *arguments: str, **environ: str) -> None:
+        self.directory = directory
+        shutil.copy(ROOT / "compose.yaml", directory)
+        shutil.copytree(ROOT / "bridges", directory / "bridges")
         path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
         self.done = subprocess.run(
-            [folder / "bridges/compose/prepare.sh", *arguments],
+            [directory / "bridges/compose/prepare.sh", *arguments],
             env=environment(PATH=path, **environ),
             capture_output=True,
             text=True,
@@ -39,7 +39,7 @@ class Prepared:
 
     @property
     def variables(self) -> dict[str, str]:
-        lines = (self.folder / ".env").read_text().splitlines()
+        lines = (self.directory / ".env").read_text().splitlines()
         return dict(line.split("=", 1) for line in lines)
 
     def resolve(self, text: str) -> str:
@@ -52,7 +52,7 @@ class Prepared:
         return text.replace("$$", "$")
 
     def path(self, text: str) -> Path:
-        return self.folder / self.resolve(text)
+        return self.directory / self.resolve(text)
 
     def command(self, name: str) -> list[str]:
         command: list[str] = SERVICES[name]["command"]

@@ -59,7 +59,7 @@ def test_it_is_what_the_specification_allows() -> None:
 
 
 def test_prepare_makes_every_file_that_containers_are_given(prepared: Prepared) -> None:
-    """A file that is missing would be a folder, or keep a container from starting."""
+    """A file that is missing would be a directory, or keep a container from starting."""
     assert prepared.done.returncode == 0, prepared.done.stderr
     for kind in ("configs", "secrets"):
         for each in COMPOSE[kind].values():
@@ -76,16 +76,16 @@ def test_prepare_writes_for_us_alone_and_keeps_what_exists(tmp_path: Path) -> No
     assert prepared.variables["CCPIPE_UID"] == "4711"
     secret = prepared.path("deploy/secrets/grafana_password")
     assert re.fullmatch("[0-9a-f]{48}", secret.read_text())
-    for path in prepared.folder.glob("deploy/**/*"):
+    for path in prepared.directory.glob("deploy/**/*"):
         assert not path.stat().st_mode & 0o077, path
-    before = {path: path.read_bytes() for path in prepared.folder.glob("deploy/**/*.nk")}
+    before = {path: path.read_bytes() for path in prepared.directory.glob("deploy/**/*.nk")}
     again = subprocess.run(
-        [prepared.folder / "bridges/compose/prepare.sh", "fritz", "f01"],
+        [prepared.directory / "bridges/compose/prepare.sh", "fritz", "f01"],
         env=environment(PATH=f"{Path(sys.executable).parent}:/usr/bin:/bin"),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert again.returncode == 0, again.stderr
-    after = {path: path.read_bytes() for path in prepared.folder.glob("deploy/**/*.nk")}
+    after = {path: path.read_bytes() for path in prepared.directory.glob("deploy/**/*.nk")}
     assert before.items() < after.items()
     assert {path.name for path in after.keys() - before.keys()} == {"f01.nk"}
 

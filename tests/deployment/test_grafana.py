@@ -235,7 +235,7 @@ def test_every_panel_says_what_it_shows() -> None:
 
 
 def test_dashboards_lie_where_grafana_looks() -> None:
-    """The folder of the provider is the one that compose.yaml mounts."""
+    """The directory of the provider is the one that compose.yaml mounts."""
     providers = yaml.safe_load((GRAFANA / "provisioning/dashboards/ccpipe.yml").read_text())
     mounts = {each["target"]: each["source"] for each in SERVICES["grafana"]["volumes"]}
     assert mounts[providers["providers"][0]["options"]["path"]] == "./bridges/grafana/dashboards"

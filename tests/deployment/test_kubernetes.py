@@ -22,9 +22,9 @@ from ccpipe.telemetry import Telemetry
 from tests.cli.command import ccpipe
 from tests.paths import ROOT
 
-FOLDER = ROOT / "bridges/kubernetes"
-KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
-FILES = sorted([*FOLDER.glob("*.yaml"), *FOLDER.glob("bridges/*.yaml")])
+DIRECTORY = ROOT / "bridges/kubernetes"
+KUSTOMIZATION = yaml.safe_load((DIRECTORY / "kustomization.yaml").read_text())
+FILES = sorted([*DIRECTORY.glob("*.yaml"), *DIRECTORY.glob("bridges/*.yaml")])
 NOT_OBJECTS = {"kustomization.yaml", "nats-values.yaml"}
 OBJECTS: list[dict[str, Any]] = [
     each
@@ -98,7 +98,7 @@ def test_pods_may_do_little_and_refer_to_what_exists(each: dict[str, Any]) -> No
 
 
 def test_what_a_publisher_spools_outlives_its_pod() -> None:
-    """Its state is on the node's disk, in a folder of its user; one container is root for that."""
+    """Its state is on the node's disk, in its user's directory; one container is root for that."""
     pod = named("DaemonSet", "publisher")["spec"]["template"]["spec"]
     [container], [first] = pod["containers"], pod["initContainers"]
     state = next(row["value"] for row in container["env"] if row["name"] == "XDG_STATE_HOME")
@@ -115,10 +115,10 @@ def test_what_a_publisher_spools_outlives_its_pod() -> None:
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site") / "keys"
-    done = ccpipe("auth", "init", folder, "--cluster", "local", "--node", "n1")
+    directory = tmp_path_factory.mktemp("site") / "keys"
+    done = ccpipe("auth", "init", directory, "--cluster", "local", "--node", "n1")
     assert done.code == 0, done.err
-    return folder
+    return directory
 
 
 @pytest.mark.parametrize("each", [e for e in WORKLOADS if e["kind"] == "Deployment"], ids=called)
@@ -151,7 +151,7 @@ def test_bridges_know_every_setting(
     monkeypatch.chdir(tmp_path)
     local = tmp_path / name
     local.write_text(text.replace("/var/lib/ccpipe", str(tmp_path)))
-    loaded = load(local, Recipe, environ=environ, below=read_toml(FOLDER / "ccpipe.toml"))
+    loaded = load(local, Recipe, environ=environ, below=read_toml(DIRECTORY / "ccpipe.toml"))
     source, _, sink = recipe_parts(loaded, local, Telemetry())
     assert source
     assert sink
@@ -162,20 +162,20 @@ def test_publishers_know_every_setting() -> None:
     [publisher] = [each for each in WORKLOADS if each["kind"] == "DaemonSet"]
     [container] = publisher["spec"]["template"]["spec"]["containers"]
     environ = {row["name"]: row.get("value", "n1") for row in container["env"]}
-    site = load(FOLDER / "ccpipe.toml", Site, environ=environ)
+    site = load(DIRECTORY / "ccpipe.toml", Site, environ=environ)
     assert site.hostname == "n1"
     assert site.telemetry.listen == "0.0.0.0:9400"
 
 
 def test_what_kustomize_lists_exists() -> None:
     """Each resource, in force or offered in a comment, is a file; every bridge is listed."""
-    text = (FOLDER / "kustomization.yaml").read_text()
+    text = (DIRECTORY / "kustomization.yaml").read_text()
     listed = set(re.findall(r"^  (?:# )?- ([\w/-]+\.yaml)$", text, re.MULTILINE))
     assert listed == {
-        str(path.relative_to(FOLDER)) for path in FILES if path.name not in NOT_OBJECTS
+        str(path.relative_to(DIRECTORY)) for path in FILES if path.name not in NOT_OBJECTS
     }
     for made in KUSTOMIZATION["configMapGenerator"]:
-        assert all((FOLDER / file).is_file() for file in made["files"])
+        assert all((DIRECTORY / file).is_file() for file in made["files"])
     images = {row["name"] for row in KUSTOMIZATION["images"]}
     assert images == {
         container["image"]
@@ -200,7 +200,7 @@ def test_bridges_are_scaled_by_the_lag_of_their_consumer(each: dict[str, Any]) -
 def test_the_site_is_what_auth_init_writes(keys: Path) -> None:
     """Cluster and subjects are those for which keys and permissions are made."""
     written = tomllib.loads((keys / "ccpipe.toml").read_text())
-    shipped = tomllib.loads((FOLDER / "ccpipe.toml").read_text())
+    shipped = tomllib.loads((DIRECTORY / "ccpipe.toml").read_text())
     assert shipped["cluster"] == written["cluster"]
     assert shipped["bus"]["subjects"] == written["bus"]["subjects"]
 
@@ -217,7 +217,7 @@ def test_accounts_for_the_chart_of_nats(keys: Path, tmp_path: Path) -> None:
         [server_program(), "-t", "-c", str(config)], capture_output=True, text=True, check=False
     )
     assert checked.returncode == 0, checked.stderr
-    values = yaml.safe_load((FOLDER / "nats-values.yaml").read_text())
+    values = yaml.safe_load((DIRECTORY / "nats-values.yaml").read_text())
     mounted = values["container"]["patch"][0]["value"]["mountPath"]
     included = Path("/etc/nats-config", values["config"]["merge"]["zz$include"])
     assert included.parts[-2:] == (Path(mounted).name, "accounts.conf")

@@ -12,8 +12,8 @@ from tests.conftest import program
 from tests.deployment.compose import BRIDGES
 from tests.paths import ROOT
 
-FOLDER = ROOT / "bridges/prometheus"
-RULES = sorted((FOLDER / "rules").glob("*.yml"))
+DIRECTORY = ROOT / "bridges/prometheus"
+RULES = sorted((DIRECTORY / "rules").glob("*.yml"))
 ALERTS = [
     rule
     for path in RULES
@@ -45,19 +45,19 @@ def names_of_telemetry() -> set[str]:
 
 def test_prometheus_accepts_the_configuration() -> None:
     """Keys, expressions and templates are what Prometheus knows."""
-    done = promtool("check", "config", FOLDER / "prometheus.yml")
+    done = promtool("check", "config", DIRECTORY / "prometheus.yml")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_rules_fire_when_they_shall_and_only_then() -> None:
     """Prometheus' own rule tests pass."""
-    done = promtool("test", "rules", FOLDER / "tests.yml")
+    done = promtool("test", "rules", DIRECTORY / "tests.yml")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_alert_is_tested_with_and_without_its_cause() -> None:
     """Each alert of the rules has a test in which it fires."""
-    tests = yaml.safe_load((FOLDER / "tests.yml").read_text())["tests"]
+    tests = yaml.safe_load((DIRECTORY / "tests.yml").read_text())["tests"]
     fired = {
         case["alertname"]
         for test in tests
@@ -78,7 +78,7 @@ def test_alerts_are_on_metrics_that_exist(alert: dict[str, str]) -> None:
 
 def test_every_bridge_of_compose_is_scraped() -> None:
     """A bridge that is added to compose.yaml is watched as well."""
-    scraped = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
+    scraped = yaml.safe_load((DIRECTORY / "prometheus.yml").read_text())["scrape_configs"]
     assert sorted(BRIDGES) == scraped[0]["dns_sd_configs"][0]["names"]
 
 

@@ -145,20 +145,20 @@ def put(value: str, node: str = "n1") -> bytes:
     return line.encode()
 
 
-def generated(folder: Path) -> tuple[str, dict[str, dict[str, Any]]]:
+def generated(directory: Path) -> tuple[str, dict[str, dict[str, Any]]]:
     for role, names in (("node", ["n1", "n2"]), *((each, [each]) for each in ROLE_NAMES)):
-        ensure_keys(folder, role, names)
-    write_site(folder, "fritz")
-    keys = {(user.role, user.name): user.key for user in users_of(folder)}
+        ensure_keys(directory, role, names)
+    write_site(directory, "fritz")
+    keys = {(user.role, user.name): user.key for user in users_of(directory)}
     options = {}
     for letter, text in ROLES.items():
         role, _, name = text.partition(" ")
         name = name or role
         options[letter] = {
-            "nkeys_seed": str(folder / "nkeys" / role / f"{name}.nk"),
+            "nkeys_seed": str(directory / "nkeys" / role / f"{name}.nk"),
             "inbox_prefix": f"_INBOX.{keys[role, name]}".encode(),
         }
-    return (folder / "nats.conf").read_text(), options
+    return (directory / "nats.conf").read_text(), options
 
 
 ROLE_NAMES = ("bridge", "viewer", "operator")

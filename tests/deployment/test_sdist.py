@@ -39,10 +39,10 @@ def kernel_paths() -> set[str]:
     }
 
 
-def copy_sources(folder: Path) -> Path:
-    """Copy the sources into a folder, without what was built from them."""
+def copy_sources(directory: Path) -> Path:
+    """Copy the sources into a directory, without what was built from them."""
     unwanted = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "*.so", "__pycache__")
-    return Path(shutil.copytree(ROOT, folder / "source", ignore=unwanted))
+    return Path(shutil.copytree(ROOT, directory / "source", ignore=unwanted))
 
 
 @pytest.mark.long

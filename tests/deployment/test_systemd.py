@@ -50,8 +50,8 @@ def test_units_name_settings_that_are_known(path: Path) -> None:
     assert Path(loaded.bus.password_file).name == "nats-password"
 
 
-def test_units_that_share_a_folder_share_its_user() -> None:
-    """The folder is given to the unit that starts: two users would take it in turns."""
+def test_units_that_share_a_directory_share_its_user() -> None:
+    """The directory is given to the unit that starts: two users would take it in turns."""
     owners = {
         (found["StateDirectory"], found["User"])
         for path in UNITS

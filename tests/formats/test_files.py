@@ -126,8 +126,8 @@ PACKERS = {"gz": ("gzip", "zcat"), "bz2": ("bzip2", "bzcat"), "xz": ("xz", "xzca
            "zst": ("zstd", "zstdcat")}  # fmt: skip
 
 
-def packed(folder: Path, suffix: str) -> Path:
-    path, name = folder / f"a.{suffix}", PACKERS[suffix][0]
+def packed(directory: Path, suffix: str) -> Path:
+    path, name = directory / f"a.{suffix}", PACKERS[suffix][0]
     with path.open("wb") as file:
         for part in (PAYLOAD[:1000], PAYLOAD[1000:]):
             subprocess.run([program(name, name), "-c"], input=part, stdout=file, check=True)

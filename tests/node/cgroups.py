@@ -1,4 +1,4 @@
-"""Control groups of jobs and tasks, in a folder."""
+"""Control groups of jobs and tasks, in a directory."""
 
 import re
 from pathlib import Path
@@ -8,8 +8,8 @@ from tests.paths import TEST_DATA
 RECORDED = TEST_DATA / "gather" / "cgroup_v1.txt"
 
 
-def put(root: Path, folder: str, *pids: int) -> None:
-    path = root / "sys/fs/cgroup" / folder
+def put(root: Path, directory: str, *pids: int) -> None:
+    path = root / "sys/fs/cgroup" / directory
     path.mkdir(parents=True, exist_ok=True)
     (path / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
 

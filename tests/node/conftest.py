@@ -41,10 +41,10 @@ class Root:
         if (TREES / tree).is_dir() or not packed.exists():
             self.path.symlink_to(TREES / reading)
             return
-        folder = self.path.parent / f"{tree}-{number}"
-        if not folder.exists():
-            unpack(packed.read_text(), folder, number)
-        self.path.symlink_to(folder)
+        directory = self.path.parent / f"{tree}-{number}"
+        if not directory.exists():
+            unpack(packed.read_text(), directory, number)
+        self.path.symlink_to(directory)
 
     def twice(self, collector: Collector, tree: str) -> tuple[Told, Told]:
         """Read a tree's first and second reading, and check every message by the rules."""
@@ -54,15 +54,15 @@ class Root:
         return first, reported(collector.collect(2_000_000_000))
 
 
-def unpack(text: str, folder: Path, reading: str = "first") -> Path:
+def unpack(text: str, directory: Path, reading: str = "first") -> Path:
     first, second = text.removeprefix("@ first\n").split("@ second\n")
     for part in (first, second) if reading == "second" else (first,):
         for block in re.split(r"^(?=## /|- /)", part, flags=re.MULTILINE):
             head, _, content = block.partition("\n")
             name, _, target = head[3:].partition(" -> ")
-            path = folder / name.strip("/")
+            path = directory / name.strip("/")
             if head.startswith("- /"):
-                shutil.rmtree(folder / head[3:])
+                shutil.rmtree(directory / head[3:])
             elif target:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if not path.is_symlink():
@@ -74,7 +74,7 @@ def unpack(text: str, folder: Path, reading: str = "first") -> Path:
                     path.rename(path.with_name(path.name.removesuffix(_BINARY))).write_bytes(
                         _from_hex(content)
                     )
-    return folder
+    return directory
 
 
 _BINARY = " in hex"

@@ -48,10 +48,10 @@ MADE = {
 _OPTIONS: dict[str, dict[str, object]] = {"cpu": {"hwthreads": ["*"]}, "memory": {"domains": True}}
 
 
-def unpack(packed: Path, folder: Path) -> list[Path]:
+def unpack(packed: Path, directory: Path) -> list[Path]:
     text = lzma.decompress(packed.read_bytes()).decode()
     files: dict[str, str] = {}
-    folders = []
+    directories = []
     for number, reading in enumerate(re.split(r"^@ \d+\n", text, flags=re.MULTILINE)[1:]):
         for block in re.split(r"^(?=## /|- /)", reading, flags=re.MULTILINE)[1:]:
             head, _, content = block.partition("\n")
@@ -59,26 +59,26 @@ def unpack(packed: Path, folder: Path) -> list[Path]:
                 del files[head.removeprefix("- ")]
             else:
                 files[head.removeprefix("## ")] = content
-        folders.append(folder / str(number))
+        directories.append(directory / str(number))
         for name, content in files.items():
-            path = folders[-1] / name.lstrip("/")
+            path = directories[-1] / name.lstrip("/")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
-    return folders
+    return directories
 
 
 class Trees:
     """The roots that collectors read: they show another reading in each slot."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         (packed,) = RECORDED.glob("*.txt.xz")
-        self._readings = unpack(packed, folder)
+        self._readings = unpack(packed, directory)
         assert len(self._readings) == READINGS
-        self._recorded = folder / "recorded"
+        self._recorded = directory / "recorded"
         self._made = {}
         for name, tree in MADE.items():
-            (folder / name).mkdir()
-            self._made[tree] = Root(folder / name / "root")
+            (directory / name).mkdir()
+            self._made[tree] = Root(directory / name / "root")
         self.show(0)
 
     def show(self, slot: int) -> None:
@@ -170,7 +170,7 @@ class Day:
 
 
 def live(
-    folder: Path,
+    directory: Path,
     slots: int,
     *,
     clocks: Clocks,
@@ -184,7 +184,7 @@ def live(
     By default that is the number of blocks that Python's objects take.
     """
     day = Day()
-    sampler = Simulated(Trees(folder), clocks, jitter)
+    sampler = Simulated(Trees(directory), clocks, jitter)
 
     async def run() -> None:
         async for batch in sampler.batches():

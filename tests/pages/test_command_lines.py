@@ -140,34 +140,34 @@ def in_a_moment(words: Sequence[str]) -> list[str]:
 
 
 class Sandbox:
-    """A folder with what the pages speak of, and a broker."""
+    """A directory with what the pages speak of, and a broker."""
 
-    def __init__(self, folder: Path, server: NatsServer) -> None:
-        self.folder = folder
-        lake = folder / "state" / "ccpipe" / "up" / "parquet"
+    def __init__(self, directory: Path, server: NatsServer) -> None:
+        self.directory = directory
+        lake = directory / "state" / "ccpipe" / "up" / "parquet"
         self.environment = environment(
-            HOME=str(folder),
-            XDG_STATE_HOME=str(folder / "state"),
-            XDG_CONFIG_HOME=str(folder / "config"),
+            HOME=str(directory),
+            XDG_STATE_HOME=str(directory / "state"),
+            XDG_CONFIG_HOME=str(directory / "config"),
             CCPIPE_BUS__SERVERS=server.url,
             CCPIPE_CLUSTER="fritz",
             PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         )
-        shutil.copytree(ROOT / "bridges", folder / "bridges")
+        shutil.copytree(ROOT / "bridges", directory / "bridges")
         data = ROOT / "tests" / "data"
-        shutil.copy(data / "gridengine" / "accounting", folder / "accounting")
+        shutil.copy(data / "gridengine" / "accounting", directory / "accounting")
         rows = data / "slurm" / "snapshots" / "sacct.1795171119.txt"
         for name in ("rows.txt", "sacct-2026-11.txt"):
-            shutil.copy(rows, folder / name)
-        (folder / "corrected.lp").write_text("temp,hostname=f01,type=node value=3 1740000000\n")
+            shutil.copy(rows, directory / name)
+        (directory / "corrected.lp").write_text("temp,hostname=f01,type=node value=3 1740000000\n")
         for name in ("solver", "simulate"):
-            (folder / name).write_text("#!/bin/sh\nexit 0\n")
-            (folder / name).chmod(0o755)
+            (directory / name).write_text("#!/bin/sh\nexit 0\n")
+            (directory / name).chmod(0o755)
         self.run("streams", "apply")
         self.run("simulate", "--nodes", "3", "--gpus", "1", "--for", "3s", "--speed", "max")
         self.run("bridge", "bridges/parquet.toml", "--for", "4s", sink=str(lake))
         lake.parent.mkdir(parents=True, exist_ok=True)
-        (folder / "parquet").symlink_to(lake)
+        (directory / "parquet").symlink_to(lake)
         self.run("send", "-", stdin="not a line\n", code=65)
 
     def run(self, *words: str, stdin: str = "", code: int = 0, sink: str = "") -> str:
@@ -175,7 +175,7 @@ class Sandbox:
         extra = {"CCPIPE_SINK__DIR": sink} if sink else {}
         done = subprocess.run(
             [sys.executable, "-m", "ccpipe", *self._expand(words)],
-            cwd=self.folder,
+            cwd=self.directory,
             env={**self.environment, **extra},
             input=stdin,
             text=True,
@@ -189,8 +189,8 @@ class Sandbox:
 
     def _expand(self, words: Sequence[str]) -> Iterator[str]:
         for word in words:
-            found = sorted(path.name for path in self.folder.glob(word)) if "*" in word else []
-            yield from found or [re.sub("^~", str(self.folder), word)]
+            found = sorted(path.name for path in self.directory.glob(word)) if "*" in word else []
+            yield from found or [re.sub("^~", str(self.directory), word)]
 
 
 @pytest.fixture

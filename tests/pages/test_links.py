@@ -38,7 +38,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_an_index_leads_to_every_page() -> None:
-    """``docs/README.md``, and those of the folders that it links to; all pages are in folders."""
+    """``docs/README.md`` and the indexes of the directories that it links to list all pages."""
     docs = ROOT / "docs"
     indexes = [docs / "README.md", docs / "collectors/README.md", docs / "stores/README.md"]
     linked = {
@@ -55,8 +55,8 @@ def test_an_index_leads_to_every_page() -> None:
 
 def test_every_page_that_code_names_is_there() -> None:
     """In messages, docstrings, comments of recipes and units, and scripts."""
-    folders = ("ccpipe", "bridges", "benchmarks", "scripts", "tests", "fuzz", ".ci")
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    directories = ("ccpipe", "bridges", "benchmarks", "scripts", "tests", "fuzz", ".ci")
+    files = [path for directory in directories for path in (ROOT / directory).rglob("*")]
     named = {
         (name, path)
         for path in [*files, *ROOT.iterdir()]
@@ -83,7 +83,7 @@ def test_every_file_of_the_project_that_a_page_names_is_there() -> None:
 
 
 def test_every_room_of_the_tables_in_contributing_is_there() -> None:
-    """Whoever adds something finds the folder and the file to copy from."""
+    """Whoever adds something finds the directory and the file to copy from."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     rooms = {
@@ -91,5 +91,5 @@ def test_every_room_of_the_tables_in_contributing_is_there() -> None:
     }
     assert len(rooms) > 10
     assert not [room for room in rooms if not (ROOT / room).exists()]
-    folders = set(re.findall(r"`(ccpipe/[\w/]+/)<", "\n".join(rows)))
-    assert not [folder for folder in folders if not (ROOT / folder).is_dir()]
+    directories = set(re.findall(r"`(ccpipe/[\w/]+/)<", "\n".join(rows)))
+    assert not [directory for directory in directories if not (ROOT / directory).is_dir()]

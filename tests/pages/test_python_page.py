@@ -54,9 +54,9 @@ def block(heading: str, number: int = 0, language: str = "python") -> str:
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    folder = tmp_path_factory.mktemp("up")
-    environ = environment(XDG_STATE_HOME=str(folder), PYTHONUNBUFFERED="1")
-    log = folder / "log"
+    directory = tmp_path_factory.mktemp("up")
+    environ = environment(XDG_STATE_HOME=str(directory), PYTHONUNBUFFERED="1")
+    log = directory / "log"
     options = ["--no-dashboard", "--port", str(free_port()), "--interval", "2s"]
     with (
         log.open("w") as output,
@@ -73,11 +73,11 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
             process.terminate()
 
 
-async def start(code: str, folder: Path, environ: dict[str, str]) -> asyncio.subprocess.Process:
-    script = folder / "script.py"
+async def start(code: str, directory: Path, environ: dict[str, str]) -> asyncio.subprocess.Process:
+    script = directory / "script.py"
     script.write_text(code)
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "error", str(script), cwd=folder, env=environ,
+        sys.executable, "-W", "error", str(script), cwd=directory, env=environ,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from tests.paths import ROOT
 
 @pytest.mark.long
 def test_the_site_stands_alone(tmp_path: Path) -> None:
-    """It loads nothing from elsewhere and names no folder of the machine that built it.
+    """It loads nothing from elsewhere and names no directory of the machine that built it.
 
     No link is broken, no heading skipped, no page without a place in ``docs/index.md``.
     """

@@ -29,10 +29,10 @@ def line(begin: str, port: int) -> list[str]:
 
 @asynccontextmanager
 async def running(
-    command: list[str], folder: Path, environ: dict[str, str]
+    command: list[str], directory: Path, environ: dict[str, str]
 ) -> AsyncIterator["subprocess.Popen[bytes]"]:
-    with (folder / "out").open("ab") as out:
-        process = subprocess.Popen(command, cwd=folder, env=environ, stdout=out, stderr=out)
+    with (directory / "out").open("ab") as out:
+        process = subprocess.Popen(command, cwd=directory, env=environ, stdout=out, stderr=out)
     try:
         yield process
     finally:

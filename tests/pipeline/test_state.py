@@ -79,10 +79,10 @@ def test_only_one_process_uses_a_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    """A folder in its place, a file of something else, and one of another version."""
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(ConfigError, match=r"state: .*/folder: unable to open"):
-        opened(tmp_path / "folder")
+    """A directory in its place, a file of something else, and one of another version."""
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(ConfigError, match=r"state: .*/directory: unable to open"):
+        opened(tmp_path / "directory")
     (tmp_path / "text").write_text("no database at all, but long enough to be one" * 30)
     with pytest.raises(ConfigError, match=r"state: .*/text: file is not a database"):
         opened(tmp_path / "text")
@@ -93,16 +93,18 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         opened(tmp_path / "new")
 
 
-def test_state_creates_its_missing_folder(tmp_path: Path) -> None:
+def test_state_creates_its_missing_directory(tmp_path: Path) -> None:
     """What a recipe names exists after the first start; where it cannot, the error says what to do.
 
-    A folder that its user may not create or write to is of the same kind.
+    A directory that its user may not create or write to is of the same kind.
     """
     state, _ = opened(tmp_path / "not" / "yet" / "state")
     assert (tmp_path / "not" / "yet" / "state").is_file()
     del state
     (tmp_path / "text").touch()
-    with pytest.raises(CreateError, match=r"create that folder for this user, or set state") as at:
+    with pytest.raises(
+        CreateError, match=r"create that directory for this user, or set state"
+    ) as at:
         opened(tmp_path / "text" / "state")
     assert at.value.exit_code == 73
 

@@ -17,24 +17,26 @@ SCRIPTS = {
     "sonar_pages.py": "docs/sonar",
     "store_pages.py": "docs/stores",
 }
-"""The folder of each; in ``docs/`` a page names the command."""
+"""The directory of each; in ``docs/`` a page names the command."""
 
 
-def texts(folder: Path) -> dict[str, str]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_text() for path in files}
+def texts(directory: Path) -> dict[str, str]:
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): path.read_text() for path in files}
 
 
-@pytest.mark.parametrize(("script", "folder"), SCRIPTS.items())
-def test_files_are_as_the_script_would_write_them(script: str, folder: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("script", "directory"), SCRIPTS.items())
+def test_files_are_as_the_script_would_write_them(
+    script: str, directory: str, tmp_path: Path
+) -> None:
     """None is missing, and none is left of what is not written any more."""
     made = tmp_path / "made"
-    shutil.copytree(ROOT / folder, made)
-    found = texts(ROOT / folder)
+    shutil.copytree(ROOT / directory, made)
+    found = texts(ROOT / directory)
     for name, text in found.items():
         if script in text or name.endswith(".json"):
             (made / name).unlink()
     subprocess.run([sys.executable, ROOT / "scripts" / script, made], check=True)
     assert texts(made) == found
-    command = f"python scripts/{script} {folder}`"
-    assert folder.startswith("bridges/") or any(command in text for text in found.values())
+    command = f"python scripts/{script} {directory}`"
+    assert directory.startswith("bridges/") or any(command in text for text in found.values())

@@ -11,11 +11,11 @@ from ccpipe.cli.plugins import CONTEXT
 from ccpipe.registry import entry_points, find, options_of
 from tests.paths import ROOT
 
-FOLDER = ROOT / "docs/stores"
+DIRECTORY = ROOT / "docs/stores"
 SCRIPT = ROOT / "scripts/store_pages.py"
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.md")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(DIRECTORY.glob("*.md")), ids=lambda path: path.stem)
 def test_every_option_is_on_the_page(path: Path) -> None:
     """With a meaning, in the order of the part's own signature."""
     blocks = re.findall(
@@ -40,11 +40,11 @@ def test_a_page_without_its_facts_is_refused(tmp_path: Path) -> None:
 
 def test_every_store_has_a_row() -> None:
     """Each sink has its options on one page, and each of several on a page its own facts."""
-    text = "".join(path.read_text() for path in FOLDER.glob("*.md"))
+    text = "".join(path.read_text() for path in DIRECTORY.glob("*.md"))
     shown = re.findall(r"<!-- options: sinks\.(\w+) -->", text)
     assert sorted(shown) == sorted(entry_points("sinks").keys() - {"nats", "null", "stdout"})
-    index = (FOLDER / "README.md").read_text()
-    for path in FOLDER.glob("*.md"):
+    index = (DIRECTORY / "README.md").read_text()
+    for path in DIRECTORY.glob("*.md"):
         sinks = re.findall(r"<!-- options: sinks\.(\w+) -->", path.read_text())
         rows = re.findall(rf"^\| \[[^]]+\]\({path.name}\)(?: `(\w+)`)? \|", index, re.MULTILINE)
         assert path.name == "README.md" or len(rows) >= len(sinks)

@@ -1,4 +1,4 @@
-"""Real servers for tests and benchmarks: on free loopback ports, in folders of their own."""
+"""Real servers for tests and benchmarks: on free loopback ports, in directories of their own."""
 
 import contextlib
 from collections.abc import Callable, Iterator

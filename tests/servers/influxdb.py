@@ -11,10 +11,10 @@ CONFIGURATION = """
 reporting-disabled = true
 bind-address = "127.0.0.1:{rpc}"
 [meta]
-dir = "{folder}/meta"
+dir = "{directory}/meta"
 [data]
-dir = "{folder}/data"
-wal-dir = "{folder}/wal"
+dir = "{directory}/data"
+wal-dir = "{directory}/wal"
 [http]
 bind-address = "127.0.0.1:{port}"
 [monitor]
@@ -27,13 +27,15 @@ class InfluxDB(WebServer):
 
     health = "/ping"
 
-    def __init__(self, folder: Path) -> None:
-        port, configuration = free_port(), folder / "influxdb.conf"
+    def __init__(self, directory: Path) -> None:
+        port, configuration = free_port(), directory / "influxdb.conf"
         self.url = f"http://127.0.0.1:{port}"
-        self.log = folder / "log"
+        self.log = directory / "log"
         self.command = [str(program("influxd", "influxdb")), "-config", str(configuration)]
-        folder.mkdir()
-        configuration.write_text(CONFIGURATION.format(folder=folder, port=port, rpc=free_port()))
+        directory.mkdir()
+        configuration.write_text(
+            CONFIGURATION.format(directory=directory, port=port, rpc=free_port())
+        )
 
     def query(self, text: str, **more: str) -> list[dict[str, Any]]:
         query = {"db": "metrics", "q": text, "epoch": "ns"} | more

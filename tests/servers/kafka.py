@@ -21,7 +21,7 @@ node.id=1
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
 controller.quorum.voters=1@127.0.0.1:{controller}
-log.dirs={folder}/data
+log.dirs={directory}/data
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
 transaction.state.log.replication.factor=1
@@ -36,7 +36,7 @@ listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},\\
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,\\
  SASL_SSL:SASL_SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
 ssl.keystore.type=PEM
-ssl.keystore.location={folder}/server.pem
+ssl.keystore.location={directory}/server.pem
 ssl.truststore.type=PEM
 ssl.truststore.location={ca}
 listener.name.ssl.ssl.client.auth=required
@@ -51,7 +51,7 @@ USER, PASSWORD = "fox", "pa ss-word"
 
 
 def jars() -> Path:
-    """Return the folder of the broker's jars; skip or fail where they are not installed."""
+    """Return the directory of the broker's jars; skip or fail where they are not installed."""
     done = subprocess.run([sys.executable, str(TOOL), "path"], capture_output=True, check=True)
     path = Path(done.stdout.decode().strip())
     if not path.is_dir():
@@ -65,12 +65,12 @@ def jars() -> Path:
 class Kafka:
     """A real broker on loopback, which is its own controller; topics are created when used."""
 
-    def __init__(self, folder: Path, tls: Certificates | None = None) -> None:
-        """Prepare its folder; with certificates it also listens where it asks who we are."""
+    def __init__(self, directory: Path, tls: Certificates | None = None) -> None:
+        """Prepare its directory; with certificates it also listens where it asks who we are."""
         java = str(program("java", "default-jre-headless"))
         self.java = [java, "-Xmx192m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*"]
-        self.folder, self._tls = folder, tls
-        self.properties = folder / "server.properties"
+        self.directory, self._tls = directory, tls
+        self.properties = directory / "server.properties"
         self._configure()
         users: list[str] = []
         if tls is not None:
@@ -83,14 +83,14 @@ class Kafka:
         self.port, self.controller = free_port(), free_port()
         self.ports: dict[str, int] = {}
         self.properties.write_text(
-            PROPERTIES.format(port=self.port, controller=self.controller, folder=self.folder)
+            PROPERTIES.format(port=self.port, controller=self.controller, directory=self.directory)
         )
         if self._tls is not None:
             self._secure(self._tls)
 
     def _secure(self, tls: Certificates) -> None:
         self.ports |= {name: free_port() for name in ("ssl", "sasl_ssl", "sasl_plaintext")}
-        (self.folder / "server.pem").write_text(tls.key.read_text() + tls.cert.read_text())
+        (self.directory / "server.pem").write_text(tls.key.read_text() + tls.cert.read_text())
         plain = f'{LOGIN}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
         scram = f"{LOGIN}.scram.ScramLoginModule required;"
         logins = [
@@ -101,7 +101,7 @@ class Kafka:
             ]
         ]  # fmt: skip
         lines = SECURE.format(
-            port=self.port, controller=self.controller, folder=self.folder, ca=tls.ca,
+            port=self.port, controller=self.controller, directory=self.directory, ca=tls.ca,
             logins="\n".join(logins), **self.ports,
         )  # fmt: skip
         with self.properties.open("a", encoding="utf-8") as file:
@@ -120,12 +120,12 @@ class Kafka:
             await self._start()
 
     async def _start(self) -> None:
-        with (self.folder / "log").open("ab") as file:
+        with (self.directory / "log").open("ab") as file:
             command = [*self.java, "kafka.Kafka", str(self.properties)]
             self.process = subprocess.Popen(command, stdout=file, stderr=file)
         with stopped_on_failure(self.stop):
             for port in (self.port, *self.ports.values()):
-                await until_listening(port, self.process, self.folder / "log")
+                await until_listening(port, self.process, self.directory / "log")
 
     def stop(self) -> None:
         self.process.kill()

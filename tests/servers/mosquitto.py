@@ -10,23 +10,23 @@ from tests.servers import stopped_on_failure
 
 
 class Mosquitto:
-    """A real broker on loopback, which keeps sessions and messages in a folder."""
+    """A real broker on loopback, which keeps sessions and messages in a directory."""
 
-    def __init__(self, folder: Path, *lines: str) -> None:
+    def __init__(self, directory: Path, *lines: str) -> None:
         """Configure it; `lines` are more of its configuration, by default to let everybody in."""
         self.program = program("mosquitto", "mosquitto")
-        self.folder = folder
+        self.directory = directory
         self.port = free_port()
         self.url = f"mqtt://127.0.0.1:{self.port}"
-        self.config = folder / "mosquitto.conf"
-        folder.mkdir(exist_ok=True)
+        self.config = directory / "mosquitto.conf"
+        directory.mkdir(exist_ok=True)
         settings = [
             f"listener {self.port} 127.0.0.1",
             "persistence true",
-            f"persistence_location {folder}/",
+            f"persistence_location {directory}/",
             "autosave_on_changes true",
             "autosave_interval 1",
-            "user root" if folder.owner() == "root" else "",
+            "user root" if directory.owner() == "root" else "",
             *(lines or ["allow_anonymous true"]),
         ]
         self.config.write_text("\n".join(settings) + "\n")
@@ -39,11 +39,11 @@ class Mosquitto:
         self.stop()
 
     async def start(self) -> None:
-        with (self.folder / "log").open("ab") as file:
+        with (self.directory / "log").open("ab") as file:
             command = [str(self.program), "-c", str(self.config)]
             self.process = subprocess.Popen(command, stdout=file, stderr=file)
         with stopped_on_failure(self.stop):
-            await until_listening(self.port, self.process, self.folder / "log")
+            await until_listening(self.port, self.process, self.directory / "log")
 
     def stop(self) -> None:
         self.process.terminate()

@@ -23,7 +23,7 @@ PASSWORD = "pä:ss @/"  # noqa: S105 - of servers that live for seconds
 
 
 def programs() -> Path:
-    """Return the folder of the server's programs, which Debian keeps out of ``PATH``."""
+    """Return the directory of the server's programs, which Debian keeps out of ``PATH``."""
     found = list(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     newest = max(found, key=lambda path: float(path.parts[-3]), default=None)
     return (newest or program("postgres", "postgresql")).parent
@@ -32,16 +32,16 @@ def programs() -> Path:
 class Server:
     """A real PostgreSQL on loopback, which asks for a password and keeps nothing on the disk."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         self.programs = programs()
-        self.data, self.log = folder / "data", folder / "server.log"
-        self.secret = folder / "password"
+        self.data, self.log = directory / "data", directory / "server.log"
+        self.secret = directory / "password"
         self.port = free_port()
         self.secret.write_text(f"{PASSWORD}\n")
         # The server refuses to run as root.
         self.user = "nobody" if os.geteuid() == 0 else None
         if self.user:
-            shutil.chown(folder, self.user)
+            shutil.chown(directory, self.user)
             shutil.chown(self.secret, self.user)
         command = ["initdb", "-D", str(self.data), "-U", "bridge", "-E", "UTF8", "--locale=C"]
         self._run(*command, "-A", "scram-sha-256", f"--pwfile={self.secret}", "--no-sync")

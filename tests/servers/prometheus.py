@@ -26,19 +26,19 @@ class Prometheus(WebServer):
 
     health = "/-/ready"
 
-    def __init__(self, folder: Path, *, late: bool = False, scrape: str = "") -> None:
+    def __init__(self, directory: Path, *, late: bool = False, scrape: str = "") -> None:
         address = f"127.0.0.1:{free_port()}"
-        self.url, self.log = f"http://{address}", folder / "log"
+        self.url, self.log = f"http://{address}", directory / "log"
         self.command = [
             str(program("prometheus", "prometheus")),
-            f"--config.file={folder}/prometheus.yml",
-            f"--storage.tsdb.path={folder}/data",
+            f"--config.file={directory}/prometheus.yml",
+            f"--storage.tsdb.path={directory}/data",
             f"--web.listen-address={address}",
             "--web.enable-remote-write-receiver",
         ]
-        folder.mkdir()
+        directory.mkdir()
         text = CONFIGURATION + late * LATE + (SCRAPE % scrape if scrape else "")
-        (folder / "prometheus.yml").write_text(text)
+        (directory / "prometheus.yml").write_text(text)
 
     def query(self, text: str, at: float) -> list[tuple[dict[str, str], Any]]:
         answer = self.get("/api/v1/query", {"query": text, "time": str(at)})

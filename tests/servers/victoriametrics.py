@@ -16,13 +16,13 @@ class VictoriaMetrics(WebServer):
 
     health = "/health"
 
-    def __init__(self, folder: Path, *flags: str) -> None:
+    def __init__(self, directory: Path, *flags: str) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.log = folder.with_suffix(".log")
+        self.log = directory.with_suffix(".log")
         self.command = [
             str(program("victoria-metrics", "victoria-metrics")),
-            f"-storageDataPath={folder}",
+            f"-storageDataPath={directory}",
             f"-httpListenAddr=127.0.0.1:{self.port}",
             "-influxSkipSingleField",
             "-retentionPeriod=100y",

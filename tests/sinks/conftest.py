@@ -114,14 +114,14 @@ async def carry_again(source: Given, sink: Sink[Any], mend: Callable[[], object]
 
 
 @contextlib.contextmanager
-def forbidden(folder: Path) -> Iterator[Path]:
-    """Yield a folder in which we may not write, not even when the tests run as root."""
-    folder.mkdir(mode=0o500)
+def forbidden(directory: Path) -> Iterator[Path]:
+    """Yield a directory in which we may not write, not even when the tests run as root."""
+    directory.mkdir(mode=0o500)
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)
     try:
-        yield folder
+        yield directory
     finally:
         os.seteuid(user)
 

@@ -22,11 +22,11 @@ LINES = 5
 class KilledBridges:
     """Bridges of one recipe, on a real server; they share the work."""
 
-    def __init__(self, recipe: str, server: NatsServer, folder: Path, **options: str) -> None:
+    def __init__(self, recipe: str, server: NatsServer, directory: Path, **options: str) -> None:
         """Prepare; `options` are added to the environment, as a site sets them."""
         self.server = server
         self.command = [sys.executable, "-m", "ccpipe", "bridge", f"{ROOT}/bridges/{recipe}.toml"]
-        self.log = folder / "bridges.log"
+        self.log = directory / "bridges.log"
         self.environment = os.environ | {
             "CCPIPE_BUS__SERVERS": server.url,
             "CCPIPE_CLUSTER": CLUSTER,

@@ -45,19 +45,19 @@ def stop(job: int) -> Message:
 class RestBackend(Backend):
     """The real cc-backend with a user of the role ``api``; it can be started again."""
 
-    def __init__(self, folder: Path, nats: str = "") -> None:
-        super().__init__(folder, nats)
-        config = json.loads((folder / "config.json").read_text())
+    def __init__(self, directory: Path, nats: str = "") -> None:
+        super().__init__(directory, nats)
+        config = json.loads((directory / "config.json").read_text())
         if not nats:  # its NATS API disables the other for jobs
             del config["nats"]
             del config["main"]["api-subjects"]
         config["main"]["api-allowed-ips"] = ["*"]
-        (folder / "config.json").write_text(json.dumps(config))
+        (directory / "config.json").write_text(json.dumps(config))
 
     async def token(self) -> str:
         command = [str(peer("cc-backend")), "-add-user", "bridge:api:secret", "-jwt", "bridge"]
         done = await asyncio.to_thread(
-            subprocess.run, command, cwd=self.folder, capture_output=True, text=True, check=True
+            subprocess.run, command, cwd=self.directory, capture_output=True, text=True, check=True
         )
         return next(word for word in (done.stdout + done.stderr).split() if word.count(".") == 2)
 

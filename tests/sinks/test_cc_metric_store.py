@@ -24,18 +24,18 @@ NOW = int(time.time()) // 60 * 60 * SECOND
 METRICS = {"cpu_load": {"frequency": 10, "aggregation": None}}
 
 
-def jwt(folder: Path, expires: int) -> str:
+def jwt(directory: Path, expires: int) -> str:
     line = next(line for line in SECRETS.splitlines() if line.startswith("JWT_PRIVATE_KEY"))
     seed = base64.b64decode(line.partition("=")[2].strip('"'))[:32]
     der = bytes.fromhex("302e020100300506032b657004220420") + seed
-    (folder / "key.der").write_bytes(der)
+    (directory / "key.der").write_bytes(der)
     claims = {"sub": "bridge", "roles": ["api"], "exp": expires}
     parts = [json.dumps(part).encode() for part in ({"alg": "EdDSA", "typ": "JWT"}, claims)]
     text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
-    (folder / "text").write_bytes(text)
-    command = ["pkeyutl", "-sign", "-rawin", "-keyform", "DER", "-inkey", folder / "key.der"]
+    (directory / "text").write_bytes(text)
+    command = ["pkeyutl", "-sign", "-rawin", "-keyform", "DER", "-inkey", directory / "key.der"]
     signed = subprocess.run(
-        [str(program("openssl", "openssl")), *map(str, command), "-in", str(folder / "text")],
+        [str(program("openssl", "openssl")), *map(str, command), "-in", str(directory / "text")],
         capture_output=True,
         check=True,
     )
@@ -45,15 +45,15 @@ def jwt(folder: Path, expires: int) -> str:
 class GuardedStore(Store):
     """A store that asks for a token."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, "", METRICS, "unused")
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, "", METRICS, "unused")
+        config: dict[str, Any] = json.loads((directory / "config.json").read_text())
         del config["nats"]
         del config["metric-store"]["nats-subscriptions"]
         line = next(line for line in SECRETS.splitlines() if line.startswith("JWT_PUBLIC_KEY"))
         config["main"]["jwt-public-key"] = line.partition("=")[2].strip('"')
-        (folder / "config.json").write_text(json.dumps(config))
-        self.token = jwt(folder, int(time.time()) + 3600)
+        (directory / "config.json").write_text(json.dumps(config))
+        self.token = jwt(directory, int(time.time()) + 3600)
         self.headers = {"Authorization": f"Bearer {self.token}"}
 
 

@@ -91,7 +91,7 @@ async def test_the_file_is_read_by_convert(tmp_path: Path) -> None:
 async def test_letters_are_on_the_disk_before_write_returns(
     tmp_path: Path, synced: list[str]
 ) -> None:
-    """The folder that holds its name is synced, and the file."""
+    """The directory that holds its name is synced, and the file."""
     sink = DeadLetterFile(tmp_path / "dead.lp")
     await sink.write(LETTERS)
     assert synced == [tmp_path.name, "dead.lp"]
@@ -119,7 +119,7 @@ async def test_a_file_that_is_full_grows_no_more(
     assert len(stored(tmp_path / "dead.lp")) >= len(LETTERS)
 
 
-async def test_a_folder_that_cannot_be_created_is_unavailable(tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be_created_is_unavailable(tmp_path: Path) -> None:
     """A file in its place is named."""
     (tmp_path / "file").touch()
     with pytest.raises(UnavailableError, match=r"file/dead\.lp: "):

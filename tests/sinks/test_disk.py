@@ -1,4 +1,4 @@
-"""Files and folders that survive a crash, with several processes at them."""
+"""Files and directories that survive a crash, with several processes at them."""
 
 import multiprocessing
 from pathlib import Path
@@ -6,38 +6,38 @@ from pathlib import Path
 import pytest
 
 from ccpipe.errors import ConfigError, DeniedError
-from ccpipe.sinks.disk import TORN, AppendFile, check_folder, make_folder
+from ccpipe.sinks.disk import TORN, AppendFile, check_directory, make_directory
 from tests.sinks.conftest import forbidden
 
 
 def test_a_check_creates_nothing(tmp_path: Path) -> None:
-    """A missing folder is fine where it could be created."""
-    check_folder(tmp_path)
-    check_folder(tmp_path / "a" / "b")
+    """A missing directory is fine where it could be created."""
+    check_directory(tmp_path)
+    check_directory(tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
-    """It is a mistake in the configuration, however deep the folder would be."""
+    """It is a mistake in the configuration, however deep the directory would be."""
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"file is not a folder"):
-        check_folder(tmp_path / "file" / "a" / "b")
+    with pytest.raises(ConfigError, match=r"file is not a directory"):
+        check_directory(tmp_path / "file" / "a" / "b")
 
 
 def test_missing_permissions_are_named(tmp_path: Path) -> None:
-    """Also where a folder below the forbidden one is to be created."""
-    with forbidden(tmp_path / "folder") as folder:
-        for path in (folder, folder / "a"):
+    """Also where a directory below the forbidden one is to be created."""
+    with forbidden(tmp_path / "directory") as directory:
+        for path in (directory, directory / "a"):
             with pytest.raises(DeniedError, match="no write permission"):
-                check_folder(path)
+                check_directory(path)
 
 
-def test_every_new_folder_is_synced_to_the_disk(tmp_path: Path, synced: list[str]) -> None:
-    """The parent of each holds its name; an existing folder needs nothing."""
-    make_folder(tmp_path / "a" / "b")
+def test_every_new_directory_is_synced_to_the_disk(tmp_path: Path, synced: list[str]) -> None:
+    """The parent of each holds its name; an existing directory needs nothing."""
+    make_directory(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
     assert synced == [tmp_path.name, "a"]
-    make_folder(tmp_path / "a" / "b")
+    make_directory(tmp_path / "a" / "b")
     assert len(synced) == 2
 
 

@@ -54,8 +54,8 @@ def rows(path: Path) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
-def sink_in(folder: Path, idle: float = 600) -> Hdf5Sink:
-    return Hdf5Sink(dir=str(folder), idle=Interval(idle), settle=Duration(0))
+def sink_in(directory: Path, idle: float = 600) -> Hdf5Sink:
+    return Hdf5Sink(dir=str(directory), idle=Interval(idle), settle=Duration(0))
 
 
 async def test_a_step_becomes_a_file_when_it_has_ended(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ async def test_a_sample_that_comes_while_the_file_is_made_is_not_lost(
     assert gathered.count(b"\n") == len(later)
 
 
-async def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
+async def test_a_directory_that_was_removed_is_made_again(tmp_path: Path) -> None:
     """Whoever tidies up does not stop the bridge."""
     async with sink_in(tmp_path) as sink:
         (tmp_path / SPOOL).rmdir()

@@ -49,9 +49,9 @@ async def test_envelopes_are_appended_to_their_files(tmp_path: Path) -> None:
     assert (tmp_path / f"new/data/{DAY}/0+sample-n1.json").read_bytes().count(b"\n") == 3
 
 
-async def test_without_folders_of_clusters(tmp_path: Path) -> None:
+async def test_without_directories_of_clusters(tmp_path: Path) -> None:
     """The root holds the years."""
-    async with TreeSink(dir=str(tmp_path), cluster_folders=False) as sink:
+    async with TreeSink(dir=str(tmp_path), cluster_directories=False) as sink:
         await sink.write([sample()])
     assert list(content(tmp_path)) == ["2025/04/07/0+sample-n1.json"]
 
@@ -130,7 +130,7 @@ async def test_check(tmp_path: Path) -> None:
     await TreeSink(dir=str(tmp_path / "new")).check()
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="file is not a folder"):
+    with pytest.raises(ConfigError, match="file is not a directory"):
         await TreeSink(dir=str(tmp_path / "file" / "data")).check()
     with pytest.raises(UnavailableError, match="file"):
         async with TreeSink(dir=str(tmp_path / "file" / "data")):

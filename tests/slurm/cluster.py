@@ -31,7 +31,7 @@ cluster = "fox"
 hostname = "master"
 [source]
 use = "slurm"
-state = "{folder}/{name}-source.state"
+state = "{directory}/{name}-source.state"
 poll = "3s"
 nodes = "3s"
 job_script = true
@@ -40,7 +40,7 @@ slurm_info = true
 EVENTS = """
 [[translate]]
 use = "slurm_to_cc"
-state = "{folder}/{name}.state"
+state = "{directory}/{name}.state"
 stop_delay = "100ms"
 gpu_ids = {{ "gpu-1" = ["0000:49:00.0", "0000:4a:00.0"] }}
 """
@@ -55,7 +55,7 @@ jobs = false
 SINK = """
 [sink]
 use = "file"
-path = "{folder}/{name}.line"
+path = "{directory}/{name}.line"
 """
 RECIPES = {"events": SOURCE + EVENTS + SINK, "envelopes": SOURCE + ENVELOPES + SINK}
 
@@ -63,14 +63,14 @@ RECIPES = {"events": SOURCE + EVENTS + SINK, "envelopes": SOURCE + ENVELOPES + S
 class Cluster:
     """The cluster of ``scripts/slurm_cluster.py``, and two bridges that watch it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.slurm = folder / "slurm"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.slurm = directory / "slurm"
         self.environment = {**os.environ, "SLURM_CONF": str(self.slurm / "slurm.conf"), "TZ": "UTC"}
         for name, text in RECIPES.items():
-            (folder / f"{name}.toml").write_text(text.format(folder=folder, name=name))
+            (directory / f"{name}.toml").write_text(text.format(directory=directory, name=name))
         self.bridges: list[subprocess.Popen[bytes]] = []
-        self.log = (folder / "bridge.log").open("ab")
+        self.log = (directory / "bridge.log").open("ab")
 
     def control(self, *words: str) -> None:
         what, *rest = words
@@ -102,7 +102,7 @@ class Cluster:
     def start_bridges(self) -> None:
         for name in RECIPES:
             bridge = subprocess.Popen(
-                [sys.executable, "-m", "ccpipe", "bridge", str(self.folder / f"{name}.toml")],
+                [sys.executable, "-m", "ccpipe", "bridge", str(self.directory / f"{name}.toml")],
                 env=self.environment, stdout=self.log, stderr=self.log, cwd=ROOT,
             )  # fmt: skip
             self.bridges.append(bridge)
@@ -118,7 +118,7 @@ class Cluster:
         self.log.close()
 
     def messages(self, name: str = "events") -> list[Message]:
-        path = self.folder / f"{name}.line"
+        path = self.directory / f"{name}.line"
         return list(decode(path.read_bytes())) if path.exists() else []
 
     def events(self, name: str) -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ class Cluster:
     def wait(self, condition: Callable[[], bool], seconds: float = 90) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < deadline, (self.folder / "bridge.log").read_text()[-3000:]
+            assert time.monotonic() < deadline, (self.directory / "bridge.log").read_text()[-3000:]
             time.sleep(0.3)
 
 

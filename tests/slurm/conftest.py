@@ -1,4 +1,4 @@
-"""A real Slurm for the tests of this folder."""
+"""A real Slurm for the tests of this directory."""
 
 import os
 import subprocess
@@ -29,10 +29,10 @@ def cluster(
     lines: tuple[str, ...] = getattr(request, "param", ())
     if "cgroup" in " ".join(lines) and not Path("/sys/fs/cgroup/freezer").is_dir():
         pytest.skip("this kernel has no control groups of version 1")
-    folder = tmp_path_factory.mktemp("slurm")
-    for path in (folder, folder.parent, folder.parent.parent):
+    directory = tmp_path_factory.mktemp("slurm")
+    for path in (directory, directory.parent, directory.parent.parent):
         path.chmod(path.stat().st_mode | 0o055)  # jobs run as other users, too
-    cluster = Cluster(folder)
+    cluster = Cluster(directory)
     try:
         cluster.control("up", *lines)
         yield cluster

@@ -87,19 +87,19 @@ def scope() -> Iterator[Path]:
     path = group / "slurmstepd.scope"
     path.mkdir(parents=True)
     yield path
-    for folder in sorted(group.rglob("*/"), reverse=True):
-        folder.rmdir()
+    for directory in sorted(group.rglob("*/"), reverse=True):
+        directory.rmdir()
     group.rmdir()
 
 
 def test_job_named_by_sluid_in_real_control_groups(scope: Path) -> None:
     """As slurmstepd from 26.05 on makes them: the CPU time of its tasks is that of the job."""
     children = []
-    for folder, command in (
+    for directory, command in (
         ("slurm", "exec -a 'slurmstepd: [4711.0]' sleep infinity"),
         ("user/task_0", "while :; do :; done"),
     ):
-        group = scope / "sEKNKTV3WPV500/step_0" / folder
+        group = scope / "sEKNKTV3WPV500/step_0" / directory
         group.mkdir(parents=True)
         child = subprocess.Popen(["bash", "-c", command])
         children.append(child)

@@ -39,7 +39,7 @@ MEBIBYTE = 2**20
 
 WORK = """
 import os, subprocess, sys, time
-folder, number = sys.argv[1], int(os.environ["SLURM_PROCID"])
+directory, number = sys.argv[1], int(os.environ["SLURM_PROCID"])
 
 def compute(seconds):
     end = time.process_time() + seconds
@@ -47,7 +47,7 @@ def compute(seconds):
         sum(range(10_000))
 
 def wait_for(name):
-    while not os.path.exists(f"{folder}/{name}"):
+    while not os.path.exists(f"{directory}/{name}"):
         time.sleep(0.1)
 
 if len(sys.argv) > 2:
@@ -59,13 +59,13 @@ child = subprocess.Popen([sys.executable, *sys.argv, "child"])
 # Not before: until it calls exec, a child counts with all the memory of its parent.
 held = bytearray(b"x") * ((30 + 20 * number) * 2**20)
 piece = b"y" * 2**16
-with open(f"{folder}/written{number}", "wb") as file:
+with open(f"{directory}/written{number}", "wb") as file:
     for _ in range(16 * (5 + number)):
         file.write(piece)
 compute(1 + number)
-open(f"{folder}/computed{number}", "w").close()
+open(f"{directory}/computed{number}", "w").close()
 child.wait()
-open(f"{folder}/alone{number}", "w").close()
+open(f"{directory}/alone{number}", "w").close()
 wait_for("may-end")
 """
 """Tasks that differ in all that is measured. All hold what they use until it was polled by both:
@@ -82,19 +82,19 @@ EXACT = ("NTasks", "MaxRSSTask", "MaxRSSNode", "MinCPUTask", "MinCPUNode", "MaxD
 class Daemon:
     """``ccpipe step --daemon``, with the rights that its systemd unit gives it, and no more."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
-        self.cluster, self.folder = cluster, folder
-        self.report, self.profiles = folder / "report.json", folder / "ours"
-        self.server = NatsServer(folder / "nats", port=free_port())
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
+        self.cluster, self.directory = cluster, directory
+        self.report, self.profiles = directory / "report.json", directory / "ours"
+        self.server = NatsServer(directory / "nats", port=free_port())
         self.status = ""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
-        self._socket.bind(str(folder / "notify"))
-        (folder / "notify").chmod(0o666)
+        self._socket.bind(str(directory / "notify"))
+        (directory / "notify").chmod(0o666)
 
     @contextmanager
     def running(self, *options: str) -> Iterator[None]:
-        for path in (self.profiles, self.folder / "state"):
+        for path in (self.profiles, self.directory / "state"):
             path.mkdir(exist_ok=True)
             path.chmod(0o777)
         self.report.touch()
@@ -110,8 +110,8 @@ class Daemon:
             "--series", "task", *options,
         ]  # fmt: skip
         environment = {
-            "PATH": "/usr/bin:/bin", "NOTIFY_SOCKET": str(self.folder / "notify"),
-            "XDG_STATE_HOME": str(self.folder / "state"), "WATCHDOG_USEC": "1000000",
+            "PATH": "/usr/bin:/bin", "NOTIFY_SOCKET": str(self.directory / "notify"),
+            "XDG_STATE_HOME": str(self.directory / "state"), "WATCHDOG_USEC": "1000000",
         }  # fmt: skip
         process = subprocess.Popen(
             command, env=environment, stdout=self.cluster.log, stderr=self.cluster.log, cwd=ROOT
@@ -175,15 +175,15 @@ class Daemon:
 
 
 def run_job(daemon: Daemon, *options: str) -> int:
-    cluster, folder = daemon.cluster, daemon.folder
-    (folder / "work.py").write_text(WORK)
+    cluster, directory = daemon.cluster, daemon.directory
+    (directory / "work.py").write_text(WORK)
     where = ("-N2", "-n4", "-w", ",".join(NODES), "--mem-per-cpu=400M", *options)
-    command = f"srun -n4 {sys.executable} {folder}/work.py {folder}"
+    command = f"srun -n4 {sys.executable} {directory}/work.py {directory}"
     job = cluster.submit(*where, wrap=command)
     for named, release in (("computed", "child-may-end"), ("alone", "may-end")):
-        wait_for_files(cluster, [folder / f"{named}{number}" for number in TASKS])
+        wait_for_files(cluster, [directory / f"{named}{number}" for number in TASKS])
         daemon.wait_for_samples(job)
-        (folder / release).touch()
+        (directory / release).touch()
     cluster.wait(lambda: cluster.state(job) == "COMPLETED", 150)
     cluster.wait(lambda: len(daemon.step_rows(job)) == len(NODES))
     cluster.wait(lambda: bool(cluster.sacct(f"{job}.0", "MaxRSS").get("MaxRSS")))
@@ -262,7 +262,7 @@ async def check_messages(daemon: Daemon, job: int) -> None:
 def check_profiles(daemon: Daemon, job: int, max_rss: int) -> None:
     """The real sh5util merges and extracts the daemon's files; they say what sacct says."""
     cluster = daemon.cluster
-    merged, csv = daemon.folder / "job.h5", daemon.folder / "tasks.csv"
+    merged, csv = daemon.directory / "job.h5", daemon.directory / "tasks.csv"
     base = ("sh5util", "-p", str(daemon.profiles), "-j", str(job))
     cluster.run(*base, "-S", "-o", str(merged))
     extract = ("-E", "-i", str(merged), "-s", "Tasks", "-l", "Node:TimeSeries", "-o", str(csv))
@@ -303,10 +303,10 @@ def test_control_groups_and_profiles_of_slurms_own_plugins(
     check_merge(cluster, tmp_path, job)
 
 
-def check_merge(cluster: Cluster, folder: Path, job: int) -> None:
+def check_merge(cluster: Cluster, directory: Path, job: int) -> None:
     """Both merge the files that Slurm's plug-in left; h5diff finds all equal but one attribute."""
     left = cluster.slurm / "profiles"
-    theirs, ours = folder / "theirs.h5", folder / "ours.h5"
+    theirs, ours = directory / "theirs.h5", directory / "ours.h5"
     cluster.run("sh5util", "-p", str(left), "-j", str(job), "-S", "-o", str(theirs))
     paths = find_node_steps(left / "root", job)
     assert {path.name for path in paths} == {

@@ -25,7 +25,7 @@ listen = "127.0.0.1:{port}"
 use = "slurm_influx"
 [sink]
 use = "file"
-path = "{folder}/profile.line"
+path = "{directory}/profile.line"
 """
 WORK = """srun -n2 python3 -c '
 import time
@@ -40,8 +40,8 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def written(folder: Path) -> list[Message]:
-    path = folder / "profile.line"
+def written(directory: Path) -> list[Message]:
+    path = directory / "profile.line"
     return list(decode(path.read_bytes())) if path.exists() else []
 
 
@@ -49,7 +49,7 @@ def written(folder: Path) -> list[Message]:
 def test_samples_of_the_influxdb_plugin(cluster: Cluster, tmp_path: Path) -> None:
     ports = dict(line.split() for line in (cluster.slurm / "ports").read_text().splitlines())
     recipe = tmp_path / "profile.toml"
-    recipe.write_text(RECIPE.format(port=ports["profile"], folder=tmp_path))
+    recipe.write_text(RECIPE.format(port=ports["profile"], directory=tmp_path))
     bridge = subprocess.Popen(
         [sys.executable, "-m", "ccpipe", "bridge", str(recipe)],
         stdout=cluster.log, stderr=cluster.log, cwd=ROOT,

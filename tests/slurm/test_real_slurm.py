@@ -42,7 +42,7 @@ def test_every_kind_of_job(cluster: Cluster) -> None:
     cluster.wait(lambda: bool(cluster.events("nodestate")))
     jobs = first_jobs(cluster)
     cluster.wait(lambda: jobs["gpu"] in {event["jobId"] for event in cluster.starts()})
-    (cluster.folder / "seen").touch()
+    (cluster.directory / "seen").touch()
     cluster.wait(lambda: len(cluster.starts()) >= 5)
     time.sleep(1)
     cluster.end_bridges(signal.SIGKILL)
@@ -75,7 +75,7 @@ def test_every_kind_of_job(cluster: Cluster) -> None:
 
 def test_starts_have_script_and_description(cluster: Cluster) -> None:
     script = b'#!/bin/sh\n#SBATCH --ntasks=1\n# caf\xc3\xa9 caf\xe9 "a\tb"\nexec sleep 4\n'
-    path = cluster.folder / "job.sh"
+    path = cluster.directory / "job.sh"
     path.write_bytes(script)
     cluster.start_bridges()
 
@@ -106,7 +106,7 @@ def test_starts_have_script_and_description(cluster: Cluster) -> None:
 
 
 def check_sums(cluster: Cluster) -> None:
-    path = cluster.folder / "rows.txt"
+    path = cluster.directory / "rows.txt"
     path.write_text(cluster.run("sacct", "-aDP", "-S", "now-1days", "-o", "ALL"))
     shown = ccpipe("acct", "sacct", path, "--by", "state", "-o", "json", "--zone", "UTC")
     assert (shown.code, shown.err) == (0, "")
@@ -197,7 +197,7 @@ def check_efficiency(cluster: Cluster, path: Path) -> None:
 
 def first_jobs(cluster: Cluster) -> dict[str, int]:
     submit = cluster.submit
-    until_seen = f"until [ -e {cluster.folder}/seen ]; do sleep 0.2; done"
+    until_seen = f"until [ -e {cluster.directory}/seen ]; do sleep 0.2; done"
     jobs = {
         "timeout": submit("-n1", "--time=1", "-w", "c2", wrap="sleep 300"),
         # It waits: after a job's end nobody knows its GPUs.

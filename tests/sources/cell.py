@@ -1,4 +1,4 @@
-"""A folder in which a file grows and is rotated."""
+"""A directory in which a file grows and is rotated."""
 
 import gzip
 import os
@@ -9,11 +9,11 @@ HEADER = b"# Version: 8.1.9\n# \n"
 
 
 class Cell:
-    """A folder in which a qmaster writes and a cron job rotates."""
+    """A directory in which a qmaster writes and a cron job rotates."""
 
-    def __init__(self, folder: Path, *, header: bytes = HEADER) -> None:
-        self.folder = folder
-        self.path = folder / "accounting"
+    def __init__(self, directory: Path, *, header: bytes = HEADER) -> None:
+        self.directory = directory
+        self.path = directory / "accounting"
         self.header = header
         self.written: list[bytes] = []
         self.partial = b""
@@ -41,12 +41,12 @@ class Cell:
             return
         self.rotations += 1
         if how == "date":
-            self.path.rename(self.folder / f"accounting-202611{self.rotations:04}")
+            self.path.rename(self.directory / f"accounting-202611{self.rotations:04}")
             return
-        for old in sorted(self.folder.glob("accounting.*"), key=self._number, reverse=True):
+        for old in sorted(self.directory.glob("accounting.*"), key=self._number, reverse=True):
             packed = ".gz" * (old.suffix == ".gz")
-            old.rename(self.folder / f"accounting.{self._number(old) + 1}{packed}")
-        newest = self.folder / "accounting.0"
+            old.rename(self.directory / f"accounting.{self._number(old) + 1}{packed}")
+        newest = self.directory / "accounting.0"
         if how == "copytruncate":
             shutil.copyfile(self.path, newest)
             os.truncate(self.path, 0)

@@ -28,9 +28,9 @@ def follow(cell: Cell, progress: FileProgress | None = None) -> Follower:
     return Follower(cell.path, progress or FileProgress(), grace=0, block=16)
 
 
-def read_before(folder: Path) -> tuple[Cell, list[Chunk]]:
+def read_before(directory: Path) -> tuple[Cell, list[Chunk]]:
     """Return a cell of three lines, and what a follower read of it that is closed."""
-    cell = Cell(folder)
+    cell = Cell(directory)
     cell.append(3)
     follower = follow(cell)
     found = drain(follower)
@@ -54,8 +54,8 @@ steps = st.lists(
 class Life:
     """A cell and who reads it, with what is read by file and offset."""
 
-    def __init__(self, folder: Path, header: bytes) -> None:
-        self.cell = Cell(folder, header=header)
+    def __init__(self, directory: Path, header: bytes) -> None:
+        self.cell = Cell(directory, header=header)
         self.saved = FileProgress()
         self.follower = follow(self.cell)
         self.found: dict[tuple[str, int], bytes] = {}
@@ -94,8 +94,8 @@ def test_any_course_of_events_gives_each_line_once(
     What was read but not yet in the checkpoint when we crashed is read again, as the same
     stretch of the same file: by file and offset each line is there once, and none is missing.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        life = Life(Path(folder), header)
+    with tempfile.TemporaryDirectory() as directory:
+        life = Life(Path(directory), header)
         for event, count in course:
             life.happen(event, count)
         life.cell.append()

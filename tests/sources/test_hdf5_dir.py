@@ -1,4 +1,4 @@
-"""A folder of profile files, followed: each sample once, whatever happens in between."""
+"""A directory of profile files, followed: each sample once, whatever happens in between."""
 
 import asyncio
 import contextlib
@@ -24,9 +24,9 @@ FILES = sorted((TEST_DATA / "slurm_profile").glob("node-step/**/[0-9]*_c1.h5"))
 SITE = Site(cluster="fox", hostname="bridge")
 
 
-def source(folder: Path, state: str = "", *, follow: bool = False, batch: int = 7) -> Hdf5Dir:
+def source(directory: Path, state: str = "", *, follow: bool = False, batch: int = 7) -> Hdf5Dir:
     return Hdf5Dir(
-        site=SITE, dir=str(folder), state=state, follow=follow, poll=Interval(0.05),
+        site=SITE, dir=str(directory), state=state, follow=follow, poll=Interval(0.05),
         batch_size=batch,
     )  # fmt: skip
 
@@ -73,15 +73,15 @@ async def test_after_a_restart_what_was_acknowledged_is_not_sent_again(
     tmp_path: Path, taken: int
 ) -> None:
     """What was not acknowledged is: nothing is lost and nothing comes twice."""
-    folder, state = tmp_path / "profiles", str(tmp_path / "state")
-    folder.mkdir()
-    shutil.copy(FILES[0], folder)
-    first = await read(source(folder, state), batches=taken)
-    await read(source(folder, state), batches=1, ack=False)
-    rest = await read(source(folder, state))
+    directory, state = tmp_path / "profiles", str(tmp_path / "state")
+    directory.mkdir()
+    shutil.copy(FILES[0], directory)
+    first = await read(source(directory, state), batches=taken)
+    await read(source(directory, state), batches=1, ack=False)
+    rest = await read(source(directory, state))
     assert first
     assert Counter(map(line, first + rest)) == Counter(map(line, messages_of(FILES[0])))
-    assert not await read(source(folder, state))
+    assert not await read(source(directory, state))
 
 
 async def test_samples_of_a_step_that_runs_come_as_they_are_written(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ async def test_a_damaged_file_costs_itself(
     assert [one.message.count("1_0_c1.h5") > 0 for one in caplog.records] == [True]
 
 
-async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+async def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     """It is an error of the configuration, and so is a size of none."""
     with pytest.raises(ConfigError, match="dir: "):
         await read(source(tmp_path / "none"))

@@ -60,13 +60,15 @@ def has_file(envelope: Envelope) -> bool:
     max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(st.lists(envelopes.filter(has_file), max_size=5), st.booleans())
-def test_what_the_sink_wrote_is_read_back(found: list[Envelope], cluster_folders: bool) -> None:
+def test_what_the_sink_wrote_is_read_back(found: list[Envelope], cluster_directories: bool) -> None:
     """Every envelope that has a file, equal, and nothing else."""
 
     async def there_and_back(root: str) -> list[Envelope]:
-        async with TreeSink(dir=root, cluster_folders=cluster_folders, profile="spec") as sink:
+        async with TreeSink(
+            dir=root, cluster_directories=cluster_directories, profile="spec"
+        ) as sink:
             await sink.write(found)
-        return await read_all(TreeSource(dir=root, cluster_folders=cluster_folders))
+        return await read_all(TreeSource(dir=root, cluster_directories=cluster_directories))
 
     with tempfile.TemporaryDirectory() as root:
         back = asyncio.run(there_and_back(root))
@@ -181,7 +183,7 @@ async def test_options_are_checked(tmp_path: Path) -> None:
         TreeSource(dir="x", start="2025-02-21", end="2025-02-20")
     with pytest.raises(ConfigError, match="state is for follow"):
         TreeSource(dir="x", state="y")
-    with pytest.raises(ConfigError, match="is not a folder"):
+    with pytest.raises(ConfigError, match="is not a directory"):
         await TreeSource(dir=str(tmp_path / "none")).check()
-    with pytest.raises(MissingInputError, match="is not a folder"):
+    with pytest.raises(MissingInputError, match="is not a directory"):
         await read_all(TreeSource(dir=str(tmp_path / "none")))

@@ -21,10 +21,10 @@ SECOND_THREADS_LAST = {
 SOCKETS_IN_TURN = {"socket": [[1, 3], [0, 2]], "core": [[3], [2], [1], [0]]}
 
 
-def cluster_json(folder: Path, text: str | None = None) -> str:
+def cluster_json(directory: Path, text: str | None = None) -> str:
     parts = [("a[1-2]", SECOND_THREADS_LAST), ("b1", SOCKETS_IN_TURN)]
     subs = [{"name": n, "nodes": n, "topology": topology, "smt": 2} for n, topology in parts]
-    path = folder / "cluster.json"
+    path = directory / "cluster.json"
     path.write_text(text or json.dumps({"name": "fox", "subClusters": subs}))
     return str(path)
 

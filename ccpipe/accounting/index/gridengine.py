@@ -53,7 +53,7 @@ _ROWS = {False: 2**18, True: 2**14}
 """Rows of a row group; fewer where each contains its line."""
 
 
-def update(path: Path, folder: Path, files: Files) -> str:
+def update(path: Path, directory: Path, files: Files) -> str:
     """Index the new part of a file and return a sentence about it.
 
     Raises DataError if another file begins with the same record: one of them is a copy,
@@ -62,7 +62,7 @@ def update(path: Path, folder: Path, files: Files) -> str:
     identity = identify(path)
     if identity is None:
         return f"{path}: no record in it yet"
-    target = folder / f"{identity}.parquet"
+    target = directory / f"{identity}.parquet"
     known = known_index(target, path)
     is_packed = path.suffix in COMPRESSED
     if known and known.is_packed != is_packed:
@@ -132,7 +132,7 @@ class _Writer:
 
 
 def look_up(
-    folder: Path, paths: Sequence[Path], selection: "RecordSelection", files: Files
+    directory: Path, paths: Sequence[Path], selection: "RecordSelection", files: Files
 ) -> Iterator[Accounting]:
     """Yield the selected records of requested jobs.
 
@@ -140,11 +140,11 @@ def look_up(
     not indexed.
     """
     if not selection.jobs or selection.names:
-        raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index FOLDER`")
-    known = [read_note(index) for index in sorted(folder.glob("*.parquet")) if _is_ours(index)]
+        raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index DIR`")
+    known = [read_note(index) for index in sorted(directory.glob("*.parquet")) if _is_ours(index)]
     if not known:
         raise UsageError(
-            f"{folder}: no index there; `ccpipe acct index FILE… --to {folder}` makes it"
+            f"{directory}: no index there; `ccpipe acct index FILE… --to {directory}` makes it"
         )
     seen = set()
     for each in known:

@@ -61,7 +61,7 @@ def has_rows(path: Path) -> bool:
     return not {"jobid", "jobidraw"}.isdisjoint(names)
 
 
-def update(path: Path, folder: Path) -> str:
+def update(path: Path, directory: Path) -> str:
     """Index a file anew and return a sentence about it.
 
     Raises DataError if another file begins with the same rows: one of them is a copy,
@@ -70,7 +70,7 @@ def update(path: Path, folder: Path) -> str:
     identity = identify(path, LINES)
     if identity is None:
         return f"{path}: no row in it yet"
-    target = folder / f"{identity}{SUFFIX}"
+    target = directory / f"{identity}{SUFFIX}"
     known_index(target, path, LINES)
     with replaced(target, SCHEMA, compression="zstd") as parquet:
         writer = _Writer(parquet, is_packed=path.suffix in COMPRESSED)
@@ -182,17 +182,17 @@ class _Rows:
 
 
 def look_up(
-    folder: Path, paths: Sequence[Path], jobs: Sequence[int], files: Files, zone: tzinfo
+    directory: Path, paths: Sequence[Path], jobs: Sequence[int], files: Files, zone: tzinfo
 ) -> Iterator[SacctRow]:
     """Yield the rows of the jobs with these numbers, and of all that are not indexed yet.
 
     `paths` are where files may be found that have been moved.
     """
-    indexes = sorted(folder.glob(f"*{SUFFIX}"))
+    indexes = sorted(directory.glob(f"*{SUFFIX}"))
     if not indexes:
         raise UsageError(
-            f"{folder}: no index of sacct's rows there; `ccpipe acct index FILE… --to {folder}`"
-            " makes it"
+            f"{directory}: no index of sacct's rows; create it with `ccpipe acct index FILE… --to"
+            f" {directory}`"
         )
     for index in indexes:
         note = read_note(index)

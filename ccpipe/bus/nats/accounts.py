@@ -133,13 +133,13 @@ class User(NamedTuple):
     """The public nkey."""
 
 
-def ensure_keys(folder: Path, role: str, names: Iterable[str]) -> None:
+def ensure_keys(directory: Path, role: str, names: Iterable[str]) -> None:
     """Create a seed for each name without one; raises MissingExtra without nkeys."""
     try:
         import nkeys
     except ImportError:
         raise MissingExtra("nkeys", "nkeys") from None
-    place = folder / "nkeys" / role
+    place = directory / "nkeys" / role
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name in names:
         path = place / f"{escape(name)}.nk"
@@ -148,26 +148,26 @@ def ensure_keys(folder: Path, role: str, names: Iterable[str]) -> None:
             write_private(path, f"{seed.decode()}\n")
 
 
-def users_of(folder: Path) -> list[User]:
+def users_of(directory: Path) -> list[User]:
     return [
         User(role, path.stem, public_nkey(str(path), read_secret("seed", str(path))))
         for role in ROLES
-        for path in sorted((folder / "nkeys" / role).glob("*.nk"))
+        for path in sorted((directory / "nkeys" / role).glob("*.nk"))
     ]
 
 
-def ensure_domains(folder: Path, names: Iterable[str]) -> None:
+def ensure_domains(directory: Path, names: Iterable[str]) -> None:
     """Add JetStream domains of leaf nodes to the file ``domains``; raises ConfigError."""
     for name in names:
         if unfit := re.search(r"[^\w-]", name):
             raise ConfigError(f"domain: {name!r}: {unfit[0]!r} cannot be in such a name")
-    known = domains_of(folder)
+    known = domains_of(directory)
     if new := [name for name in dict.fromkeys(names) if name not in known]:
-        write_private(folder / DOMAINS, "".join(f"{name}\n" for name in [*known, *new]))
+        write_private(directory / DOMAINS, "".join(f"{name}\n" for name in [*known, *new]))
 
 
-def domains_of(folder: Path) -> list[str]:
-    path = folder / DOMAINS
+def domains_of(directory: Path) -> list[str]:
+    path = directory / DOMAINS
     return path.read_text(encoding="utf-8").split() if path.exists() else []
 
 
@@ -252,18 +252,18 @@ def site_configuration(cluster: str) -> str:
     )
 
 
-def write_site(folder: Path, cluster: str) -> list[User]:
+def write_site(directory: Path, cluster: str) -> list[User]:
     """Write both configurations for all users that have a seed; an existing site file is kept.
 
     Raises ConfigError if a seed cannot be read, and CreateError if a file cannot be written.
     """
-    users = users_of(folder)
+    users = users_of(directory)
     try:
-        configuration = server_configuration(cluster, users, domains_of(folder))
-        write_private(folder / "nats.conf", configuration)
-        site = folder / "ccpipe.toml"
+        configuration = server_configuration(cluster, users, domains_of(directory))
+        write_private(directory / "nats.conf", configuration)
+        site = directory / "ccpipe.toml"
         if not site.exists():
             write_private(site, site_configuration(cluster))
     except OSError as error:
-        raise CreateError(f"{error.filename or folder}: {error.strerror}") from None
+        raise CreateError(f"{error.filename or directory}: {error.strerror}") from None
     return users

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from ccpipe.atomic_file import write_private
-from ccpipe.config import state_folder
+from ccpipe.config import state_directory
 
 
 class RunningServer(msgspec.Struct, frozen=True):
@@ -15,7 +15,7 @@ class RunningServer(msgspec.Struct, frozen=True):
     url: str
     pid: int
     cluster: str
-    folder: str
+    directory: str
 
     def announce(self) -> bool:
         """Return false if a server that was announced earlier is still running: it stays."""
@@ -42,4 +42,4 @@ def running() -> RunningServer | None:
 
 
 def _announcement() -> Path:
-    return state_folder() / "up.json"
+    return state_directory() / "up.json"

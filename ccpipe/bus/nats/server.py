@@ -41,13 +41,13 @@ class NatsServer:
 
     def __init__(
         self,
-        folder: Path,
+        directory: Path,
         *,
         port: int | None = None,
         telemetry: Telemetry | None = None,
         sync: str = SYNC_INTERVAL,
     ) -> None:
-        """Keep data, configuration and password below `folder`; `port` None takes a free one.
+        """Keep data, configuration and password below `directory`; `port` None takes a free one.
 
         `sync` is the interval at which streams are synced to disk, or ``always``: a power failure
         may lose acknowledged messages received since the last sync.
@@ -55,7 +55,7 @@ class NatsServer:
         self._sync = sync
         self.telemetry = telemetry or Telemetry()
         self.telemetry.declare(self.telemetry.restarts, "server")
-        self.folder = folder
+        self.directory = directory
         self.port = port or free_port(PREFERRED_PORT)
         self._name = f"ccpipe-{secrets.token_hex(4)}"
         self._process: asyncio.subprocess.Process | None = None
@@ -72,7 +72,7 @@ class NatsServer:
 
     async def __aenter__(self) -> Self:
         """Start the server and wait until it answers; raises UnavailableError."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         await self._start()
         self._watch = background(self._keep_alive(), "ccpipe-server")
         return self
@@ -83,7 +83,7 @@ class NatsServer:
         await child.end(self._process, 3)
 
     async def _start(self) -> None:
-        config = self.folder / "nats.conf"
+        config = self.directory / "nats.conf"
         write_private(config, self._configuration())
         command = [server_program(), "--config", str(config)]
         self._process = await child.start(command, output=asyncio.subprocess.DEVNULL)
@@ -124,7 +124,7 @@ class NatsServer:
 
     def _configuration(self) -> str:
         text = {
-            "store_dir": str(self.folder / "jetstream"),
+            "store_dir": str(self.directory / "jetstream"),
             "log_file": str(self._log_file()),
             "password": self._password(),
             "sync": self._sync,
@@ -140,12 +140,12 @@ authorization {{ user: {USER}, password: {quoted["password"]} }}
 """
 
     def _log_file(self) -> Path:
-        return self.folder / "server.log"
+        return self.directory / "server.log"
 
     def _password(self) -> str:
-        path = self.folder / "password"
+        path = self.directory / "password"
         if not path.exists():
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_private(path, secrets.token_urlsafe(24))
         if not (password := path.read_text(encoding="utf-8").strip()):
             raise ConfigError(f"{path} is empty, and would let everybody in: delete it")

@@ -213,7 +213,7 @@ def sums(
     selection = filters.selection()
     is_list = show.jobs or (filters.job and not show.by)
     if index and not is_list:
-        raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index FOLDER`")
+        raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index DIR`")
     reading = Files()
     if index:
         from ccpipe.accounting.index.gridengine import look_up
@@ -232,7 +232,7 @@ def sums(
 def index(*files: Annotated[Path, Parameter(allow_leading_hyphen=True)], to: Path) -> None:
     """Index accounting files to find one job among millions quickly.
 
-    The files are Grid Engine's, or the output of `sacct -P`. The folder gets one
+    The files are Grid Engine's, or the output of `sacct -P`. The directory gets one
     small Parquet file for each; run the command again to update it, also after
     rotation: files are identified by content, not by name. Lines of compressed
     files are copied into the index, because these files do not allow seeking.
@@ -247,7 +247,7 @@ def index(*files: Annotated[Path, Parameter(allow_leading_hyphen=True)], to: Pat
     files
         Accounting files; default: those in $SGE_ROOT/$SGE_CELL/common.
     to
-        Folder for the index.
+        Directory for the index.
     """
     from ccpipe.accounting.index import gridengine, slurm
 

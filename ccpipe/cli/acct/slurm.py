@@ -222,7 +222,7 @@ def sacct(
 
 
 def _look_up(
-    folder: Path, paths: tuple[Path, ...], jobs: Several, zone: tzinfo, reading: Files
+    directory: Path, paths: tuple[Path, ...], jobs: Several, zone: tzinfo, reading: Files
 ) -> Iterator["JobRun"]:
     """Yield the runs of jobs found in an index, and of those not indexed yet."""
     from ccpipe.accounting.index.slurm import look_up
@@ -230,13 +230,13 @@ def _look_up(
 
     numbers = [int(found[1]) if (found := _NUMBER.fullmatch(job)) else None for job in jobs]
     if not numbers or None in numbers:
-        raise UsageError("--index finds jobs by number: `ccpipe acct sacct -j 13 --index FOLDER`")
+        raise UsageError("--index finds jobs by number: `ccpipe acct sacct -j 13 --index DIR`")
     wanted = [number for number in numbers if number is not None]
 
     def report(text: str) -> None:
-        reading.report(f"{folder}: {printable(text)}")
+        reading.report(f"{directory}: {printable(text)}")
 
-    return group_steps(look_up(folder, paths, wanted, reading, zone), report)
+    return group_steps(look_up(directory, paths, wanted, reading, zone), report)
 
 
 _NUMBER = re.compile(r"([0-9]{1,10})(?:[_+][0-9]{1,10})?")

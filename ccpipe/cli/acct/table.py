@@ -30,7 +30,7 @@ DAY = 86400 * SECOND
 Several = tuple[str, ...]
 Index = Annotated[
     Path | None,
-    Parameter(help="Index folder written by `ccpipe acct index`, to look up jobs by number."),
+    Parameter(help="Index directory written by `ccpipe acct index`, to look up jobs by number."),
 ]
 Format = Literal["table", "csv", "json"]
 Row = dict[str, Any]

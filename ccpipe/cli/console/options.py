@@ -108,14 +108,14 @@ def read_context(name: str) -> Mapping[str, Any]:
     """Return the settings of a context of the program ``nats``; by default the selected one.
 
     They are stored as JSON in ``~/.config/nats/context/NAME.json``, the name of the selected one
-    in ``context.txt`` beside that folder.
+    in ``context.txt`` beside that directory.
     """
     import msgspec
 
-    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nats"
+    directory = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nats"
     try:
-        name = name or (folder / "context.txt").read_text(encoding="utf-8").strip()
-        path = folder / "context" / f"{name}.json"
+        name = name or (directory / "context.txt").read_text(encoding="utf-8").strip()
+        path = directory / "context" / f"{name}.json"
         given = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except OSError as error:
         raise MissingInputError(f"--context {name}: {error.filename}: {error.strerror}") from None

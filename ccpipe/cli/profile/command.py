@@ -14,7 +14,7 @@ from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.console.output import print_json, print_table, terminal_width
 from ccpipe.cli.profile.options import (
     Tables,
-    configured_folder,
+    configured_directory,
     parse_selections,
     write_output,
 )
@@ -71,9 +71,9 @@ def merge(
     jobs
         Jobs or steps, such as 17 or 17.0.
     input
-        Node-step files, or job files, instead of those in the folder.
+        Node-step files, or job files, instead of those in the directory.
     profiledir
-        Folder with the users' folders; default: ProfileHDF5Dir of acct_gather.conf.
+        Directory with the users' directories; default: ProfileHDF5Dir of acct_gather.conf.
     user
         Owner of the files; default: you.
     output
@@ -100,15 +100,15 @@ def merge(
         steps = [one.step for one in of_job]
         paths = list(input)
         if not paths:
-            folder = profiledir or configured_folder()
-            if folder is None:
-                raise UsageError("which folder? Name it with --profiledir")
+            directory = profiledir or configured_directory()
+            if directory is None:
+                raise UsageError("which directory? Name it with --profiledir")
             try:
-                paths = find_node_steps(folder / (user or getpass.getuser()), of_job[0].raw_id())
+                paths = find_node_steps(directory / (user or getpass.getuser()), of_job[0].raw_id())
             except OSError as error:
                 raise MissingInputError(f"{error.filename}: {error.strerror}") from error
         if not paths:
-            note(f"ccpipe: job {name}: no node-step files in {folder}", "yellow")
+            note(f"ccpipe: job {name}: no node-step files in {directory}", "yellow")
             failed = True
             continue
         wanted = [] if None in steps else [step for step in steps if step]

@@ -115,7 +115,7 @@ def parse_selections(texts: Sequence[str]) -> "list[JobSelection]":
         raise UsageError(f"--jobs: {error}") from None
 
 
-def configured_folder() -> Path | None:
+def configured_directory() -> Path | None:
     """Return ``ProfileHDF5Dir`` of the ``acct_gather.conf`` beside ``$SLURM_CONF``."""
     conf = Path(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")).with_name("acct_gather.conf")
     try:

@@ -12,7 +12,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.errors import ForbiddenError
 from ccpipe.bus.nats.sink import NatsSink
-from ccpipe.config import Site, state_folder
+from ccpipe.config import Site, state_directory
 from ccpipe.pipeline import DeadLetter, DeadLetterSink, Limits, Sink, Source, Stages, run
 from ccpipe.pipeline.stages import AnyTranslator
 from ccpipe.process.signals import stop_signals
@@ -88,7 +88,7 @@ def dead_letter_sink(
     A source may have its own destination; otherwise they use the connection of the sink, or, if it
     has none, a new one to the configured broker or to a running ``ccpipe up``.
     """
-    path = state_folder() / "dead.lp"
+    path = state_directory() / "dead.lp"
     if own := source.dead_letter_sink:
         return _OrFile(own, path)
     if isinstance(sink, NatsSink):

@@ -13,14 +13,14 @@ from ccpipe.errors import MissingInputError, suggestion
 _PACKAGE = Path(ccpipe.__file__).parent
 
 
-def folder() -> Path:
-    """Return the folder that holds ``bridges/``, ``docs/`` and ``nats.conf``."""
+def directory() -> Path:
+    """Return the directory that holds ``bridges/``, ``docs/`` and ``nats.conf``."""
     inside = _PACKAGE / "shipped"
     return inside if inside.is_dir() else _PACKAGE.parent
 
 
 def recipes() -> dict[str, Path]:
-    return {path.stem: path for path in sorted((folder() / "bridges").glob("*.toml"))}
+    return {path.stem: path for path in sorted((directory() / "bridges").glob("*.toml"))}
 
 
 def find_recipe(path: Path) -> Path:

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.step.report import write_report
 from ccpipe.cli.step.run import StepRun, file_name
-from ccpipe.config import Site, state_folder
+from ccpipe.config import Site, state_directory
 from ccpipe.errors import ConfigError, UsageError
 from ccpipe.node.gather.profile import SeriesSelection, Step, parse_frequencies, parse_selection
 
@@ -70,8 +70,8 @@ def step(
     freq
         Seconds between samples, of tasks or of each series: task=1,energy=5.
     profile
-        Write time series to this HDF5 file, or under Slurm's file name to this folder; with
-        --daemon, a folder that gets a subfolder for each user.
+        Write time series to this HDF5 file, or under Slurm's file name to this directory; with
+        --daemon, a directory that gets a subdirectory for each user.
     series
         What to profile: task, energy, filesystem, network, all or none; also selects which of the
         node's series are published.
@@ -99,7 +99,7 @@ def step(
             publish=publish,
             frequencies=frequencies,
             selection=selection,
-            folder=profile,
+            directory=profile,
             output=output,
             report=report,
             use_pss=pss,
@@ -143,7 +143,7 @@ def _spool(site: Site) -> Path | None:
     options = site.publish.spool
     if not options.enabled:
         return None
-    return (Path(options.path).parent if options.path else state_folder()) / "steps"
+    return (Path(options.path).parent if options.path else state_directory()) / "steps"
 
 
 def _step(text: str | None) -> str:

@@ -44,9 +44,9 @@ class StepDaemon:
     """Gathers steps until a signal comes.
 
     `frequencies` are seconds between samples of ``task``, ``energy``, ``filesystem`` and
-    ``network``; `folder` has a folder of profiles for each user, of the series of `selection`, of
-    which the node's are also published. The end of each step is reported to the file `report` or
-    stdout. `root` is the file system to read, such as a captured tree.
+    ``network``; `directory` has a directory of profiles for each user, of the series of
+    `selection`, of which the node's are also published. The end of each step is reported to the
+    file `report` or stdout. `root` is the file system to read, such as a captured tree.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class StepDaemon:
         frequencies: dict[str, float],
         *,
         selection: SeriesSelection = SeriesSelection.NONE,
-        folder: Path | None = None,
+        directory: Path | None = None,
         publisher: "SamplePublisher | None" = None,
         output: str = "json",
         report: Path | None = None,
@@ -63,7 +63,7 @@ class StepDaemon:
         cgroup: bool = False,
         root: str = "/",
     ) -> None:
-        self._frequencies, self._selection, self._folder = frequencies, selection, folder
+        self._frequencies, self._selection, self._directory = frequencies, selection, directory
         self._publisher, self._output, self._report = publisher, output, report
         self._series = NodeSeries(root=root)
         self._profiles: dict[Step, ProfileGather] = {}
@@ -143,12 +143,12 @@ class StepDaemon:
     def _begin(self, running: RunningStep) -> None:
         step = running.step
         log.info("step %d.%s of %s", step.job, step.step, step.user)
-        if self._folder is None:
+        if self._directory is None:
             return
         profile = ProfileGather()
         profile.init()
         with _costing_the_profile(step):
-            path = own_folder(self._folder, step.user) / file_name(step)
+            path = own_directory(self._directory, step.user) / file_name(step)
             profile.node_step_start(msgspec.structs.replace(step, profile=self._selection), path)
             self._profiles[step] = profile
             path.chmod(0o600)
@@ -175,18 +175,18 @@ class StepDaemon:
             log.warning("the report of step %d.%s is lost: %s", step.job, step.step, error)
 
 
-def own_folder(folder: Path, user: str) -> Path:
-    """Return the folder of a user's profiles, which only this program's user may write to.
+def own_directory(directory: Path, user: str) -> Path:
+    """Return the directory of a user's profiles, which only this program's user may write to.
 
-    Slurm's plug-in writes as the user into a folder of the user's. A program that runs as root must
-    not: a link that lies there would lead it anywhere. Raises UnavailableError for a folder that
-    belongs to somebody else.
+    Slurm's plug-in writes as the user into a directory of the user's. A program that runs as root
+    must not: a link there could lead it anywhere. Raises UnavailableError for a directory of
+    another user.
     """
-    found = folder / user
+    found = directory / user
     found.mkdir(parents=True, exist_ok=True)
     stat = found.lstat()
     if stat.st_uid != os.geteuid() or not S_ISDIR(stat.st_mode):
-        raise UnavailableError(f"{found} belongs to another user: use another --profile folder")
+        raise UnavailableError(f"{found} belongs to another user: use another --profile directory")
     found.chmod(0o755)  # whatever the umask is: the files are for their users
     return found
 

@@ -87,12 +87,12 @@ class _Part(msgspec.Struct):
         return self.node_step.step, self.node_step.node, self.node_step.start_time
 
 
-def find_node_steps(folder: str | PathLike[str], job: int) -> list[Path]:
-    """Return the node-step files of a job in a user's folder, those of earlier runs too.
+def find_node_steps(directory: str | PathLike[str], job: int) -> list[Path]:
+    """Return the node-step files of a job in a user's directory, those of earlier runs too.
 
-    Raises OSError if the folder cannot be read.
+    Raises OSError if the directory cannot be read.
     """
-    names = {path: parse_file_name(path.name) for path in Path(folder).iterdir()}
+    names = {path: parse_file_name(path.name) for path in Path(directory).iterdir()}
     return sorted(path for path, name in names.items() if name is not None and name.job == job)
 
 

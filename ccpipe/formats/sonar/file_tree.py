@@ -43,7 +43,7 @@ class TreeFile(NamedTuple):
         return f"{self.day}/{cluster}/{name}"
 
 
-def path_of(envelope: Envelope, *, cluster_folders: bool = True) -> PurePosixPath:
+def path_of(envelope: Envelope, *, cluster_directories: bool = True) -> PurePosixPath:
     """Return the path below the root of the file that an envelope belongs into.
 
     Raises EncodeError for an envelope of errors, which has no type and so no file; and where its
@@ -62,13 +62,13 @@ def path_of(envelope: Envelope, *, cluster_folders: bool = True) -> PurePosixPat
     day = PurePosixPath(*timestamp.write(at)[:10].split("-"))
     node = getattr(attributes, "node", MASTER)
     name = _checked("node", f"0+{SPELLINGS[data.type]}-{node}.json", node)
-    if not cluster_folders:
+    if not cluster_directories:
         return day / name
     return _checked("cluster", attributes.cluster, attributes.cluster) / day / name
 
 
 def _checked(field: str, name: str, value: str) -> PurePosixPath:
-    """Return a name as a path of one part: no envelope may choose another folder."""
+    """Return a name as a path of one part: no envelope may choose another directory."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
@@ -78,24 +78,24 @@ def _checked(field: str, name: str, value: str) -> PurePosixPath:
     return PurePosixPath(name)
 
 
-def list_days(root: Path, *, cluster_folders: bool = True) -> list[date]:
+def list_days(root: Path, *, cluster_directories: bool = True) -> list[date]:
     clusters = [root]
-    if cluster_folders:
+    if cluster_directories:
         clusters = [path for path in root.iterdir() if path.is_dir()]
     found = {day for cluster in clusters for day in _days(cluster)}
     return sorted(found)
 
 
 def _days(cluster: Path) -> Iterator[date]:
-    for folder in cluster.glob("[0-9][0-9][0-9][0-9]/[0-9][0-9]/[0-9][0-9]"):
+    for directory in cluster.glob("[0-9][0-9][0-9][0-9]/[0-9][0-9]/[0-9][0-9]"):
         try:
-            yield date(*map(int, folder.parts[-3:]))
+            yield date(*map(int, directory.parts[-3:]))
         except ValueError:
             continue  # no day of the calendar
 
 
-def list_files(root: Path, day: date, *, cluster_folders: bool = True) -> list[TreeFile]:
+def list_files(root: Path, day: date, *, cluster_directories: bool = True) -> list[TreeFile]:
     """Return the files of a day with envelopes, in order; others are left out."""
-    folder = f"{day:%Y/%m/%d}"
-    paths = root.glob(f"*/{folder}/*" if cluster_folders else f"{folder}/*")
+    directory = f"{day:%Y/%m/%d}"
+    paths = root.glob(f"*/{directory}/*" if cluster_directories else f"{directory}/*")
     return sorted(TreeFile(path, day) for path in paths if _FILE.fullmatch(path.name))

@@ -22,7 +22,7 @@ from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.sink import NatsSink
-from ccpipe.config import Interval, Site, state_folder
+from ccpipe.config import Interval, Site, state_directory
 from ccpipe.errors import CcpipeError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.sonar import Envelope, Envelopes
@@ -92,7 +92,7 @@ class Agent:
         return [self.metrics, *([self.sonar] if self.sonar else [])]
 
     def dead_letter_file(self) -> Path:
-        return Path(self.site.publish.dead_letter_file or state_folder() / "dead.lp")
+        return Path(self.site.publish.dead_letter_file or state_directory() / "dead.lp")
 
     async def run(self, seconds: float | None) -> None:
         """Publish until a signal comes or `seconds` are over; with ``once``, one sample."""
@@ -194,7 +194,7 @@ class Agent:
         options = self.site.publish.spool
         if self.once or not options.enabled:
             return None
-        path = Path(options.path or state_folder() / "spool")
+        path = Path(options.path or state_directory() / "spool")
         dead = DeadLetterFile(self.dead_letter_file(), max_bytes=NODE_BYTES)
         replay = await open_replay(sink, path, dead, self.telemetry)
         await stack.enter_async_context(replay.running())

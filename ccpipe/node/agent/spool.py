@@ -31,7 +31,7 @@ import xxhash
 
 from ccpipe.bus.nats.publisher import Outgoing
 from ccpipe.errors import UnavailableError
-from ccpipe.sinks.disk import make_folder
+from ccpipe.sinks.disk import make_directory
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +195,7 @@ class Spool:
         if not self._is_open:
             raise UnavailableError(f"spool: {self.path} is closed")
         if self._directory is None:
-            make_folder(self.path)
+            make_directory(self.path)
         elif self._is_attached():
             return
         self._detach()

@@ -72,17 +72,17 @@ class InfiniBand:
         return found
 
     def _messages(self, time: int) -> Iterator[Message]:
-        folders = dict(self._ports())
-        now = {port: self._traffic(folder) for port, folder in folders.items()}
+        directories = dict(self._ports())
+        now = {port: self._traffic(directory) for port, directory in directories.items()}
         before, seconds = self._previous.swap(now)
-        for port, folder in folders.items():
+        for port, directory in directories.items():
             tags = {"type": "node", "stype": "network", "stype-id": proc.tag(port)}
             with self.soft.noted():
-                if (is_active := _is_active(folder / "state")) is not None:
+                if (is_active := _is_active(directory / "state")) is not None:
                     yield metric(_ACTIVE.name, int(is_active), time=time, tags=tags)
             for file, row in _ERRORS.items():
                 with self.soft.noted():
-                    if (errors := proc.counter(folder / "counters" / file)) is not None:
+                    if (errors := proc.counter(directory / "counters" / file)) is not None:
                         yield metric(row.name, errors, time=time, tags=tags)
             for name, value in now[port].items():
                 yield metric(name, value if value < 2**63 else Uint(value), time=time, tags=tags)
@@ -100,14 +100,14 @@ class InfiniBand:
                 if proc.matches(port, self._include) and not proc.matches(port, self._exclude):
                     yield port, self._path / device / "ports" / number
 
-    def _traffic(self, folder: Path) -> dict[str, int]:
+    def _traffic(self, directory: Path) -> dict[str, int]:
         values: dict[str, int] = {}
         # Before Linux 4.5 the counters of 64 bits were in files of their own, beside some of 32
         # bits that stop at their greatest value: those never stand in for one that is not read.
-        name = "counters_ext/{}_64" if (folder / "counters_ext").is_dir() else "counters/{}"
+        name = "counters_ext/{}_64" if (directory / "counters_ext").is_dir() else "counters/{}"
         for row, file, octets in zip(_TRAFFIC, _FILES, _OCTETS, strict=False):
             with self.soft.noted():
-                value = proc.counter(folder / name.format(file))
+                value = proc.counter(directory / name.format(file))
                 if value is not None:
                     values[row.name] = _writable(value * octets)
         for total, parts in _SUMS.items():

@@ -74,11 +74,11 @@ class Rapl:
 
     def _read(self) -> dict[str, _Zone]:
         zones: dict[str, _Zone] = {}
-        for part, socket, folder in powercap.zones(self._root, self.soft.noted):
+        for part, socket, directory in powercap.zones(self._root, self.soft.noted):
             with self.soft.noted():
-                words = [proc.text(folder / file).strip() for file in _FILES]
-                counts = proc.counters(str(folder), words, minimum=2)
-                zones[folder.name] = _Zone(part, socket, *counts)
+                words = [proc.text(directory / file).strip() for file in _FILES]
+                counts = proc.counters(str(directory), words, minimum=2)
+                zones[directory.name] = _Zone(part, socket, *counts)
         self.soft.report(zones)
         return zones
 

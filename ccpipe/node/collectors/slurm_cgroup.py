@@ -26,8 +26,8 @@ from ccpipe.node.linux import proc
 from ccpipe.node.linux.slurm_cgroups import (
     JobIds,
     keyed_counters,
-    version_1_folders,
-    version_2_folders,
+    version_1_directories,
+    version_2_directories,
 )
 from ccpipe.node.sampling.collector import Metric, Previous, SoftErrors
 
@@ -121,22 +121,22 @@ class SlurmCgroup:
         return {cpu: {row.name: 0 if row.kind is int else 0.0 for row in rows} for cpu in online}
 
     def _read(self) -> dict[str, _Usage]:
-        folders = [
-            *(path for path, _ in version_2_folders(self._path)),
-            *(path for path, _ in version_1_folders(self._path / "memory")),
+        directories = [
+            *(path for path, _ in version_2_directories(self._path)),
+            *(path for path, _ in version_1_directories(self._path / "memory")),
         ]
-        if not folders:
+        if not directories:
             raise FileNotFoundError(2, "no cgroups of Slurm's", str(self._path))
         jobs: dict[str, _Usage] = {}
-        for folder in folders:
-            version_1 = self._path / "memory" in folder.parents
+        for directory in directories:
+            version_1 = self._path / "memory" in directory.parents
             usage = self._usage_1 if version_1 else self._usage_2
-            for number, path in self._ids.jobs(folder):
+            for number, path in self._ids.jobs(directory):
                 job = str(number)
                 if job in jobs:  # two slurmds on one node, as test beds have them
-                    job = proc.tag(f"{job}@{folder.name}")
+                    job = proc.tag(f"{job}@{directory.name}")
                 jobs[job] = usage(path)
-            for path in self._ids.unknown(folder) if self._hwthreads else ():
+            for path in self._ids.unknown(directory) if self._hwthreads else ():
                 jobs[str(path)] = replace(usage(path), waited={})  # which needs the number
         return jobs
 
@@ -158,20 +158,20 @@ class SlurmCgroup:
             usage.cpuset = _cpuset(cpuset)
         return usage
 
-    def _usage_2(self, folder: Path) -> _Usage:
+    def _usage_2(self, directory: Path) -> _Usage:
         usage = _Usage()
         with self._noted():
-            usage.levels = _levels(folder, ("memory.current", "memory.peak", "memory.max"))
+            usage.levels = _levels(directory, ("memory.current", "memory.peak", "memory.max"))
         with self._noted():
-            usage.cpu = keyed_counters(folder / "cpu.stat", ("user_usec", "system_usec"))
+            usage.cpu = keyed_counters(directory / "cpu.stat", ("user_usec", "system_usec"))
         with self._noted():
-            usage.io = _io_stat(folder / "io.stat")
+            usage.io = _io_stat(directory / "io.stat")
         with self._noted():
-            usage.cpuset = _cpuset(folder)
+            usage.cpuset = _cpuset(directory)
         for of in ("cpu", "memory", "io"):
             with self._noted():
-                if proc.word(folder / f"{of}.pressure") is not None:
-                    usage.waited |= pressure.read(folder / f"{of}.pressure", of)
+                if proc.word(directory / f"{of}.pressure") is not None:
+                    usage.waited |= pressure.read(directory / f"{of}.pressure", of)
         return usage
 
     @contextlib.contextmanager
@@ -207,18 +207,18 @@ def _share_out(
                 shares[cpu][name] += value / len(cpus) if is_float else value // len(cpus)
 
 
-def _cpuset(folder: Path) -> list[int]:
+def _cpuset(directory: Path) -> list[int]:
     for name in ("cpuset.cpus", "cpuset.cpus.effective"):
-        if text := proc.word(folder / name):
-            return proc.listed(str(folder / name), text)
+        if text := proc.word(directory / name):
+            return proc.listed(str(directory / name), text)
     return []
 
 
-def _levels(folder: Path, files: Sequence[str]) -> dict[str, int]:
+def _levels(directory: Path, files: Sequence[str]) -> dict[str, int]:
     values = {}
     for row, file in zip(_LEVELS, files, strict=True):
-        if proc.word(folder / file) != "max":
-            value = proc.counter(folder / file)
+        if proc.word(directory / file) != "max":
+            value = proc.counter(directory / file)
             if value is not None and value < _NO_LIMIT:
                 values[row.name] = value
     return values

@@ -41,17 +41,17 @@ class CpuFreq:
     """The frequency policies of the processors."""
 
     def __init__(self, *, root: str = "/") -> None:
-        self._folder = Path(root, "sys/devices/system/cpu/cpufreq")
+        self._directory = Path(root, "sys/devices/system/cpu/cpufreq")
 
     def controls(self) -> dict[str, Control]:
         found = {"freq": Control("frequency policies of the processors", self.report)}
         try:
-            folders = set(self._policies().values())
+            directories = set(self._policies().values())
         except OSError:
             return found
         checks = {"governor": _governor, "min_cpu_freq": _min_freq, "max_cpu_freq": _max_freq}
         for name, (file, about) in _FILES.items():
-            if any((folder / file).exists() for folder in folders):
+            if any((directory / file).exists() for directory in directories):
                 get = functools.partial(self.get, file)
                 check = checks.get(name)
                 put = functools.partial(self.put, file, check) if check else None
@@ -61,17 +61,19 @@ class CpuFreq:
     def report(self, tags: Tags) -> str:
         wanted = self._chosen(tags)
         reported: dict[str, dict[str, object]] = {}
-        for threads, folder in wanted.items():
+        for threads, directory in wanted.items():
             values: dict[str, object] = {"hwthreads": [int(thread) for thread in threads.split()]}
             for name, (file, _) in _FILES.items():
-                if (word := proc.word(folder / file)) is not None:
+                if (word := proc.word(directory / file)) is not None:
                     values[name] = int(word) if word.isdecimal() else word
-            reported[folder.name] = values
+            reported[directory.name] = values
         return json.dumps(reported)
 
     def get(self, file: str, tags: Tags) -> str:
         wanted = self._chosen(tags)
-        words = {threads: proc.text(folder / file).strip() for threads, folder in wanted.items()}
+        words = {
+            threads: proc.text(directory / file).strip() for threads, directory in wanted.items()
+        }
         if tags.get("type", "node") == "node":
             by_thread = {thread: words[threads] for threads in words for thread in threads.split()}
             return json.dumps(by_thread)
@@ -81,11 +83,13 @@ class CpuFreq:
         self, file: str, check: Callable[[str, Path], str], value: str, tags: Tags
     ) -> ControlChange:
         """Set a value of the requested policies: of all of them, or of none where one refuses."""
-        folders = {threads: folder / file for threads, folder in self._chosen(tags).items()}
-        wanted = {path: check(value, path.parent) for path in folders.values()}
-        before = joined({threads: proc.text(path).strip() for threads, path in folders.items()})
+        directories = {
+            threads: directory / file for threads, directory in self._chosen(tags).items()
+        }
+        wanted = {path: check(value, path.parent) for path in directories.values()}
+        before = joined({threads: proc.text(path).strip() for threads, path in directories.items()})
         set_files(wanted)
-        after = joined({threads: proc.text(path).strip() for threads, path in folders.items()})
+        after = joined({threads: proc.text(path).strip() for threads, path in directories.items()})
         return ControlChange(before, after)
 
     def _chosen(self, tags: Tags) -> dict[str, Path]:
@@ -93,17 +97,17 @@ class CpuFreq:
         policies = self._policies()
         chosen = device(tags, "hwthread", policies)
         threads: dict[Path, list[str]] = {}
-        for thread, folder in policies.items():
-            threads.setdefault(folder, []).append(thread)
+        for thread, directory in policies.items():
+            threads.setdefault(directory, []).append(thread)
         wanted = threads if chosen is None else {policies[chosen]: threads[policies[chosen]]}
-        return {" ".join(names): folder for folder, names in wanted.items()}
+        return {" ".join(names): directory for directory, names in wanted.items()}
 
     def _policies(self) -> dict[str, Path]:
         """Return each hardware thread's policy; those that are offline have none."""
         return {
-            thread: self._folder / name
-            for name in proc.names(self._folder, "policy*")
-            for thread in proc.text(self._folder / name / "affected_cpus").split()
+            thread: self._directory / name
+            for name in proc.names(self._directory, "policy*")
+            for thread in proc.text(self._directory / name / "affected_cpus").split()
         }
 
 

@@ -101,14 +101,16 @@ class Prefetchers:
 
     def _registers(self) -> dict[str, Path]:
         """Return the file of each hardware thread's registers."""
-        folder = self._root / "dev/cpu"
+        directory = self._root / "dev/cpu"
         found = {
-            name: folder / name / "msr"
-            for name in proc.names(folder)
-            if name.isdecimal() and (folder / name / "msr").exists()
+            name: directory / name / "msr"
+            for name in proc.names(directory)
+            if name.isdecimal() and (directory / name / "msr").exists()
         }
         if not found:
-            raise FileNotFoundError(errno.ENOENT, "no hardware thread has a file msr", str(folder))
+            raise FileNotFoundError(
+                errno.ENOENT, "no hardware thread has a file msr", str(directory)
+            )
         return found
 
 

@@ -120,23 +120,23 @@ class RaplLimits:
         return found if socket is None else {socket: found[socket]}
 
     def _files(self) -> Iterator[_File]:
-        for part, socket, folder in powercap.zones(self._root):
+        for part, socket, directory in powercap.zones(self._root):
             stem = _PARTS[part]
-            yield _File(f"{stem}_energy", socket, folder / "energy_uj", "energy")
-            if (folder / "enabled").exists():
-                yield _File(f"{stem}_enabled", socket, folder / "enabled", "enabled")
+            yield _File(f"{stem}_energy", socket, directory / "energy_uj", "energy")
+            if (directory / "enabled").exists():
+                yield _File(f"{stem}_enabled", socket, directory / "enabled", "enabled")
             for number in range(len(_LIMITS)):
-                name = proc.word(folder / f"constraint_{number}_name")
+                name = proc.word(directory / f"constraint_{number}_name")
                 if name not in _LIMITS:
                     continue
                 # LIKWID numbers the limits of what has more than one.
                 limit = _LIMITS[name] if stem in ("pkg", "psys") else "limit"
                 for file, suffix in _CONSTRAINT.items():
-                    path = folder / f"constraint_{number}_{file}"
+                    path = directory / f"constraint_{number}_{file}"
                     if path.exists():
                         yield _File(f"{stem}_{limit}{suffix}", socket, path, f"limit{suffix}")
-                if number == 0 and (folder / "constraint_0_max_power_uw").exists():
-                    path = folder / "constraint_0_max_power_uw"
+                if number == 0 and (directory / "constraint_0_max_power_uw").exists():
+                    path = directory / "constraint_0_max_power_uw"
                     yield _File(f"{stem}_max_limit", socket, path, "limit_max")
 
 

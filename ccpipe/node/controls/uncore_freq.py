@@ -52,7 +52,7 @@ class UncoreFreq:
     """The uncore frequency of each socket."""
 
     def __init__(self, *, root: str = "/") -> None:
-        self._folder = Path(root, "sys/devices/system/cpu/intel_uncore_frequency")
+        self._directory = Path(root, "sys/devices/system/cpu/intel_uncore_frequency")
 
     def controls(self) -> dict[str, Control]:
         try:
@@ -100,9 +100,9 @@ class UncoreFreq:
 
     def _dies(self) -> dict[str, list[Path]]:
         found: dict[str, list[Path]] = {}
-        for name in proc.names(self._folder, "package_*_die_*"):
+        for name in proc.names(self._directory, "package_*_die_*"):
             if match := _DIE.fullmatch(name):
-                found.setdefault(str(int(match[1])), []).append(self._folder / name)
+                found.setdefault(str(int(match[1])), []).append(self._directory / name)
         return found
 
 

@@ -146,7 +146,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     job: int  # the raw job id
     step: str  # a number, ``batch``, ``interactive`` or ``extern``
     node: str
-    user: str = ""  # whose folder the file goes to
+    user: str = ""  # whose directory the file goes to
     node_index: int = 0
     tasks: int = 1  # on this node
     cpus_per_task: int = 1
@@ -213,7 +213,7 @@ class ProfileGather:
         return self.conf
 
     def node_step_start(self, step: Step, path: Path | None = None) -> None:
-        """Create the step's file, in the user's folder or at `path`, if anything is profiled.
+        """Create the step's file, in the user's directory or at `path`, if anything is profiled.
 
         It comes before the first ``task_start``; the document says the opposite, Slurm does this.
         """

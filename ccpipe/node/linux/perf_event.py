@@ -209,10 +209,10 @@ def _event(device: Path, config: int) -> PerfEvent:
 def _described(device: Path) -> dict[str, tuple[PerfEvent, float]]:
     """Return the events that a device names with how many bytes one of each is."""
     events = {}
-    folder = device / "events"
-    for path in sorted(folder.glob("*")) if folder.is_dir() else []:
-        unit = proc.word(folder / f"{path.name}.unit")
-        scale = proc.word(folder / f"{path.name}.scale")
+    directory = device / "events"
+    for path in sorted(directory.glob("*")) if directory.is_dir() else []:
+        unit = proc.word(directory / f"{path.name}.unit")
+        scale = proc.word(directory / f"{path.name}.scale")
         if unit in _UNITS and scale:
             if not _SCALE.fullmatch(scale):
                 raise DataError(f"{path}.scale: {scale!r:.40} is not a number")

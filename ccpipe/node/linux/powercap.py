@@ -20,7 +20,7 @@ class Zone(NamedTuple):
 
     part: str  # ``package``, ``dram``, ``core``, ``uncore`` or ``psys``
     socket: str  # empty for what is of the whole node
-    folder: Path  # its name is the kernel's, such as ``intel-rapl:0:1``
+    directory: Path  # its name is the kernel's, such as ``intel-rapl:0:1``
 
 
 def zones(

@@ -98,11 +98,11 @@ def counter(path: Path | str) -> int | None:
     return None if found is None else counters(str(path), [found], minimum=1)[0]
 
 
-def names(folder: Path, pattern: str = "*") -> list[str]:
-    """Return the sorted names in a folder that fit a shell's pattern; OSError if none does."""
-    found = [name for name in os.listdir(folder) if fnmatchcase(name, pattern)]  # noqa: PTH208
+def names(directory: Path, pattern: str = "*") -> list[str]:
+    """Return the sorted names in a directory that fit a shell's pattern; OSError if none does."""
+    found = [name for name in os.listdir(directory) if fnmatchcase(name, pattern)]  # noqa: PTH208
     if not found:
-        raise FileNotFoundError(2, f"nothing here is named {pattern}", str(folder))
+        raise FileNotFoundError(2, f"nothing here is named {pattern}", str(directory))
     return sorted(found, key=_by_number)
 
 

@@ -169,10 +169,10 @@ def parse_transferred(text: bytes) -> tuple[int, int] | None:
     return None if found is None else (int(found[1]), int(found[2]))
 
 
-def read_environment(folder: str) -> dict[str, str]:
+def read_environment(directory: str) -> dict[str, str]:
     """Return the environment that its program was started with; nothing if it ended."""
     try:
-        with open(f"{folder}/environ", "rb") as file:  # noqa: PTH123 - as the other paths here
+        with open(f"{directory}/environ", "rb") as file:  # noqa: PTH123 - as the other paths here
             text = file.read(_MAX_ENVIRONMENT)
     except OSError:
         return {}
@@ -180,12 +180,12 @@ def read_environment(folder: str) -> dict[str, str]:
     return {name: value for name, sign, value in pairs if sign}
 
 
-def proportional(folder: str) -> int | None:
+def proportional(directory: str) -> int | None:
     """Return the proportional set size in bytes: shared pages count by the number of sharers.
 
     The kernel walks all pages for this: a quarter of a millisecond for a small process.
     """
-    text = read(f"{folder}/smaps_rollup") or read(f"{folder}/smaps")  # before Linux 4.14
+    text = read(f"{directory}/smaps_rollup") or read(f"{directory}/smaps")  # before Linux 4.14
     sizes = _PSS.findall(text)
     return sum(map(int, sizes)) * 1024 if sizes else None
 

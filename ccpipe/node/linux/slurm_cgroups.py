@@ -82,16 +82,16 @@ class JobIds:
         """By SLUID, the number and until when that holds."""
         self._logged: set[str] = set()
 
-    def jobs(self, folder: Path) -> list[tuple[int, Path]]:
-        found = ((self.number(folder / name), folder / name) for name in _names(folder))
+    def jobs(self, directory: Path) -> list[tuple[int, Path]]:
+        found = ((self.number(directory / name), directory / name) for name in _names(directory))
         return sorted((number, path) for number, path in found if number is not None)
 
-    def unknown(self, folder: Path) -> list[Path]:
-        paths = [folder / name for name in sorted(_names(folder)) if _may_be_job(name)]
+    def unknown(self, directory: Path) -> list[Path]:
+        paths = [directory / name for name in sorted(_names(directory)) if _may_be_job(name)]
         return [path for path in paths if path.is_dir() and self.number(path) is None]
 
     def number(self, path: Path) -> int | None:
-        """Return the number of the job that a folder belongs to; None for none or an unknown."""
+        """Return the number of the job that a directory belongs to; None for none or an unknown."""
         name = path.name
         if found := _JOB.fullmatch(name):
             return int(found[1])
@@ -149,44 +149,44 @@ def find_steps(root: str, ids: JobIds) -> Iterator[StepCgroup]:
     Groups that vanish meanwhile are left out.
     """
     top = Path(root, "sys/fs/cgroup")
-    for folder, node in version_2_folders(top):
-        for job, path in ids.jobs(folder):
+    for directory, node in version_2_directories(top):
+        for job, path in ids.jobs(directory):
             yield from _steps(path, node, job, "user")
     for controller in _CONTROLLERS:
-        for folder, node in version_1_folders(top / controller):
-            for job, path in ids.jobs(folder):
+        for directory, node in version_1_directories(top / controller):
+            for job, path in ids.jobs(directory):
                 yield from _steps(path, node, job, "")
 
 
-def version_2_folders(top: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the folders that hold jobs, with the node; they may stand beside version 1."""
+def version_2_directories(top: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the directories that hold jobs, with the node; they may stand beside version 1."""
     for mount in (top, top / "unified"):
-        for _, folder in _matching(mount, _SLICE):
-            for node, path in _matching(folder, _SCOPE):
+        for _, directory in _matching(mount, _SLICE):
+            for node, path in _matching(directory, _SCOPE):
                 yield path, node
 
 
-def version_1_folders(controller: Path) -> Iterator[tuple[Path, str]]:
+def version_1_directories(controller: Path) -> Iterator[tuple[Path, str]]:
     for node, path in _matching(controller, _SLURM):
-        for _, folder in _matching(path, _UID):
-            yield folder, node
+        for _, directory in _matching(path, _UID):
+            yield directory, node
 
 
-def _steps(job_folder: Path, node: str, job: int, below: str) -> Iterator[StepCgroup]:
-    for step, path in _matching(job_folder, _STEP):
+def _steps(job_directory: Path, node: str, job: int, below: str) -> Iterator[StepCgroup]:
+    for step, path in _matching(job_directory, _STEP):
         tasks: dict[int, frozenset[int]] = {}
-        for task, folder in _matching(path / below, _TASK):
+        for task, directory in _matching(path / below, _TASK):
             number = 0 if task == _SPECIAL else int(task)
-            tasks[number] = tasks.get(number, frozenset()) | _processes(folder)
+            tasks[number] = tasks.get(number, frozenset()) | _processes(directory)
         undivided = frozenset() if below else _listed(path)
         yield StepCgroup(node, job, step, tasks, undivided, _is_frozen(path, below))
 
 
-def _is_frozen(step_folder: Path, below: str) -> bool:
+def _is_frozen(step_directory: Path, below: str) -> bool:
     """Return whether a group is frozen; of version 1 only the controller ``freezer`` says so."""
     if below:
-        return "frozen 1" in _text(step_folder / below / "cgroup.events").splitlines()
-    return _text(step_folder / "freezer.state").strip() in ("FREEZING", "FROZEN")
+        return "frozen 1" in _text(step_directory / below / "cgroup.events").splitlines()
+    return _text(step_directory / "freezer.state").strip() in ("FREEZING", "FROZEN")
 
 
 def _text(path: Path) -> str:
@@ -201,27 +201,27 @@ def _may_be_job(name: str) -> bool:
     return "." not in name and name not in _NO_JOBS
 
 
-def _names(folder: Path) -> list[str]:
+def _names(directory: Path) -> list[str]:
     try:
-        return os.listdir(folder)  # noqa: PTH208 - hundreds of paths cost too much
+        return os.listdir(directory)  # noqa: PTH208 - hundreds of paths cost too much
     except OSError:
         return []
 
 
-def _matching(folder: Path, pattern: re.Pattern[str]) -> list[tuple[str, Path]]:
-    found = map(pattern.fullmatch, _names(folder))
-    return sorted((one[1] or "", folder / one[0]) for one in found if one)
+def _matching(directory: Path, pattern: re.Pattern[str]) -> list[tuple[str, Path]]:
+    found = map(pattern.fullmatch, _names(directory))
+    return sorted((one[1] or "", directory / one[0]) for one in found if one)
 
 
-def _processes(folder: Path) -> frozenset[int]:
+def _processes(directory: Path) -> frozenset[int]:
     """Return the processes of a group and of those that it was divided into."""
-    found = [_listed(Path(path)) for path, _, _ in os.walk(folder)]
+    found = [_listed(Path(path)) for path, _, _ in os.walk(directory)]
     return frozenset().union(*found)
 
 
-def _listed(folder: Path) -> frozenset[int]:
+def _listed(directory: Path) -> frozenset[int]:
     try:
-        words = (folder / "cgroup.procs").read_bytes().split()
+        words = (directory / "cgroup.procs").read_bytes().split()
     except OSError:
         return frozenset()
     # A process of another process namespace is listed as 0.
@@ -238,8 +238,8 @@ def keyed_counters(path: Path, keys: Sequence[str]) -> list[int]:
     return proc.counters(str(path), words, minimum=len(keys)) if words else []
 
 
-def folders_of(pid: int, root: str = "/") -> dict[str, Path]:
-    """Return the folders of a process's control groups by controller; ``""`` is version 2's."""
+def directories_of(pid: int, root: str = "/") -> dict[str, Path]:
+    """Return the directories of a process's control groups by controller; ``""`` is version 2's."""
     top = Path(root, "sys/fs/cgroup")
     found: dict[str, Path] = {}
     for line in proc.text(Path(root, f"proc/{pid}/cgroup")).splitlines():

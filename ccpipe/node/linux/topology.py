@@ -40,12 +40,12 @@ class HwThread(msgspec.Struct, frozen=True):
 
 def hwthreads(root: str = "/") -> list[HwThread]:
     """Return the hardware threads that are online; none where ``/sys`` does not list them."""
-    folder = Path(root, "sys/devices/system/cpu")
+    directory = Path(root, "sys/devices/system/cpu")
     try:
-        names = proc.names(folder, "cpu[0-9]*")
+        names = proc.names(directory, "cpu[0-9]*")
     except OSError:
         return []
-    return [_thread(folder / name) for name in names if (folder / name / "topology").is_dir()]
+    return [_thread(directory / name) for name in names if (directory / name / "topology").is_dir()]
 
 
 def hwthread_topology(root: str = "/") -> dict[str, Any]:
@@ -62,28 +62,28 @@ def hwthread_topology(root: str = "/") -> dict[str, Any]:
     return {"hwthreads": msgspec.to_builtins(threads), "cpu_info": counts}
 
 
-def _thread(folder: Path) -> HwThread:
-    number = int(folder.name.removeprefix("cpu"))
-    socket = proc.index(folder / "topology/physical_package_id")
-    die = proc.index(folder / "topology/die_id")
-    core = _core(folder / "topology") or [number]
-    domains = [name.name for name in folder.glob("node[0-9]*")]
+def _thread(directory: Path) -> HwThread:
+    number = int(directory.name.removeprefix("cpu"))
+    socket = proc.index(directory / "topology/physical_package_id")
+    die = proc.index(directory / "topology/die_id")
+    core = _core(directory / "topology") or [number]
+    domains = [name.name for name in directory.glob("node[0-9]*")]
     return HwThread(
         cpu_id=number,
         smt_id=core.index(number) if number in core else -1,
         core_cpu_list=core,
-        core_id=proc.index(folder / "topology/core_id"),
+        core_id=proc.index(directory / "topology/core_id"),
         socket_id=socket,
         die_id=socket if die < 0 else die,
         numa_id=int(domains[0].removeprefix("node")) if len(domains) == 1 else -1,
     )
 
 
-def _core(folder: Path) -> list[int]:
+def _core(directory: Path) -> list[int]:
     """Return the hardware threads of a core; the second name is that of before Linux 5.4."""
     for name in ("core_cpus_list", "thread_siblings_list"):
-        if text := proc.word(folder / name):
-            return proc.listed(str(folder / name), text)
+        if text := proc.word(directory / name):
+            return proc.listed(str(directory / name), text)
     return []
 
 
@@ -164,17 +164,17 @@ def _memory(path: Path) -> int:
     raise DataError(f"{path}: MemTotal is missing")
 
 
-def _distances(folder: Path) -> tuple[tuple[int, ...], ...]:
+def _distances(directory: Path) -> tuple[tuple[int, ...], ...]:
     try:
-        nodes = proc.names(folder, "node[0-9]*")
+        nodes = proc.names(directory, "node[0-9]*")
     except OSError:
         return ()
     rows = []
     for node in nodes:
-        words = (proc.word(folder / node / "distance") or "").split()
-        rows.append(tuple(map(int, proc.counters(str(folder / node), words, minimum=0))))
+        words = (proc.word(directory / node / "distance") or "").split()
+        rows.append(tuple(map(int, proc.counters(str(directory / node), words, minimum=0))))
     if any(len(row) != len(rows) for row in rows):
-        raise DataError(f"{folder}: the distances of {len(rows)} domains are no square")
+        raise DataError(f"{directory}: the distances of {len(rows)} domains are no square")
     return tuple(rows)
 
 
@@ -211,10 +211,10 @@ def _by_domain(threads: list[dict[str, str]]) -> dict[str, dict[str, str]]:
     }
 
 
-def _cards(folder: Path, domains: dict[str, dict[str, str]]) -> list[dict[str, str]]:
+def _cards(directory: Path, domains: dict[str, dict[str, str]]) -> list[dict[str, str]]:
     """Return the rows of the display and compute cards, whose addresses are as NVML writes them."""
     rows = []
-    for device in sorted(folder.glob("*:*:*.*")):
+    for device in sorted(directory.glob("*:*:*.*")):
         kind = proc.word(device / "class") or ""
         domain = str(proc.index(device / "numa_node"))
         if kind.startswith(_CARD_CLASSES) and domain in domains:

@@ -28,7 +28,7 @@ from ccpipe.formats.lineprotocol import arrow
 from ccpipe.pipeline import wait_for_event
 from ccpipe.process.background import background
 from ccpipe.records import MessageRange
-from ccpipe.sinks.disk import sync_folder
+from ccpipe.sinks.disk import sync_directory
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ REPLACES = b"ccpipe.replaces"
 JOINED_SUFFIX = "-joined.parquet"
 
 LATEST = 256
-"""Number of most recent files of a folder whose messages are read."""
+"""Number of most recent files of a directory whose messages are read."""
 
 MAX_RUNS = 100_000
 
@@ -152,30 +152,30 @@ def _follows(before: MessageRange, run: MessageRange) -> bool:
     return before.consumer == run.consumer and run.first == before.last + 1
 
 
-def parquet_files(folder: Path) -> list[str]:
-    """Return the names of a folder's finished files, the latest last."""
+def parquet_files(directory: Path) -> list[str]:
+    """Return the names of a directory's finished files, the latest last."""
     try:
-        names = os.listdir(folder)  # noqa: PTH208 - twice per write; Path is far slower
+        names = os.listdir(directory)  # noqa: PTH208 - twice per write; Path is far slower
     except FileNotFoundError:
         return []
     return sorted(name for name in names if name.endswith(".parquet") and name[0] != ".")
 
 
 class StoredMessages:
-    """The messages stored in the latest files of a folder, including those of other bridges."""
+    """The messages stored in the latest files of a directory, including those of other bridges."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self._seen: set[str] = set()
         self._runs: list[MessageRange] = []
 
     def look(self) -> list[MessageRange]:
         """Read files added since the last call; return the messages of all."""
-        names = parquet_files(self.folder)
+        names = parquet_files(self.directory)
         new = [name for name in names if name not in self._seen]
         for name in new[-LATEST:]:
-            runs, replaced = read_metadata(self.folder / name)
-            remove(self.folder, replaced)
+            runs, replaced = read_metadata(self.directory / name)
+            remove(self.directory, replaced)
             self._runs += runs
         if new:
             self._seen = set(names)
@@ -187,23 +187,23 @@ class StoredMessages:
         self._runs = joined([*self._runs, *runs])[-MAX_RUNS:]
 
 
-def remove(folder: Path, names: Sequence[str]) -> None:
+def remove(directory: Path, names: Sequence[str]) -> None:
     """Remove files whose rows another file now contains: their remover may have been killed."""
     for name in names:
         if name == Path(name).name and name.endswith(".parquet"):
             with contextlib.suppress(FileNotFoundError):
-                (folder / name).unlink()
+                (directory / name).unlink()
 
 
 @contextlib.contextmanager
-def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Hold a folder's lock, if its file system supports locks; raises UnavailableError."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def locked(directory: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+    """Hold a directory's lock, if its file system supports locks; raises UnavailableError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         deadline = time.monotonic() + seconds
         while not _is_locked(descriptor):
             if time.monotonic() >= deadline:
-                raise UnavailableError(f"{folder}: another bridge holds the lock")
+                raise UnavailableError(f"{directory}: another bridge holds the lock")
             time.sleep(0.01)
         yield
     finally:
@@ -214,7 +214,7 @@ def _is_locked(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        # NFS does not lock folders: there two bridges of one durable name may, if one stalled,
+        # NFS does not lock directories: there two bridges of one durable name may, if one stalled,
         # both write redelivered messages.
         return error.errno not in (errno.EWOULDBLOCK, errno.EINTR)
     return True
@@ -237,7 +237,7 @@ BUSY_SECONDS = 5.0
 LEFTOVER_AGE = 600.0
 """Age in seconds at which an unfinished file counts as abandoned.
 
-Other bridges may be writing to the same folder, on other machines too. If a file of a very slow
+Other bridges may be writing to the same directory, on other machines too. If a file of a very slow
 one is removed, its write fails and is retried: nothing is lost.
 """
 
@@ -247,13 +247,13 @@ RECENT_SECONDS = 7 * 86_400.0
 RETENTION_SECONDS = 3600.0
 
 
-def clean_up(folder: Path) -> None:
+def clean_up(directory: Path) -> None:
     """Remove leftovers of killed writers: unfinished files, and replaced ones."""
-    for leftover in folder.glob("cluster=*/date=*/.*.tmp"):
+    for leftover in directory.glob("cluster=*/date=*/.*.tmp"):
         with contextlib.suppress(OSError):
             if time.time() - leftover.stat().st_mtime > LEFTOVER_AGE:
                 leftover.unlink()
-    for file in folder.glob(f"cluster=*/date=*/*{JOINED_SUFFIX}"):
+    for file in directory.glob(f"cluster=*/date=*/*{JOINED_SUFFIX}"):
         with contextlib.suppress(OSError):
             if time.time() - file.stat().st_mtime < RECENT_SECONDS:
                 remove(file.parent, read_metadata(file)[1])
@@ -262,9 +262,11 @@ def clean_up(folder: Path) -> None:
 class Housekeeping:
     """Runs beside the writes of one sink, in one thread at a time."""
 
-    def __init__(self, folder: Path, compression: str, retention: float, *, compact: bool) -> None:
-        """Maintain the files below `folder`; keep days for `retention` seconds, 0 is forever."""
-        self.folder = folder
+    def __init__(
+        self, directory: Path, compression: str, retention: float, *, compact: bool
+    ) -> None:
+        """Maintain the files below `directory`; keep days for `retention` seconds, 0 is forever."""
+        self.directory = directory
         self.compression = compression
         self.retention = retention
         self.compact = compact
@@ -275,9 +277,9 @@ class Housekeeping:
         self._next = 0.0
         self._busy_until = 0.0
 
-    def look_after(self, folders: Iterable[Path], rows: int) -> None:
-        """Report folders that were written to, with the number of rows; work starts when idle."""
-        self._written.update(folders)
+    def look_after(self, directories: Iterable[Path], rows: int) -> None:
+        """Report written directories, with the number of rows; work starts when idle."""
+        self._written.update(directories)
         if rows >= MANY_ROWS:
             self._busy_until = time.monotonic() + BUSY_SECONDS
         if self._task is None or self._task.done():
@@ -294,55 +296,55 @@ class Housekeeping:
             await wait_for_event(self._closing, seconds)
             if self._closing.is_set():
                 return
-        folders, self._written = self._written, set()
+        directories, self._written = self._written, set()
         try:
-            await asyncio.to_thread(self._work_in_thread, folders)
+            await asyncio.to_thread(self._work_in_thread, directories)
         except (OSError, UnavailableError, pa.ArrowException) as error:
             log.warning("small files are not compacted for now: %s", error)
         except Exception:  # writing goes on
             log.exception("small files are not compacted for now")
 
-    def _work_in_thread(self, folders: Iterable[Path]) -> None:
+    def _work_in_thread(self, directories: Iterable[Path]) -> None:
         if self.compact:
-            for folder in folders:
+            for directory in directories:
                 while not self._stopped.is_set() and join_files(
-                    self.folder, folder, self.compression, self._stopped
+                    self.directory, directory, self.compression, self._stopped
                 ):
                     pass
         if self.retention and time.monotonic() >= self._next:
             self._next = time.monotonic() + RETENTION_SECONDS
-            remove_old(self.folder, self.retention)
+            remove_old(self.directory, self.retention)
 
 
 def join_files(
-    root: Path, folder: Path, compression: str, stopped: threading.Event | None = None
+    root: Path, directory: Path, compression: str, stopped: threading.Event | None = None
 ) -> bool:
-    """Merge small files of a folder into one; false if there are too few.
+    """Merge small files of a directory into one; false if there are too few.
 
     The new file gets its name before the others are removed. Its metadata names them, so that they
     are removed later if this process is killed in between.
     """
-    if len(parquet_files(folder)) < JOINED:
+    if len(parquet_files(directory)) < JOINED:
         return False
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(locked(folder, 0))
+            stack.enter_context(locked(directory, 0))
         except UnavailableError:  # another bridge is compacting it
             return False
-        names = _of_one_size(folder)
+        names = _of_one_size(directory)
         if not names:
             return False
         name = new_name()
-        path, runs = folder / f".{name}.tmp", list[MessageRange]()
+        path, runs = directory / f".{name}.tmp", list[MessageRange]()
         for each in names:
-            runs += read_metadata(folder / each)[0]
+            runs += read_metadata(directory / each)[0]
         try:
             said = metadata(joined(runs), names)
-            write_groups(path, _row_groups(folder, names, stopped), compression, said)
+            write_groups(path, _row_groups(directory, names, stopped), compression, said)
             with locked(root):  # message ids between the two are not needed
-                path.rename(folder / f"{name}{JOINED_SUFFIX}")
-                sync_folder(folder)
-                remove(folder, names)
+                path.rename(directory / f"{name}{JOINED_SUFFIX}")
+                sync_directory(directory)
+                remove(directory, names)
         except _StoppedError:
             return False
         finally:
@@ -354,16 +356,16 @@ class _StoppedError(Exception):
     pass
 
 
-def _of_one_size(folder: Path) -> list[str]:
+def _of_one_size(directory: Path) -> list[str]:
     """Return enough files of similar size, the oldest ones; empty if there are not enough."""
     classes: dict[int, list[str]] = {}
-    for name in parquet_files(folder):
-        size = (folder / name).stat().st_size
+    for name in parquet_files(directory):
+        size = (directory / name).stat().st_size
         if size < LARGE:
             classes.setdefault(size.bit_length() // _BITS, []).append(name)
     for _, names in sorted(classes.items()):
         if len(names) >= JOINED:
-            chosen = [name for name in names if _is_ours(folder / name)][:JOINED]
+            chosen = [name for name in names if _is_ours(directory / name)][:JOINED]
             if len(chosen) == JOINED:
                 return chosen
     return []
@@ -375,11 +377,11 @@ def _is_ours(path: Path) -> bool:
 
 
 def _row_groups(
-    folder: Path, names: Sequence[str], stopped: threading.Event | None
+    directory: Path, names: Sequence[str], stopped: threading.Event | None
 ) -> Iterator[pa.Table]:
     held: list[pa.Table] = []
     for name in names:
-        with pq.ParquetFile(folder / name) as file:
+        with pq.ParquetFile(directory / name) as file:
             for group in range(file.num_row_groups):
                 if stopped is not None and stopped.is_set():
                     raise _StoppedError
@@ -402,7 +404,7 @@ def _as_one(tables: Sequence[pa.Table]) -> pa.Table:
 
 def remove_old(root: Path, retention: float) -> None:
     oldest = f"date={datetime.now(UTC).date() - timedelta(seconds=retention):%Y-%m-%d}"
-    for folder in root.glob("cluster=*/date=[0-9]*"):
-        if folder.name < oldest:
-            shutil.rmtree(folder, ignore_errors=True)
-            log.info("removed %s, which is older than the retention", folder)
+    for directory in root.glob("cluster=*/date=[0-9]*"):
+        if directory.name < oldest:
+            shutil.rmtree(directory, ignore_errors=True)
+            log.info("removed %s, which is older than the retention", directory)

@@ -1,4 +1,4 @@
-"""Parquet, one folder for each cluster and day: a store for DuckDB, pandas, polars and Spark.
+"""Parquet, one directory for each cluster and day: a store for DuckDB, pandas, polars and Spark.
 
 ::
 
@@ -30,7 +30,7 @@ from ccpipe.formats.lineprotocol.decoder import rows_before
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.records import MessageRange, Provenance
-from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
+from ccpipe.sinks.disk import check_directory, make_directory, sync_directory
 from ccpipe.sinks.parquet.files import (
     SCHEMA,
     Housekeeping,
@@ -49,7 +49,7 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 """Stands in a path for a missing tag ``cluster`` or timestamp."""
 
 MAX_NAME = 255
-"""Maximum length of a folder's name on Linux, in bytes."""
+"""Maximum length of a directory's name on Linux, in bytes."""
 
 DAY = 86_400 * 10**9
 
@@ -58,8 +58,8 @@ DAYS = 2**18
 NO_DAY = -(2**17)
 """In place of the day of a line without a time."""
 
-FOLDERS = 64
-"""Number of folders whose messages are remembered: the last ones written to."""
+DIRECTORIES = 64
+"""Number of directories whose messages are remembered: the last ones written to."""
 
 
 class DayRows(NamedTuple):
@@ -72,7 +72,7 @@ class DayRows(NamedTuple):
 
 
 class ParquetSink(Sink[Lines]):
-    """Writes each batch as one file per cluster and day; several bridges may share a folder.
+    """Writes each batch as one file per cluster and day; several bridges may share a directory.
 
     A file gets its final name when it is complete and synced to disk, and only then does
     ``write()`` return. Its metadata lists the messages whose rows it contains, so that redelivered
@@ -92,18 +92,18 @@ class ParquetSink(Sink[Lines]):
         retention: Duration = Duration(0),
         compact: bool = True,
     ) -> None:
-        """Choose folder and compression.
+        """Choose directory and compression.
 
         Parameters
         ----------
         dir
-            The root folder of the files; created if missing.
+            The root directory of the files; created if missing.
         compression
             Compression of the files' columns.
         retention
             How long to keep each day; 0 keeps them forever.
         compact
-            Merge small files of a folder into larger ones, 32 at a time.
+            Merge small files of a directory into larger ones, 32 at a time.
 
         Raises
         ------
@@ -113,24 +113,26 @@ class ParquetSink(Sink[Lines]):
         """
         if compression != "none" and not pa.Codec.is_available(compression):
             raise ConfigError(f"compression: this pyarrow was built without {compression}")
-        self.folder = Path(dir).expanduser()
+        self.directory = Path(dir).expanduser()
         self.compression = compression
         self._stored: OrderedDict[Path, StoredMessages] = OrderedDict()
         self._busy = threading.Lock()  # the thread of a cancelled write() may still run
         self._housekeeping = Housekeeping(
-            self.folder, compression, float(retention), compact=compact
+            self.directory, compression, float(retention), compact=compact
         )
 
     async def check(self) -> None:
-        check_folder(self.folder)
+        check_directory(self.directory)
 
     async def __aenter__(self) -> Self:
         try:
             await asyncio.to_thread(self._prepare)
         except PermissionError as error:
-            raise DeniedError(f"{error.filename or self.folder}: {error.strerror}") from None
+            raise DeniedError(f"{error.filename or self.directory}: {error.strerror}") from None
         except OSError as error:
-            raise UnavailableError(f"{error.filename or self.folder}: {error.strerror}") from None
+            raise UnavailableError(
+                f"{error.filename or self.directory}: {error.strerror}"
+            ) from None
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
@@ -142,51 +144,51 @@ class ParquetSink(Sink[Lines]):
         known = records.provenance
         ids = known if known and known.has_ids else None
         try:
-            folders = await asyncio.to_thread(self._write_files, records, ids)
+            directories = await asyncio.to_thread(self._write_files, records, ids)
         except OSError as error:
-            place = error.filename or self.folder
+            place = error.filename or self.directory
             raise UnavailableError(f"{place}: {error.strerror or error}") from None
-        self._housekeeping.look_after(folders, len(records))
+        self._housekeeping.look_after(directories, len(records))
 
     def _prepare(self) -> None:
-        make_folder(self.folder)
-        clean_up(self.folder)
+        make_directory(self.directory)
+        clean_up(self.directory)
 
     def _write_files(self, lines: Lines, ids: Provenance | None) -> set[Path]:
-        """Write all files under temporary names, then rename; return their folders."""
+        """Write all files under temporary names, then rename; return their directories."""
         with self._busy, contextlib.ExitStack() as undo:
             files = [self._prepared(part, ids, undo) for part in by_day(lines)]
-            with locked(self.folder):
+            with locked(self.directory):
                 for place, file in enumerate(files):
                     # Another bridge may have written the same messages concurrently.
-                    stored = self._messages(file.folder).look() if ids else ()
+                    stored = self._messages(file.directory).look() if ids else ()
                     if any(old.overlaps(run) for old in stored for run in file.runs):
                         files[place] = self._prepared(file.part, ids, undo)
                 written = [file for file in files if file.path is not None]
                 self._rename(written, undo, keep=ids is not None)
             undo.pop_all()
         for file in written:
-            self._messages(file.folder).add(f"{file.name}.parquet", file.runs)
-        return {file.folder for file in written}
+            self._messages(file.directory).add(f"{file.name}.parquet", file.runs)
+        return {file.directory for file in written}
 
     def _prepared(
         self, part: DayRows, ids: Provenance | None, undo: contextlib.ExitStack
     ) -> "_File":
         """Write a part's rows that are not stored yet to a file that readers ignore."""
-        folder, name, table = self.folder / part.path, new_name(), part.table
-        make_folder(folder)
+        directory, name, table = self.directory / part.path, new_name(), part.table
+        make_directory(directory)
         runs: list[MessageRange] = []
         if ids is not None:
-            keep, runs = _of_part(ids, part).unstored(self._messages(folder).look())
+            keep, runs = _of_part(ids, part).unstored(self._messages(directory).look())
             if keep is not None:
                 table = table.filter(pa.array(map(bool, keep), pa.bool_()))
             if not len(table):
-                return _File(part, folder, name, None, [])
+                return _File(part, directory, name, None, [])
         # DuckDB's *.parquet also matches names that begin with a dot.
-        path = folder / f".{name}.tmp"
+        path = directory / f".{name}.tmp"
         undo.callback(_remove, path)
         write_file(path, table, self.compression, metadata(runs))
-        return _File(part, folder, name, path, runs)
+        return _File(part, directory, name, path, runs)
 
     def _rename(self, files: Sequence["_File"], undo: contextlib.ExitStack, *, keep: bool) -> None:
         """Rename files to their final names, durably.
@@ -196,18 +198,18 @@ class ParquetSink(Sink[Lines]):
         """
         for file in files:
             assert file.path is not None
-            final = file.folder / f"{file.name}.parquet"
+            final = file.directory / f"{file.name}.parquet"
             if not keep:
                 undo.callback(_remove, final)
             file.path.rename(final)
-        for folder in {file.folder for file in files}:
-            sync_folder(folder)
+        for directory in {file.directory for file in files}:
+            sync_directory(directory)
 
-    def _messages(self, folder: Path) -> StoredMessages:
-        """Return the known messages of a folder; those of the least recent folders are dropped."""
-        known = self._stored.setdefault(folder, StoredMessages(folder))
-        self._stored.move_to_end(folder)
-        if len(self._stored) > FOLDERS:
+    def _messages(self, directory: Path) -> StoredMessages:
+        """Return the known messages of a directory; the least recent directories are dropped."""
+        known = self._stored.setdefault(directory, StoredMessages(directory))
+        self._stored.move_to_end(directory)
+        if len(self._stored) > DIRECTORIES:
             self._stored.popitem(last=False)
         return known
 
@@ -216,7 +218,7 @@ class _File(NamedTuple):
     """A written file before it is renamed; without a path if there were no new rows."""
 
     part: DayRows
-    folder: Path
+    directory: Path
     name: str
     path: Path | None
     runs: list[MessageRange]
@@ -265,12 +267,12 @@ def _days(times: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
 
 
 def _path(cluster: str, day: int, rows: Iterable[int]) -> str:
-    folder = "cluster=" + (quote(cluster, safe="") or NULL)
-    if len(folder) > MAX_NAME:
-        raise RejectedError("the cluster's name is too long for a folder", list(map(int, rows)))
+    directory = "cluster=" + (quote(cluster, safe="") or NULL)
+    if len(directory) > MAX_NAME:
+        raise RejectedError("the cluster's name is too long for a directory", list(map(int, rows)))
     if day == NO_DAY:
-        return f"{folder}/date={NULL}"
-    return f"{folder}/date={datetime(1970, 1, 1, tzinfo=UTC) + timedelta(day):%Y-%m-%d}"
+        return f"{directory}/date={NULL}"
+    return f"{directory}/date={datetime(1970, 1, 1, tzinfo=UTC) + timedelta(day):%Y-%m-%d}"
 
 
 def _table(lines: Lines, series: SeriesOfRows) -> pa.Table:

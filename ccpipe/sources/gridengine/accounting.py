@@ -18,7 +18,7 @@ from typing import IO, Literal, Self
 import msgspec
 
 from ccpipe.atomic_file import replace_content
-from ccpipe.config import Duration, Interval, Site, make_folder_of
+from ccpipe.config import Duration, Interval, Site, make_directory_of
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.gridengine import Accounting, read
 from ccpipe.formats.gridengine.reader import RejectedAccountingLine
@@ -59,7 +59,7 @@ class AccountingFile(Source[Jobs]):
         paths
             The files, usually both of ``$SGE_ROOT/<cell>/common``; some may be missing.
         checkpoint
-            The file with the positions; its folder is created if missing.
+            The file with the positions; its directory is created if missing.
         reporting
             The file with starts and deletions in ``job_log`` lines (``reporting_params`` with
             ``reporting=true joblog=true``). Its ``acct`` lines are read only if it is also in
@@ -97,7 +97,7 @@ class AccountingFile(Source[Jobs]):
     async def check(self) -> None:
         for path in map(Path, self._all_paths()):
             if not path.parent.is_dir():
-                raise UnavailableError(f"{path.parent} is not an accessible folder")
+                raise UnavailableError(f"{path.parent} is not an accessible directory")
 
     def stop(self) -> None:
         self._stopped.set()
@@ -209,9 +209,9 @@ class AccountingCheckpoint:
         """Read the file, if it exists, and lock it.
 
         Raises ConfigError if it cannot be read or written, or another process uses it, and
-        CreateError if its folder is missing and cannot be created, or is not writable.
+        CreateError if its directory is missing and cannot be created, or is not writable.
         """
-        make_folder_of("checkpoint", self.path)
+        make_directory_of("checkpoint", self.path)
         try:
             self._lock = self.path.with_name(f"{self.path.name}.lock").open("ab")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -62,9 +62,9 @@ class Commands:
     Source: sacct(1), squeue(1), sinfo(1), scontrol(1).
     """
 
-    def __init__(self, *, folder: str, timeout: float) -> None:
-        """Find the programs in a folder, or on the ``PATH`` if it is empty."""
-        self.folder = folder
+    def __init__(self, *, directory: str, timeout: float) -> None:
+        """Find the programs in a directory, or on the ``PATH`` if it is empty."""
+        self.directory = directory
         self.timeout = timeout
 
     def sacct(self, since: int, until: int, *, uncompleted: bool) -> bytes:
@@ -101,7 +101,7 @@ class Commands:
         return self._run(["squeue", "--version"]).decode(errors="replace").strip()
 
     def _run(self, words: Sequence[str], timeout: float | None = None) -> bytes:
-        program = str(Path(self.folder, words[0])) if self.folder else words[0]
+        program = str(Path(self.directory, words[0])) if self.directory else words[0]
         try:
             return child.run(
                 [program, *words[1:]],
@@ -341,7 +341,7 @@ _CAPTURED = re.compile(r"(sacct|squeue|sinfo|scontrol)[^.]*\.([0-9]{1,11})\.(?:t
 
 
 class PollReplay:
-    """The polls of a folder of captured outputs, in order of time, as if commands were run again.
+    """The polls of a directory of captured outputs, in order of time, as if run again.
 
     A file is named by its command and time in seconds since the epoch: ``sacct.1795170834.txt``,
     ``squeue_all.1795170834.txt``, ``sinfo_N.1795170834.txt``, ``scontrol.1795170834.txt``; anything
@@ -349,13 +349,13 @@ class PollReplay:
     with the header line (scontrol has none) and contain times in UTC; sacct's may also be JSON.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, directory: str) -> None:
         self._files: dict[int, list[tuple[str, Path]]] = {}
-        for path in sorted(Path(folder).glob("*")):
+        for path in sorted(Path(directory).glob("*")):
             if found := _CAPTURED.fullmatch(path.name):
                 self._files.setdefault(int(found[2]) * SECOND, []).append((found[1], path))
         if not self._files:
-            raise ConfigError(f"replay: {folder} holds no files such as sacct.1795170834.txt")
+            raise ConfigError(f"replay: {directory} holds no files such as sacct.1795170834.txt")
 
     def __iter__(self) -> Iterator[Poll]:
         """Yield the polls; a file that cannot be read is reported as a problem of its poll."""

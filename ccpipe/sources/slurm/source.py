@@ -100,11 +100,11 @@ class Slurm(Source[Jobs]):
         slurm_info
             Whether it sends likewise what ``scontrol -d show job`` prints of the job.
         programs
-            The folder of Slurm's commands; empty for the ``PATH``.
+            The directory of Slurm's commands; empty for the ``PATH``.
         timeout
             How long one command may take.
         replay
-            A folder of captured outputs to read instead, see ``replay``.
+            A directory of captured outputs to read instead, see ``replay``.
         speed
             How many times faster than they were captured; 0 for without pauses.
 
@@ -124,7 +124,7 @@ class Slurm(Source[Jobs]):
         self.begin = max(round(begin * SECOND), self.window)
         self.resend = float(resend)
         self.speed = speed
-        self._commands = Commands(folder=programs, timeout=float(timeout))
+        self._commands = Commands(directory=programs, timeout=float(timeout))
         self._poller = Poller(self._commands, accounting=accounting, uncompleted=uncompleted)
         self._metadata = (
             StartMetadata(self._commands, job_script=job_script, slurm_info=slurm_info)

@@ -193,8 +193,8 @@ class BackfillSource(Source[Lines]):
 
 
 @contextlib.asynccontextmanager
-async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[StoredRange]:
-    """Yield a reader for a folder of Parquet files.
+async def from_parquet(directory: Path, nodes: frozenset[str]) -> AsyncGenerator[StoredRange]:
+    """Yield a reader for a directory of Parquet files.
 
     Reading raises UnavailableError if a bridge's compaction removed files meanwhile: start again.
     """
@@ -213,15 +213,15 @@ async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[St
     async def read(begin: int, end: int) -> AsyncIterator[Sequence[Message]]:
         given: dict[str, Any] = {"begin": begin, "end": end, "first": _day(begin)}
         given |= {"last": _day(end - 1)} | ({"nodes": sorted(nodes)} if nodes else {})
-        with parquet_tables.tables(folder) as connection:
+        with parquet_tables.tables(directory) as connection:
             try:
                 cursor = await asyncio.to_thread(connection.execute, sql, given)
             except duckdb.IOException as error:
-                raise UnavailableError(f"{folder}: {error}") from None
+                raise UnavailableError(f"{directory}: {error}") from None
             while rows := cursor.fetchmany(BATCH):
                 yield [message_of(row) for row in rows]
 
-    with parquet_tables.tables(folder) as connection:
+    with parquet_tables.tables(directory) as connection:
         ask = f"SELECT min({time}), max({time}) FROM samples"  # noqa: S608
         first, last = connection.execute(ask).fetchall()[0]
     yield StoredRange(read, first or 0, last or 0)

@@ -1,4 +1,4 @@
-"""The Parquet files of a folder as tables of DuckDB, beside bridges that write to it.
+"""The Parquet files of a directory as tables of DuckDB, beside bridges that write to it.
 
 | table | a row for each | |
 |---|---|---|
@@ -72,14 +72,14 @@ _REPLACED = """
 Answer = TypeVar("Answer")
 
 
-def run_query(folder: Path, work: Callable[[duckdb.DuckDBPyConnection], Answer]) -> Answer:
+def run_query(directory: Path, work: Callable[[duckdb.DuckDBPyConnection], Answer]) -> Answer:
     """Call `work` with a connection that has the tables; again if files were removed meanwhile.
 
     Raises MissingInputError if there are no files.
     """
     for trial in range(TRIES):
         try:
-            with tables(folder) as connection:
+            with tables(directory) as connection:
                 return work(connection)
         except duckdb.IOException:
             if trial == TRIES - 1:
@@ -88,18 +88,18 @@ def run_query(folder: Path, work: Callable[[duckdb.DuckDBPyConnection], Answer])
 
 
 @contextlib.contextmanager
-def tables(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def tables(directory: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a connection that has the tables, of the files that exist now."""
     with duckdb.connect() as connection:
-        _make_tables(connection, folder)
+        _make_tables(connection, directory)
         yield connection
 
 
-def _make_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
-    files = {str(path) for path in folder.glob("cluster=*/date=*/*.parquet")}
+def _make_tables(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
+    files = {str(path) for path in directory.glob("cluster=*/date=*/*.parquet")}
     joined = sorted(path for path in files if path.endswith("-joined.parquet"))
     if not files:
-        raise MissingInputError(f"{folder}: no Parquet files")
+        raise MissingInputError(f"{directory}: no Parquet files")
     if joined:
         replaced = connection.execute(_REPLACED.format(joined=_list(joined))).fetchall()
         files -= {"/".join([*parts, name]).replace("//", "/", 1) for parts, name in replaced}

@@ -32,11 +32,11 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def index(file: Path, acct: Acct) -> Path:
-    folder = file.parent / "index"
-    done = acct("index", file, "--to", folder)
+    directory = file.parent / "index"
+    done = acct("index", file, "--to", directory)
     assert done.code == 0
     assert "10 000 records" in done.err
-    return folder
+    return directory
 
 
 def found(acct: Acct, *arguments: object) -> list[tuple[int, int, int]]:
@@ -110,11 +110,11 @@ def test_packed_files_are_found_in_without_unpacking(acct: Acct, file: Path) -> 
     """Their lines are in the index, so that they may even be gone."""
     packed = file.with_name("old.gz")
     packed.write_bytes(gzip.compress(file.read_bytes()))
-    folder = file.parent / "index"
-    assert acct("index", packed, "--to", folder).code == 0
+    directory = file.parent / "index"
+    assert acct("index", packed, "--to", directory).code == 0
     packed.unlink()
     file.unlink()
-    assert found(acct, "-j", 4321, "--index", folder) == [(4321, 1, 8645), (4321, 2, 8646)]
+    assert found(acct, "-j", 4321, "--index", directory) == [(4321, 1, 8645), (4321, 2, 8646)]
 
 
 def test_a_file_that_is_gone_is_told(acct: Acct, file: Path, index: Path) -> None:
@@ -148,11 +148,11 @@ def test_bad_lines_are_told_once(acct: Acct, file: Path) -> None:
     size = file.stat().st_size
     with file.open("a") as stream:
         stream.write("nonsense\n")
-    folder = file.parent / "index"
-    first = acct("index", file, "--to", folder)
+    directory = file.parent / "index"
+    first = acct("index", file, "--to", directory)
     assert first.code == 65
     assert f"{file}:10005: offset {size}: 1 fields where a record has 43 at least" in first.err
-    assert acct("index", file, "--to", folder).code == 0
+    assert acct("index", file, "--to", directory).code == 0
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from ccpipe.errors import DataError, UnavailableError
 SCHEMA = pa.schema([("offset", pa.int64())])
 
 
-def indexed(path: Path, folder: Path) -> Path:
+def indexed(path: Path, directory: Path) -> Path:
     identity = identify(path)
     assert identity is not None
-    target = folder / f"{identity}.parquet"
+    target = directory / f"{identity}.parquet"
     with replaced(target, SCHEMA) as parquet:
         found = Indexed(target, path, identity, path.stat().st_size, 2, is_packed=False)
         parquet.add_key_value_metadata(found.note())
@@ -59,5 +59,5 @@ def test_an_index_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
         raise KeyError
     assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
     assert target.read_bytes() == b"before"
-    with pytest.raises(UnavailableError), replaced(target / "folder" / "y.parquet", SCHEMA):
+    with pytest.raises(UnavailableError), replaced(target / "directory" / "y.parquet", SCHEMA):
         pass

@@ -39,10 +39,10 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def index(file: Path, acct: Acct) -> Path:
-    folder = file.parent / "index"
-    done = acct("index", file, "--to", folder)
+    directory = file.parent / "index"
+    done = acct("index", file, "--to", directory)
     assert (done.code, "499 runs" in done.err) == (0, True), done.err
-    return folder
+    return directory
 
 
 def found(acct: Acct, *arguments: object) -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ def test_what_an_index_cannot_find(
     assert acct("sacct", *arguments, "--index", index).code == code
 
 
-def test_indexes_of_both_schedulers_share_a_folder(acct: Acct, index: Path) -> None:
+def test_indexes_of_both_schedulers_share_a_directory(acct: Acct, index: Path) -> None:
     """Each looks into its own."""
     accounting = TEST_DATA / "gridengine" / "accounting"
     assert acct("index", accounting, "--to", index).code == 0

@@ -1,4 +1,4 @@
-"""One broker for all tests of this folder, which keep their clusters' names apart."""
+"""One broker for all tests of this directory, which keep their clusters' names apart."""
 
 import asyncio
 from collections.abc import Iterator

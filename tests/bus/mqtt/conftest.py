@@ -1,4 +1,4 @@
-"""A broker and a site for all tests of this folder, metrics, and a source that is read."""
+"""A broker and a site for all tests of this directory, metrics, and a source that is read."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path

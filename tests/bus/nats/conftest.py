@@ -1,4 +1,4 @@
-"""The real server, for all tests of this folder."""
+"""The real server, for all tests of this directory."""
 
 import contextlib
 from collections.abc import AsyncIterator

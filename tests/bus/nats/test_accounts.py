@@ -39,12 +39,12 @@ def sample(node: str, cluster: str = "fox.no") -> Message:
     return metric("m", 1.0, time=NOW, tags=tags)
 
 
-def configuration(keys: Path, folder: Path, jetstream: str = "") -> str:
-    """Return what was written for the server, with its data below a folder, and no ports."""
+def configuration(keys: Path, directory: Path, jetstream: str = "") -> str:
+    """Return what was written for the server, with its data below a directory, and no ports."""
     text = (keys / "nats.conf").read_text()
     for port in ('listen: "0.0.0.0:4222"', 'http: "127.0.0.1:8222"'):
         text = text.replace(port, "")
-    return text.replace('"/var/lib/nats"', f'"{folder / "js"}"\n  {jetstream}')
+    return text.replace('"/var/lib/nats"', f'"{directory / "js"}"\n  {jetstream}')
 
 
 @pytest.fixture

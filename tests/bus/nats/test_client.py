@@ -94,9 +94,9 @@ def test_nats_py_has_the_private_names_that_we_use() -> None:
 
 def test_private_names_of_nats_py_stand_in_one_file_and_are_listed() -> None:
     """Elsewhere ruff forbids them, and nothing else derives from the client."""
-    folder = ROOT / "ccpipe" / "bus" / "nats"
-    theirs = [each for each in folder.rglob("*.py") if re.search(SIGNS, each.read_text())]
-    assert theirs == [folder / "client.py"]
+    directory = ROOT / "ccpipe" / "bus" / "nats"
+    theirs = [each for each in directory.rglob("*.py") if re.search(SIGNS, each.read_text())]
+    assert theirs == [directory / "client.py"]
     tree = list(ast.walk(ast.parse(theirs[0].read_text())))
     used = {each.attr for each in tree if isinstance(each, ast.Attribute)}
     used |= {each.name for each in tree if isinstance(each, ast.AsyncFunctionDef)}

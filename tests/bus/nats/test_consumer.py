@@ -129,7 +129,7 @@ async def test_what_waits_undecoded_is_bounded(
 
 
 WITHOUT_NEXT = """
-jetstream {{ store_dir: "{folder}" }}
+jetstream {{ store_dir: "{directory}" }}
 accounts {{
   data {{ jetstream: enabled, exports: [{{ service: "$JS.API.>" }}] }}
   bridges {{ users: [{{ user: b, password: b }}], imports: [{imports}] }}
@@ -147,7 +147,7 @@ async def test_requests_that_the_broker_refuses_are_repeated_with_growing_pauses
     api = ["INFO", "STREAM.>", "CONSUMER.CREATE.>", "CONSUMER.INFO.>", "CONSUMER.DURABLE.>"]
     service = '{{ service: {{ account: data, subject: "$JS.API.{}" }} }}'
     imports = ", ".join(map(service.format, api))
-    configuration = WITHOUT_NEXT.format(folder=tmp_path / "js", imports=imports)
+    configuration = WITHOUT_NEXT.format(directory=tmp_path / "js", imports=imports)
     telemetry = Telemetry()
     async with nats_daemon(tmp_path, configuration) as port:
         bus = Bus(servers=[f"nats://b:b@127.0.0.1:{port}"])

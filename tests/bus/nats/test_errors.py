@@ -67,7 +67,7 @@ async def test_a_full_stream_that_refuses_is_named(nats_server: NatsServer) -> N
 
 
 CONFIGURATION = """
-jetstream {{ store_dir: "{folder}" }}
+jetstream {{ store_dir: "{directory}" }}
 authorization {{ users: [
   {{ user: all, password: pw }}
   {{ user: node, password: pw, permissions {{
@@ -89,7 +89,7 @@ LOG = "fox%2Etest.log.ccpipe"
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     (tmp_path / "pw").write_text(PASSWORD)
-    configuration = CONFIGURATION.format(folder=tmp_path / "js")
+    configuration = CONFIGURATION.format(directory=tmp_path / "js")
     async with nats_daemon(tmp_path, configuration) as port:
         yield Site(
             cluster="fox.test",

@@ -30,7 +30,7 @@ async def test_it_refuses_whoever_does_not_know_the_password(nats_server: NatsSe
 
 async def test_its_secrets_are_readable_by_the_owner_only(nats_server: NatsServer) -> None:
     for name in ("password", "nats.conf"):
-        assert stat.S_IMODE((nats_server.folder / name).stat().st_mode) == 0o600
+        assert stat.S_IMODE((nats_server.directory / name).stat().st_mode) == 0o600
 
 
 async def test_a_killed_server_comes_back_at_its_port_with_its_streams(

@@ -11,10 +11,10 @@ from tests.chaos.lab import Lab, numbered
 
 
 @fault("a JetStream cluster of three that loses a server, then its leader; keys of `auth init`")
-async def cluster(folder: Path, rounds: int) -> Account:
+async def cluster(directory: Path, rounds: int) -> Account:
     """Two of three go on; each comes back before the next is lost."""
-    async with Lab(folder, servers=3, has_keys=True).open() as lab:
-        bridge = lab.bridge(f'use = "file"\npath = "{folder}/stored.lp"')
+    async with Lab(directory, servers=3, has_keys=True).open() as lab:
+        bridge = lab.bridge(f'use = "file"\npath = "{directory}/stored.lp"')
         await bridge.start()
         await _leader(lab)
         sender = lab.send(numbered(LINES * rounds), rate=RATE)
@@ -30,7 +30,7 @@ async def cluster(folder: Path, rounds: int) -> Account:
             await victim.start()
             await _leader(lab)
         dead = await finished(lab, bridge)
-        stored = in_file(folder / "stored.lp")
+        stored = in_file(directory / "stored.lp")
         assert is_in_order(stored), "a line overtook another one of its node"
         return Account.of(range(LINES * rounds), stored, dead)
 

@@ -12,9 +12,9 @@ from tests.servers.victoriametrics import VictoriaMetrics
 
 
 @fault("a store slower than its time limit")
-async def slow_store(folder: Path, rounds: int) -> Account:
+async def slow_store(directory: Path, rounds: int) -> Account:
     """The limit grows; each line that it was late for is stored a few times."""
-    async with LyingStore(seconds=1.5).running() as store, Lab(folder).open() as lab:
+    async with LyingStore(seconds=1.5).running() as store, Lab(directory).open() as lab:
         sink = f'use = "victoriametrics"\nurl = "{store.url}"\ntimeout = "500ms"'
         bridge = await flowing(lab, sink, numbered(LINES * rounds))
         dead = await finished(lab, bridge)
@@ -22,9 +22,9 @@ async def slow_store(folder: Path, rounds: int) -> Account:
 
 
 @fault("SIGKILL of the store, VictoriaMetrics, with durable")
-async def kill_victoriametrics(folder: Path, rounds: int) -> Account:
+async def kill_victoriametrics(directory: Path, rounds: int) -> Account:
     """Rows are acknowledged when its disk has them: also those of the last seconds survive."""
-    made = VictoriaMetrics(folder / "victoriametrics", "-dedup.minScrapeInterval=1ms")
+    made = VictoriaMetrics(directory / "victoriametrics", "-dedup.minScrapeInterval=1ms")
     with made as store:
 
         async def act(*_: object) -> None:
@@ -32,7 +32,7 @@ async def kill_victoriametrics(folder: Path, rounds: int) -> Account:
             await asyncio.to_thread(store.process.wait, 30)
             await asyncio.to_thread(store.start)
 
-        async with Lab(folder).open() as lab:
+        async with Lab(directory).open() as lab:
             sink = f'use = "victoriametrics"\nurl = "{store.url}"\ndurable = true'
             bridge = lab.bridge(sink)
             await meanwhile(lab, bridge, rounds, act)
@@ -46,9 +46,9 @@ async def kill_victoriametrics(folder: Path, rounds: int) -> Account:
 
 
 @fault("rows that a constraint of PostgreSQL refuses, every hundredth")
-async def refused_rows(folder: Path, rounds: int) -> Account:
+async def refused_rows(directory: Path, rounds: int) -> Account:
     """They become dead letters; the others are stored once."""
-    async with postgres() as server, Lab(folder).open() as lab:
+    async with postgres() as server, Lab(directory).open() as lab:
         database = await server.database()
         async with server.sink(database):
             pass  # makes the tables

@@ -12,15 +12,15 @@ from tests.chaos.network import Muddle
 
 
 @fault("the same lines published twice, every tenth broken")
-async def hostile_lines(folder: Path, rounds: int) -> Account:
+async def hostile_lines(directory: Path, rounds: int) -> Account:
     """Copies within the window are stored once; broken lines are dead letters."""
-    async with Lab(folder).open() as lab:
+    async with Lab(directory).open() as lab:
         count = LINES * rounds
         lines = [
             line.replace(b" value=", b" bad value=") if number % 10 == 3 else line
             for number, line in enumerate(numbered(count).splitlines(keepends=True))
         ]
-        bridge = lab.bridge(f'use = "file"\npath = "{folder}/stored.lp"')
+        bridge = lab.bridge(f'use = "file"\npath = "{directory}/stored.lp"')
         await bridge.start()
         client = await lab.connect()
         jetstream = client.jetstream(timeout=30)
@@ -39,16 +39,19 @@ async def hostile_lines(folder: Path, rounds: int) -> Account:
         await drained(lab)
         assert await bridge.end() == 0
         dead = await dead_letters(lab)
-        return Account.of(range(count), in_file(folder / "stored.lp"), dead)
+        return Account.of(range(count), in_file(directory / "stored.lp"), dead)
 
 
 @fault("messages repeated and swapped to and from the broker, into Parquet files")
-async def muddled(folder: Path, rounds: int) -> Account:
+async def muddled(directory: Path, rounds: int) -> Account:
     """The broker knows a message by its id, the store by its number."""
-    async with Lab(folder).open() as lab, Muddle(lab.broker.port, "c.metrics").running() as muddle:
+    async with (
+        Lab(directory).open() as lab,
+        Muddle(lab.broker.port, "c.metrics").running() as muddle,
+    ):
         through = {"CCPIPE_BUS__SERVERS": muddle.url}
-        sink = f'use = "parquet"\ndir = "{folder}/parquet"'
+        sink = f'use = "parquet"\ndir = "{directory}/parquet"'
         bridge = await flowing(lab, sink, numbered(LINES * rounds), **through)
         dead = await finished(lab, bridge)
         assert muddle.repeated
-        return Account.of(range(LINES * rounds), in_parquet(folder / "parquet"), dead)
+        return Account.of(range(LINES * rounds), in_parquet(directory / "parquet"), dead)

@@ -93,13 +93,13 @@ async def finished(lab: Lab, bridge: Process) -> list[int]:
     return await dead_letters(lab)
 
 
-async def repeated(folder: Path, rounds: int, act: Act) -> Account:
+async def repeated(directory: Path, rounds: int, act: Act) -> Account:
     """Let numbered lines flow from a publisher through a bridge into a file, and act meanwhile."""
-    async with Lab(folder).open() as lab:
-        bridge = lab.bridge(f'use = "file"\npath = "{folder}/stored.lp"')
+    async with Lab(directory).open() as lab:
+        bridge = lab.bridge(f'use = "file"\npath = "{directory}/stored.lp"')
         await meanwhile(lab, bridge, rounds, act)
         dead = await finished(lab, bridge)
-        stored = in_file(folder / "stored.lp")
+        stored = in_file(directory / "stored.lp")
         assert is_in_order(stored), "a line overtook another one of its node"
         return Account.of(range(LINES * rounds), stored, dead)
 

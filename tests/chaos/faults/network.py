@@ -17,27 +17,27 @@ HANDSHAKES = 4
 
 
 @fault("a websocket with TLS that is cut, and whose handshakes then fail")
-async def failed_handshakes(folder: Path, rounds: int) -> Account:
+async def failed_handshakes(directory: Path, rounds: int) -> Account:
     """As behind a proxy that is started anew: publisher and bridge try until it works."""
-    tls, port = certificates(folder), free_port()
+    tls, port = certificates(directory), free_port()
     listen = f'listen: "127.0.0.1:{port}"'
     block = f'{listen}, tls {{ cert_file: "{tls.cert}", key_file: "{tls.key}" }}'
-    lab = Lab(folder, configuration=f"{CONFIGURATION}websocket {{ {block} }}\n")
+    lab = Lab(directory, configuration=f"{CONFIGURATION}websocket {{ {block} }}\n")
     chance = random.Random(rounds)
     async with lab.open(), Handshakes(port).running() as proxy:
         await accepts(port)
         through = {"CCPIPE_BUS__SERVERS": proxy.url, "CCPIPE_BUS__CA_FILE": str(tls.ca)}
-        bridge = lab.bridge(f'use = "file"\npath = "{folder}/stored.lp"', **through)
+        bridge = lab.bridge(f'use = "file"\npath = "{directory}/stored.lp"', **through)
         await bridge.start()
         sender = lab.send(numbered(LINES * rounds), rate=RATE, **through)
         await sender.start()
         async with asyncio.timeout(90):  # at the start a failed handshake is fatal
-            while not in_file(folder / "stored.lp"):
+            while not in_file(directory / "stored.lp"):
                 await asyncio.sleep(0.1)
         for _ in range(rounds):
             await asyncio.sleep(chance.uniform(0.5, 1.5))
             await proxy.fail(HANDSHAKES)
         dead = await finished(lab, bridge)
-        stored = in_file(folder / "stored.lp")
+        stored = in_file(directory / "stored.lp")
         assert is_in_order(stored), "a line overtook another one of its node"
         return Account.of(range(LINES * rounds), stored, dead)

@@ -10,7 +10,7 @@ from tests.chaos.lab import Lab, Process, numbered
 
 
 @fault("clocks of nodes that jump by a year, with a time window before the store")
-async def clock_jumps(folder: Path, rounds: int) -> Account:
+async def clock_jumps(directory: Path, rounds: int) -> Account:
     """What is outside the window is a dead letter."""
     now = int(time.time())
     third = LINES * rounds // 3
@@ -20,11 +20,11 @@ async def clock_jumps(folder: Path, rounds: int) -> Account:
         for first, jump in ((0, 0), (third, -year), (2 * third, year))
     )
     window = '[[translate]]\nuse = "time_window"\nmax_age = "1d"\nmax_future = "1d"'
-    async with Lab(folder).open() as lab:
-        sink = f'use = "file"\npath = "{folder}/stored.lp"'
+    async with Lab(directory).open() as lab:
+        sink = f'use = "file"\npath = "{directory}/stored.lp"'
         bridge = await flowing(lab, sink, lines, translate=window)
         dead = await finished(lab, bridge)
-        return Account.of(range(3 * third), in_file(folder / "stored.lp"), dead)
+        return Account.of(range(3 * third), in_file(directory / "stored.lp"), dead)
 
 
 JUMPS = ("+1y", "-10y", "+1h", "-1h", "+0")
@@ -32,9 +32,9 @@ JUMPS = ("+1y", "-10y", "+1h", "-1h", "+0")
 
 
 @fault("the clock under bridge and publisher jumps by hours and years (libfaketime)")
-async def wall_clock_jumps(folder: Path, rounds: int) -> Account:
+async def wall_clock_jumps(directory: Path, rounds: int) -> Account:
     """Nothing waits by the wall clock, and none of its jumps loses or doubles anything."""
-    clock = folder / "clock"
+    clock = directory / "clock"
     clock.write_text("+0\n")
     faked = {
         "LD_PRELOAD": str(fake_clock()),
@@ -45,18 +45,18 @@ async def wall_clock_jumps(folder: Path, rounds: int) -> Account:
     jumps = iter(JUMPS * rounds)
 
     async def act(_: Lab, bridge: Process) -> None:
-        moved = folder / "clock.new"
+        moved = directory / "clock.new"
         moved.write_text(f"{next(jumps)}\n")
         moved.replace(clock)
         await asyncio.sleep(0.5)
         await bridge.kill()
         await bridge.start()
 
-    async with Lab(folder, environ=faked).open() as lab:
-        bridge = lab.bridge(f'use = "parquet"\ndir = "{folder}/parquet"')
+    async with Lab(directory, environ=faked).open() as lab:
+        bridge = lab.bridge(f'use = "parquet"\ndir = "{directory}/parquet"')
         await meanwhile(lab, bridge, rounds, act)
         dead = await finished(lab, bridge)
-        return Account.of(range(LINES * rounds), in_parquet(folder / "parquet"), dead)
+        return Account.of(range(LINES * rounds), in_parquet(directory / "parquet"), dead)
 
 
 def fake_clock() -> Path | None:

@@ -13,9 +13,9 @@ COPY = "copy.metrics"
 
 
 @fault("SIGKILL of the bridge")
-async def kill_bridge(folder: Path, rounds: int) -> Account:
+async def kill_bridge(directory: Path, rounds: int) -> Account:
     """What it had not acknowledged is delivered again."""
-    return await repeated(folder, rounds, bridge_alone)
+    return await repeated(directory, rounds, bridge_alone)
 
 
 async def bridge_alone(_: Lab, bridge: Process) -> None:
@@ -24,10 +24,10 @@ async def bridge_alone(_: Lab, bridge: Process) -> None:
 
 
 @fault("SIGKILL of a bridge from one stream into another")
-async def kill_bridge_onto_the_bus(folder: Path, rounds: int) -> Account:
+async def kill_bridge_onto_the_bus(directory: Path, rounds: int) -> Account:
     """What it had published and not acknowledged is published again, and the broker knows it."""
     chance = random.Random(rounds)
-    async with Lab(folder).open() as lab:
+    async with Lab(directory).open() as lab:
         bridge = lab.bridge(f'use = "nats"\nsubjects = {{ metrics = "{COPY}" }}')
         await bridge.start()
         client = await lab.connect()
@@ -52,7 +52,7 @@ async def kill_bridge_onto_the_bus(folder: Path, rounds: int) -> Account:
 
 
 @fault("SIGKILL of the broker")
-async def kill_broker(folder: Path, rounds: int) -> Account:
+async def kill_broker(directory: Path, rounds: int) -> Account:
     """Publisher and bridge reconnect."""
 
     async def act(lab: Lab, _: Process) -> None:
@@ -60,33 +60,33 @@ async def kill_broker(folder: Path, rounds: int) -> Account:
         await asyncio.sleep(0.3)
         await lab.broker.start()
 
-    return await repeated(folder, rounds, act)
+    return await repeated(directory, rounds, act)
 
 
 @fault("SIGSTOP of the broker for seconds")
-async def freeze_broker(folder: Path, rounds: int) -> Account:
+async def freeze_broker(directory: Path, rounds: int) -> Account:
     """It takes bytes and answers nothing."""
 
     async def act(lab: Lab, _: Process) -> None:
         await lab.broker.freeze(3)
 
-    return await repeated(folder, rounds, act)
+    return await repeated(directory, rounds, act)
 
 
 @fault("SIGSTOP of the bridge beyond ack_wait")
-async def freeze_bridge(folder: Path, rounds: int) -> Account:
+async def freeze_bridge(directory: Path, rounds: int) -> Account:
     """The broker hands everything over again."""
 
     async def act(_: Lab, bridge: Process) -> None:
         await bridge.freeze(4)
 
-    return await repeated(folder, rounds, act)
+    return await repeated(directory, rounds, act)
 
 
 @fault("SIGKILL of broker and bridge at once")
-async def kill_both(folder: Path, rounds: int) -> Account:
+async def kill_both(directory: Path, rounds: int) -> Account:
     """As in a power cut of the machine that runs both, but for its disk."""
-    return await repeated(folder, rounds, broker_and_bridge)
+    return await repeated(directory, rounds, broker_and_bridge)
 
 
 async def broker_and_bridge(lab: Lab, bridge: Process) -> None:

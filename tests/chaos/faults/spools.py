@@ -26,7 +26,7 @@ class Node:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self.port = free_port()
-        self.config = lab.folder / "ccpipe.toml"
+        self.config = lab.directory / "ccpipe.toml"
         self.config.write_text(
             f"""
             telemetry.listen = "127.0.0.1:{self.port}"
@@ -37,7 +37,7 @@ class Node:
             publish.spool.rate = 1000
             """
         )
-        self.spool = lab.folder / "state" / "ccpipe" / "spool"
+        self.spool = lab.directory / "state" / "ccpipe" / "spool"
 
     async def start(self) -> Process:
         """Start a publisher; what it says comes behind what those before it said."""
@@ -104,9 +104,9 @@ def _times(lines: Sequence[bytes]) -> list[int]:
 
 
 @fault("the broker away for an hour, a hundred times as fast; SIGKILL of the publisher meanwhile")
-async def broker_away(folder: Path, rounds: int) -> Account:
+async def broker_away(directory: Path, rounds: int) -> Account:
     """The spool keeps what was sampled, in order, and the next publisher sends it."""
-    async with Lab(folder).open() as lab:
+    async with Lab(directory).open() as lab:
         node = Node(lab)
         await lab.broker.kill()
         seen: list[int] = []
@@ -125,13 +125,13 @@ async def broker_away(folder: Path, rounds: int) -> Account:
 
 
 @fault("a full disk under the spool (tmpfs), SIGTERM of the publisher while it is full")
-async def spool_on_full_disk(folder: Path, rounds: int) -> Account:
+async def spool_on_full_disk(directory: Path, rounds: int) -> Account:
     """Everything arrives once the broker is back, although the disk never has room again."""
-    disk = folder / "state"
+    disk = directory / "state"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "lab", disk], check=True)
     try:
-        async with Lab(folder).open() as lab:
+        async with Lab(directory).open() as lab:
             node = Node(lab)
             for _ in range(rounds):
                 await lab.broker.kill()
@@ -168,12 +168,12 @@ def _fill(disk: Path) -> None:
 
 
 @fault("flipped bits, cut ends and zeroed pages in the spool of a killed publisher")
-async def damaged_spool(folder: Path, rounds: int) -> Account:
+async def damaged_spool(directory: Path, rounds: int) -> Account:
     """What is undamaged arrives, in order; the rest is counted."""
     chance = random.Random(rounds)
     published: list[bytes] = []
     dropped = 0
-    async with Lab(folder).open() as lab:
+    async with Lab(directory).open() as lab:
         node = Node(lab)
         for _ in range(rounds):
             await lab.broker.kill()

@@ -35,16 +35,16 @@ from tests.servers.postgres import Server
 
 
 @fault("SIGKILL of broker and bridge at once, into Parquet files")
-async def kill_both_parquet(folder: Path, rounds: int) -> Account:
+async def kill_both_parquet(directory: Path, rounds: int) -> Account:
     """The store knows by the messages' ids what it has."""
-    return await into_parquet(folder, rounds, broker_and_bridge)
+    return await into_parquet(directory, rounds, broker_and_bridge)
 
 
 @fault("SIGKILL of broker and bridge at once, into Parquet files, small messages with ids")
-async def kill_both_small_messages(folder: Path, rounds: int) -> Account:
+async def kill_both_small_messages(directory: Path, rounds: int) -> Account:
     """Some are always stored and not acknowledged on the broker's disk when both are killed."""
-    async with Lab(folder).open() as lab:
-        bridge = lab.bridge(f'use = "parquet"\ndir = "{folder}/parquet"')
+    async with Lab(directory).open() as lab:
+        bridge = lab.bridge(f'use = "parquet"\ndir = "{directory}/parquet"')
         await bridge.start()
         await asking(lab)
         sending = asyncio.create_task(publish_small(lab, LINES * rounds))
@@ -56,7 +56,7 @@ async def kill_both_small_messages(folder: Path, rounds: int) -> Account:
         await drained(lab)
         assert await bridge.end() == 0, bridge.text()
         dead = await dead_letters(lab)
-        return Account.of(range(LINES * rounds), in_parquet(folder / "parquet"), dead)
+        return Account.of(range(LINES * rounds), in_parquet(directory / "parquet"), dead)
 
 
 async def publish_small(lab: Lab, count: int, each: int = 5) -> None:
@@ -81,30 +81,30 @@ async def publish_small(lab: Lab, count: int, each: int = 5) -> None:
 
 
 @fault("SIGSTOP of the bridge beyond ack_wait, into Parquet files")
-async def freeze_bridge_parquet(folder: Path, rounds: int) -> Account:
+async def freeze_bridge_parquet(directory: Path, rounds: int) -> Account:
     """What the bridge holds and what is delivered again may be in one write."""
 
     async def act(_: Lab, bridge: Process) -> None:
         await bridge.freeze(4)
 
-    return await into_parquet(folder, rounds, act)
+    return await into_parquet(directory, rounds, act)
 
 
-async def into_parquet(folder: Path, rounds: int, act: Act) -> Account:
+async def into_parquet(directory: Path, rounds: int, act: Act) -> Account:
     """Let lines flow into Parquet files, and act meanwhile."""
-    async with Lab(folder).open() as lab:
-        bridge = lab.bridge(f'use = "parquet"\ndir = "{folder}/parquet"')
+    async with Lab(directory).open() as lab:
+        bridge = lab.bridge(f'use = "parquet"\ndir = "{directory}/parquet"')
         await meanwhile(lab, bridge, rounds, act)
         dead = await finished(lab, bridge)
-        return Account.of(range(LINES * rounds), in_parquet(folder / "parquet"), dead)
+        return Account.of(range(LINES * rounds), in_parquet(directory / "parquet"), dead)
 
 
 @contextlib.asynccontextmanager
 async def postgres() -> AsyncIterator[Server]:
-    """Run a PostgreSQL; its folder is not below pytest's, which only we may enter."""
+    """Run a PostgreSQL; its directory is not below pytest's, which only we may enter."""
     with (
-        tempfile.TemporaryDirectory(prefix="ccpipe-postgres-") as folder,
-        Server(Path(folder)) as server,
+        tempfile.TemporaryDirectory(prefix="ccpipe-postgres-") as directory,
+        Server(Path(directory)) as server,
     ):
         yield server
 
@@ -119,9 +119,9 @@ async def in_postgres(server: Server, database: str) -> list[int]:
 
 
 @fault("SIGKILL of broker and bridge, and a crash of the store, PostgreSQL")
-async def kill_all_postgres(folder: Path, rounds: int) -> Account:
+async def kill_all_postgres(directory: Path, rounds: int) -> Account:
     """The transaction that stores rows notes the messages that they came with."""
-    async with postgres() as server, Lab(folder).open() as lab:
+    async with postgres() as server, Lab(directory).open() as lab:
         database = await server.database()
 
         async def act(lab: Lab, bridge: Process) -> None:
@@ -138,9 +138,9 @@ async def kill_all_postgres(folder: Path, rounds: int) -> Account:
 
 
 @fault("an HTTP store that fails, hangs, closes and shows a login page")
-async def lying_store(folder: Path, rounds: int) -> Account:
+async def lying_store(directory: Path, rounds: int) -> Account:
     """Only 204 counts as stored."""
-    async with LyingStore().running() as store, Lab(folder).open() as lab:
+    async with LyingStore().running() as store, Lab(directory).open() as lab:
         sink = f'use = "victoriametrics"\nurl = "{store.url}"\ntimeout = "1s"'
         bridge = await flowing(lab, sink, numbered(LINES * rounds))
         await sent(lab)
@@ -150,14 +150,14 @@ async def lying_store(folder: Path, rounds: int) -> Account:
 
 
 @fault("a full disk under the store (tmpfs)")
-async def full_disk(folder: Path, rounds: int) -> Account:
+async def full_disk(directory: Path, rounds: int) -> Account:
     """The bridge waits for room; no line is torn or written twice by that. Needs root."""
-    disk = folder / "disk"
+    disk = directory / "disk"
     disk.mkdir()
     size = LINES * rounds * 20  # a line has some 55 bytes
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "lab", disk], check=True)
     try:
-        async with Lab(folder).open() as lab:
+        async with Lab(directory).open() as lab:
             sink = f'use = "file"\npath = "{disk}/stored.lp"'
             bridge = await flowing(lab, sink, numbered(LINES * rounds))
             while "No space left" not in bridge.text():

@@ -57,16 +57,16 @@ def test_ports_are_checked() -> None:
 @pytest.fixture
 def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    folder = tmp_path / "nats" / "context"
-    folder.mkdir(parents=True)
-    return folder
+    directory = tmp_path / "nats" / "context"
+    directory.mkdir(parents=True)
+    return directory
 
 
 PASSWORD = "p@ss w:d"  # noqa: S105 - of nobody
 
 
-def write(folder: Path, name: str, **given: object) -> None:
-    (folder / f"{name}.json").write_text(json.dumps({"description": "", "token": "", **given}))
+def write(directory: Path, name: str, **given: object) -> None:
+    (directory / f"{name}.json").write_text(json.dumps({"description": "", "token": "", **given}))
 
 
 def test_a_context_names_server_and_user(contexts: Path) -> None:

@@ -78,12 +78,12 @@ def test_items_are_sh5utils_where_that_is_asked_for() -> None:
 
 
 def test_merging_keeps_the_input_and_may_be_repeated(tmp_path: Path) -> None:
-    folder = tmp_path / "alice"
-    folder.mkdir()
+    directory = tmp_path / "alice"
+    directory.mkdir()
     names = list((DATA / "node-step").rglob("3_*.h5"))
     assert names
     for path in names:
-        shutil.copy(path, folder)
+        shutil.copy(path, directory)
     output = tmp_path / "job_3.h5"
     arguments = ("profile", "merge", "-j", 3, "-p", tmp_path, "-u", "alice", "-o", output)
     first = ccpipe(*arguments, "-S")
@@ -91,11 +91,11 @@ def test_merging_keeps_the_input_and_may_be_repeated(tmp_path: Path) -> None:
     before = output.read_bytes()
     assert ", 0 new" in ccpipe(*arguments).err
     assert output.read_bytes() == before
-    assert len(list(folder.iterdir())) == len(names)
+    assert len(list(directory.iterdir())) == len(names)
     with open_profile(output) as profile:
         assert len(profile.node_steps) == len(names)
     assert ccpipe(*arguments, "--delete").code == 0
-    assert not list(folder.iterdir())
+    assert not list(directory.iterdir())
     done = ccpipe(*arguments)
     assert done.code == 65
     assert "no node-step files" in done.err

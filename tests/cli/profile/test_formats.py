@@ -1,4 +1,4 @@
-"""Output of ``ccpipe profile``, and the folder of its input."""
+"""Output of ``ccpipe profile``, and the directory of its input."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ccpipe.cli.profile.formats import json_lines, write_parquet
-from ccpipe.cli.profile.options import configured_folder, write_output
+from ccpipe.cli.profile.options import configured_directory, write_output
 from ccpipe.errors import CreateError, UnavailableError
 from ccpipe.formats.slurm_profile.extract import Level, extract_records
 from tests.formats.slurm_profile.samples import table_of
@@ -34,16 +34,16 @@ def test_parquet_has_the_rows_and_their_types(tmp_path: Path) -> None:
     assert pq.read_table(path).schema.field("CPUUtilization").type == pa.float64()
 
 
-def test_the_folder_is_the_one_of_slurms_configuration(
+def test_the_directory_is_the_one_of_slurms_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
-    assert configured_folder() is None
+    assert configured_directory() is None
     conf = tmp_path / "acct_gather.conf"
     conf.write_text("#ProfileHDF5Dir=/no\nprofilehdf5dir = /shared/p # here\n")
-    assert configured_folder() == Path("/shared/p")
+    assert configured_directory() == Path("/shared/p")
     conf.write_text("ProfileHDF5Default=all\n")
-    assert configured_folder() is None
+    assert configured_directory() is None
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:

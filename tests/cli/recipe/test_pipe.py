@@ -103,8 +103,8 @@ cluster = "local"
 
 [source]
 use = "accounting"
-paths = ["{folder}/accounting"]
-checkpoint = "{folder}/checkpoint"
+paths = ["{directory}/accounting"]
+checkpoint = "{directory}/checkpoint"
 once = true
 
 [[translate]]
@@ -116,12 +116,12 @@ use = "{sink}"
 """
 
 
-def bridge(folder: Path, sink: str, **environ: str) -> Ended:
+def bridge(directory: Path, sink: str, **environ: str) -> Ended:
     """Run a bridge over an accounting file whose second line is broken."""
-    (folder / "accounting").write_bytes(GOOD[0] + BAD + GOOD[1])
-    recipe = folder / "recipe.toml"
-    recipe.write_text(RECIPE.format(folder=folder, sink=sink))
-    environ["XDG_STATE_HOME"] = str(folder / "state")
+    (directory / "accounting").write_bytes(GOOD[0] + BAD + GOOD[1])
+    recipe = directory / "recipe.toml"
+    recipe.write_text(RECIPE.format(directory=directory, sink=sink))
+    environ["XDG_STATE_HOME"] = str(directory / "state")
     return ccpipe("bridge", recipe, stdin=b"", **environ)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.cli.recipe.shipped import find_recipe, folder, recipes
+from ccpipe.cli.recipe.shipped import directory, find_recipe, recipes
 from ccpipe.errors import MissingInputError
 from tests.cli.command import ccpipe
 from tests.paths import ROOT
@@ -13,12 +13,12 @@ from tests.paths import ROOT
 def test_all_recipes_have_a_name() -> None:
     """Those of the project, in a working copy and in a wheel alike."""
     assert set(recipes()) == {path.stem for path in (ROOT / "bridges").glob("*.toml")}
-    assert (folder() / "nats.conf").is_file()
-    assert (folder() / "docs" / "README.md").is_file()
+    assert (directory() / "nats.conf").is_file()
+    assert (directory() / "docs" / "README.md").is_file()
 
 
 def test_a_recipe_runs_by_its_name(tmp_path: Path) -> None:
-    """From any folder."""
+    """From any directory."""
     shown = ccpipe("bridge", "null", "--dry-run", "--for", "10s")
     assert shown.code == 0
     assert len(shown.out.splitlines()) == 50_000

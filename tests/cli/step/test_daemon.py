@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.cli.step.daemon import StepDaemon, own_folder
+from ccpipe.cli.step.daemon import StepDaemon, own_directory
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.slurm_profile.hdf5 import ProfileError
 from ccpipe.formats.slurm_profile.reader import open_profile
@@ -47,7 +47,7 @@ def test_a_step_has_a_report_and_a_profile(tmp_path: Path, monkeypatch: pytest.M
         "n1",
         dict.fromkeys(("task", "energy", "filesystem", "network"), SECONDS),
         selection=SeriesSelection.ALL,
-        folder=profiles,
+        directory=profiles,
         report=report,
         root=str(tmp_path),
     )
@@ -110,10 +110,10 @@ def test_it_takes_no_command_and_no_ids(more: tuple[object, ...]) -> None:
     assert "--daemon takes no command" in done.err
 
 
-def test_profiles_are_not_written_into_a_folder_of_somebody_else(tmp_path: Path) -> None:
+def test_profiles_are_not_written_into_a_directory_of_somebody_else(tmp_path: Path) -> None:
     """As root it would follow links that lie there."""
-    found = own_folder(tmp_path / "profiles", "alice")
+    found = own_directory(tmp_path / "profiles", "alice")
     assert found.stat().st_uid == os.geteuid()
     (tmp_path / "profiles" / "bob").symlink_to(found)
     with pytest.raises(UnavailableError, match="another user"):
-        own_folder(tmp_path / "profiles", "bob")
+        own_directory(tmp_path / "profiles", "bob")

@@ -166,7 +166,7 @@ async def test_history_comes_from_files(busy: Served, page: Page) -> None:
     """An hour of a node, with values that are no longer live."""
     assert busy.server.parquet is not None
     now = int(time.time())
-    async with ParquetSink(dir=str(busy.server.parquet.folder)) as sink:
+    async with ParquetSink(dir=str(busy.server.parquet.directory)) as sink:
         for second in range(now - 3000, now - 1500, 60):
             await sink.write(to_lines(metrics(second)))
     await go(page, busy, "#/node/fox.test/n1")

@@ -65,8 +65,8 @@ def are_equal(first: Path, second: Path) -> bool:
 
 
 def extract(sh5util: Sh5util, job: Path, series: str, level: Level, *more: str) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder, "extracted.csv")
+    with tempfile.TemporaryDirectory() as directory:
+        output = Path(directory, "extracted.csv")
         done = sh5util("-j", 1, "-E", "-i", job, "-s", series, "-l", level, "-o", output, *more)
         assert done.returncode == 0, done.stderr
         return output.read_bytes()

@@ -30,7 +30,7 @@ class Secure(NamedTuple):
 
     kafka: Kafka
     tls: Certificates
-    folder: Path
+    directory: Path
 
     def broker(self, listener: str, *, password: str = PASSWORD, **options: Any) -> KafkaBroker:
         table: dict[str, Any] = {"servers": [f"127.0.0.1:{self.kafka.ports[listener]}"]}
@@ -38,7 +38,7 @@ class Secure(NamedTuple):
         if listener.endswith("ssl"):
             table |= {"tls": True, "ca_file": str(self.tls.ca)}
         if listener.startswith("sasl"):
-            secret = self.folder / "password"
+            secret = self.directory / "password"
             secret.write_text(f"{password}\n")
             table |= {"user": USER, "password_file": str(secret)}
         return to_struct(table | options, KafkaBroker, where="test")
@@ -46,11 +46,11 @@ class Secure(NamedTuple):
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
-    folder = tmp_path_factory.mktemp("secure-kafka")
-    tls = certificates(folder)
-    kafka = Kafka(folder, tls)
+    directory = tmp_path_factory.mktemp("secure-kafka")
+    tls = certificates(directory)
+    kafka = Kafka(directory, tls)
     asyncio.run(kafka.start())
-    yield Secure(kafka, tls, folder)
+    yield Secure(kafka, tls, directory)
     kafka.stop()
 
 

@@ -1,4 +1,4 @@
-"""What tests of this folder share with those of the modules."""
+"""What tests of this directory share with those of the modules."""
 
 from tests.bus.mqtt.conftest import fox, mosquitto, source
 

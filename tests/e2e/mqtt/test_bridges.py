@@ -47,9 +47,14 @@ async def guarded(tmp_path: Path, tls: Certificates) -> AsyncIterator[Mosquitto]
 
 
 async def start(
-    recipe: str, part: str, bus: NatsServer, mosquitto: Mosquitto, tls: Certificates, folder: Path
+    recipe: str,
+    part: str,
+    bus: NatsServer,
+    mosquitto: Mosquitto,
+    tls: Certificates,
+    directory: Path,
 ) -> asyncio.subprocess.Process:
-    secret = folder / "password"
+    secret = directory / "password"
     secret.write_text(f"{PASSWORD}\n")
     broker = {
         "URL": f"mqtts://127.0.0.1:{mosquitto.port}",
@@ -59,7 +64,7 @@ async def start(
     }
     environment = {f"CCPIPE_{part}__BROKER__{key}": value for key, value in broker.items()}
     environment |= {"CCPIPE_BUS__SERVERS": bus.url, "CCPIPE_CLUSTER": "fox"}
-    with (folder / f"{recipe}.log").open("ab") as log:
+    with (directory / f"{recipe}.log").open("ab") as log:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "ccpipe", "bridge", f"{ROOT}/bridges/{recipe}.toml"),
             env=os.environ | environment,

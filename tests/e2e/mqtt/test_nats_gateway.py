@@ -25,13 +25,13 @@ from tests.servers.nats.daemon import accepts
 class Gateway:
     """A nats-server with an MQTT listener, configured as docs/stores/mqtt.md says."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         self.nats_port, self.mqtt_port = free_port(), free_port()
-        self.config = folder / "nats.conf"
+        self.config = directory / "nats.conf"
         self.config.write_text(f"""
 listen: "127.0.0.1:{self.nats_port}"
 server_name: "gateway"
-jetstream {{ store_dir: "{folder}" }}
+jetstream {{ store_dir: "{directory}" }}
 mqtt {{ listen: "127.0.0.1:{self.mqtt_port}", max_ack_pending: 1000 }}
 """)
         url = f"nats://127.0.0.1:{self.nats_port}"

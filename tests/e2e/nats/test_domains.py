@@ -20,7 +20,7 @@ from tests.conftest import eventually, free_port
 from tests.reading import Reader
 from tests.servers.nats.daemon import nats_daemon
 
-JETSTREAM = 'server_name: {name}\njetstream {{ domain: {name}, store_dir: "{folder}/{name}" }}\n'
+JETSTREAM = 'server_name: {name}\njetstream {{ domain: {name}, store_dir: "{directory}/{name}" }}\n'
 
 
 def at(port: int, **bus: object) -> Site:
@@ -31,22 +31,22 @@ def at(port: int, **bus: object) -> Site:
 
 
 @contextlib.asynccontextmanager
-async def hub_server(folder: Path, port: int, leaves: int) -> AsyncIterator[int]:
+async def hub_server(directory: Path, port: int, leaves: int) -> AsyncIterator[int]:
     """Run the hub, to which leaf nodes connect."""
-    configuration = JETSTREAM.format(name="hub", folder=folder)
+    configuration = JETSTREAM.format(name="hub", directory=directory)
     configuration += f'leafnodes {{ listen: "127.0.0.1:{leaves}" }}\n'
-    async with nats_daemon(folder, configuration, port) as opened:
+    async with nats_daemon(directory, configuration, port) as opened:
         yield opened
 
 
 @contextlib.asynccontextmanager
-async def leaf_server(folder: Path, name: str, leaves: int) -> AsyncIterator[int]:
+async def leaf_server(directory: Path, name: str, leaves: int) -> AsyncIterator[int]:
     """Run a leaf node; the hub need not be there."""
     remote = (
         f'leafnodes {{ reconnect: "1s", remotes: [{{ url: "nats-leaf://127.0.0.1:{leaves}" }}] }}\n'
     )
-    configuration = JETSTREAM.format(name=name, folder=folder) + remote
-    async with nats_daemon(folder, configuration) as opened:
+    configuration = JETSTREAM.format(name=name, directory=directory) + remote
+    async with nats_daemon(directory, configuration) as opened:
         yield opened
 
 

@@ -26,10 +26,10 @@ ACKNOWLEDGED = [f"$JS.ACK.s.c.1.{i}.{i}.1740000000000000000.0" for i in range(10
 
 
 @contextlib.contextmanager
-def broker(folder: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
+def broker(directory: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a nats-server that nobody starts again, without waiting until it listens."""
-    command = [server_program(), "-a", "127.0.0.1", "-p", f"{port}", "-js", "-sd", str(folder)]
-    with (folder / "log").open("wb") as log:
+    command = [server_program(), "-a", "127.0.0.1", "-p", f"{port}", "-js", "-sd", str(directory)]
+    with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         yield process
@@ -40,12 +40,12 @@ def broker(folder: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
 
 @contextlib.asynccontextmanager
 async def frozen_broker(
-    folder: Path,
+    directory: Path,
 ) -> AsyncIterator[tuple["subprocess.Popen[bytes]", list["asyncio.Task[None]"]]]:
     """Send a frozen server more than it takes; yield it and the tasks that wait for that."""
     port = free_port()
-    with broker(folder, port) as server:
-        await until_listening(port, server, folder / "log")
+    with broker(directory, port) as server:
+        await until_listening(port, server, directory / "log")
         bus = Bus(servers=[f"nats://127.0.0.1:{port}"])
         async with (
             Connection(bus, name="t", telemetry=Telemetry()) as connection,

@@ -41,9 +41,9 @@ subjects = ["metrics"]
 class Bridges:
     """Processes that run one recipe; those that are left are killed at the end."""
 
-    def __init__(self, folder: Path, url: str, sink: str) -> None:
-        self.folder = folder
-        self.recipe = folder / "recipe.toml"
+    def __init__(self, directory: Path, url: str, sink: str) -> None:
+        self.directory = directory
+        self.recipe = directory / "recipe.toml"
         self.recipe.write_text(SOURCE.format(url=url) + sink)
         self.running: list[subprocess.Popen[bytes]] = []
         self.started = 0
@@ -52,7 +52,7 @@ class Bridges:
         self.started += 1
         with (
             self.output(self.started).open("wb") as out,
-            (self.folder / f"{self.started}.log").open("wb") as err,
+            (self.directory / f"{self.started}.log").open("wb") as err,
         ):
             process = subprocess.Popen(
                 command("bridge", self.recipe), stdout=out, stderr=err, env=environment(**environ)
@@ -70,7 +70,7 @@ class Bridges:
         assert how == signal.SIGKILL or code in (0, -signal.SIGTERM)
 
     def output(self, number: int) -> Path:
-        return self.folder / f"{number}.out"
+        return self.directory / f"{number}.out"
 
     def seen(self) -> list[dict[str, list[int]]]:
         """Return what each process has printed whole: the values of each node in order."""
@@ -85,8 +85,8 @@ class Bridges:
 
 
 @contextlib.contextmanager
-def bridges(folder: Path, site: Site, sink: str) -> Iterator[Bridges]:
-    opened = Bridges(folder, site.bus.servers[0], sink)
+def bridges(directory: Path, site: Site, sink: str) -> Iterator[Bridges]:
+    opened = Bridges(directory, site.bus.servers[0], sink)
     try:
         yield opened
     finally:
@@ -156,8 +156,8 @@ async def test_what_killed_bridges_write_is_stored_once(tmp_path: Path, site: Si
     """Of bridges that write into the same files six are killed and four asked to end."""
     wanted = partitioned(site, 4)
     chance = random.Random()
-    folder = tmp_path / "parquet"
-    sink = f'[sink]\nuse = "parquet"\ndir = "{folder}"\n[batch]\nage = "0.2s"\n'
+    directory = tmp_path / "parquet"
+    sink = f'[sink]\nuse = "parquet"\ndir = "{directory}"\n[batch]\nage = "0.2s"\n'
     published = 0
     with bridges(tmp_path, wanted, sink) as running:
         for _ in range(3):
@@ -170,18 +170,18 @@ async def test_what_killed_bridges_write_is_stored_once(tmp_path: Path, site: Si
             process = chance.choice(running.running) if killed else running.running[0]
             await asyncio.to_thread(running.end, process, how)
             running.start()
-        await eventually(lambda: _rows(folder) >= published * NODES)
-    rows = duckdb.read_parquet(f"{folder}/**/*.parquet")
+        await eventually(lambda: _rows(directory) >= published * NODES)
+    rows = duckdb.read_parquet(f"{directory}/**/*.parquet")
     counts = rows.aggregate("hostname, value, count(*)", "hostname, value").fetchall()
     assert len(counts) == published * NODES
     assert {count for _, _, count in counts} == {1}
 
 
-def _rows(folder: Path) -> int:
-    if not list(folder.rglob("*.parquet")):
+def _rows(directory: Path) -> int:
+    if not list(directory.rglob("*.parquet")):
         return 0
     try:
-        found = duckdb.read_parquet(f"{folder}/**/*.parquet").aggregate("count(*)").fetchall()
+        found = duckdb.read_parquet(f"{directory}/**/*.parquet").aggregate("count(*)").fetchall()
     except duckdb.IOException:  # a file was joined with others meanwhile
         return 0
     return int(found[0][0])

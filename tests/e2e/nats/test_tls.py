@@ -28,12 +28,12 @@ class Authority(NamedTuple):
 
     ca: trustme.CA
     file: Path
-    folder: Path
+    directory: Path
 
     def server(self, name: str = "127.0.0.1", until: dt.datetime | None = None) -> str:
         """Issue a server's certificate; return the server's configuration for it."""
         certificate = self.ca.issue_cert(name, not_after=until)
-        chain, key = self.folder / "server.pem", self.folder / "server.key"
+        chain, key = self.directory / "server.pem", self.directory / "server.key"
         certificate.cert_chain_pems[0].write_to_path(chain)
         certificate.private_key_pem.write_to_path(key)
         return f'cert_file: "{chain}", key_file: "{key}"'

@@ -22,10 +22,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:parameter 'timeout' of type:Depr
 
 
 @contextlib.asynccontextmanager
-async def websocket_server(folder: Path, tls: Certificates, port: int) -> AsyncIterator[None]:
+async def websocket_server(directory: Path, tls: Certificates, port: int) -> AsyncIterator[None]:
     """Run a server that accepts ``wss://`` at a port."""
     block = f'listen: "127.0.0.1:{port}", tls {{ cert_file: "{tls.cert}", key_file: "{tls.key}" }}'
-    async with nats_daemon(folder, f"websocket {{ {block} }}"):
+    async with nats_daemon(directory, f"websocket {{ {block} }}"):
         await accepts(port)
         yield
 
@@ -82,6 +82,6 @@ async def test_websocket_whose_first_handshake_fails_is_an_error_in_words(tmp_pa
             await check(bus, Telemetry())
 
 
-def certificates_of_another(folder: Path) -> Certificates:
-    (folder / "other").mkdir()
-    return certificates(folder / "other")
+def certificates_of_another(directory: Path) -> Certificates:
+    (directory / "other").mkdir()
+    return certificates(directory / "other")

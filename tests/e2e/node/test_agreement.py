@@ -165,10 +165,10 @@ def test_traffic_agrees_with_the_interfaces_own_files() -> None:
         "net_bytes_out": "tx_bytes", "net_pkts_out": "tx_packets",
     }  # fmt: skip
     told_there = {
-        (name, folder.name): int((folder / "statistics" / file).read_text())
-        for folder in Path("/sys/class/net").iterdir()
+        (name, directory.name): int((directory / "statistics" / file).read_text())
+        for directory in Path("/sys/class/net").iterdir()
         for name, file in files.items()
-        if (folder / "statistics").is_dir()
+        if (directory / "statistics").is_dir()
     }
     after = reported(collector.collect(2))
     assert ("net_bytes_in", "lo") in told_there

@@ -20,9 +20,9 @@ from tests.servers.nats.stored import stored
 
 
 async def start(
-    server: NatsServer | str, folder: Path, **environ: str
+    server: NatsServer | str, directory: Path, **environ: str
 ) -> asyncio.subprocess.Process:
-    config = folder / "ccpipe.toml"
+    config = directory / "ccpipe.toml"
     config.write_text(
         f"""
         cluster = "fox.test"
@@ -38,20 +38,20 @@ async def start(
         rate = 1000
         """
     )
-    home = {"XDG_STATE_HOME": str(folder), "CCPIPE_CONFIG": str(config), **environ}
-    with (folder / "stderr").open("ab") as said:
+    home = {"XDG_STATE_HOME": str(directory), "CCPIPE_CONFIG": str(config), **environ}
+    with (directory / "stderr").open("ab") as said:
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "ccpipe", "publish",
             stderr=said, env=environment(**home), preexec_fn=die_with_parent,
         )  # fmt: skip
 
 
-def text(folder: Path) -> str:
-    return (folder / "stderr").read_text()
+def text(directory: Path) -> str:
+    return (directory / "stderr").read_text()
 
 
-def spooled(folder: Path) -> list[bytes]:
-    spool = Spool(folder / "ccpipe" / "spool", size=2**30, age=10**6)
+def spooled(directory: Path) -> list[bytes]:
+    spool = Spool(directory / "ccpipe" / "spool", size=2**30, age=10**6)
     spool.open()
     found = [each.message.payload for each in spool.oldest(100_000)]
     spool.close()

@@ -73,8 +73,8 @@ def test_the_recording_is_small_and_of_many_moments(tmp_path: Path) -> None:
     assert packed.stat().st_size < 300_000
     readings = unpack(packed, tmp_path)
     busy = [
-        sum(map(int, (folder / "proc/stat").read_text().splitlines()[0].split()[1:9]))
-        for folder in readings
+        sum(map(int, (directory / "proc/stat").read_text().splitlines()[0].split()[1:9]))
+        for directory in readings
     ]
     assert busy == sorted(set(busy))
     assert len({frozenset(path.name for path in (f / "proc").iterdir()) for f in readings}) > 1

@@ -1,4 +1,4 @@
-"""One of each store that can be stopped and goes on: a server by SIGSTOP, a folder by its lock."""
+"""Every store that can be paused and resumed: a server by SIGSTOP, a directory by its lock."""
 
 import contextlib
 import fcntl
@@ -105,8 +105,8 @@ def waking(stalling: Stalling) -> Iterator[Stalling]:
 
 def http(name: str, status: int = 204, body: str = "", **options: Any) -> Open:
     @contextlib.asynccontextmanager
-    async def open_(folder: Path) -> AsyncIterator[Stalling]:
-        port, log = free_port(), folder / "log"
+    async def open_(directory: Path) -> AsyncIterator[Stalling]:
+        port, log = free_port(), directory / "log"
         command = [sys.executable, "-c", ANSWERING, str(port), str(status), body]
         with log.open("wb") as file:
             process = subprocess.Popen(command, stdout=file, stderr=file)
@@ -125,8 +125,8 @@ def http(name: str, status: int = 204, body: str = "", **options: Any) -> Open:
 
 def postgres(name: str) -> Open:
     @contextlib.asynccontextmanager
-    async def open_(folder: Path) -> AsyncIterator[Stalling]:
-        with Postgres(folder) as server:
+    async def open_(directory: Path) -> AsyncIterator[Stalling]:
+        with Postgres(directory) as server:
             options: dict[str, Any] = {"url": server.url()}
             options["password_file"] = str(server.secret)
             sink = sink_of(name, timeout=f"{TIMEOUT:.0f}s", **options)
@@ -137,8 +137,8 @@ def postgres(name: str) -> Open:
 
 
 @contextlib.asynccontextmanager
-async def kafka(folder: Path) -> AsyncIterator[Stalling]:
-    server = Kafka(folder)
+async def kafka(directory: Path) -> AsyncIterator[Stalling]:
+    server = Kafka(directory)
     await server.start()
     try:
         broker = {"servers": list(server.broker.servers), "timeout": "2s"}
@@ -150,8 +150,8 @@ async def kafka(folder: Path) -> AsyncIterator[Stalling]:
 
 
 @contextlib.asynccontextmanager
-async def mqtt(folder: Path) -> AsyncIterator[Stalling]:
-    server = Mosquitto(folder / "mosquitto")
+async def mqtt(directory: Path) -> AsyncIterator[Stalling]:
+    server = Mosquitto(directory / "mosquitto")
     await server.start()
     try:
         broker = {"url": server.url, "timeout": f"{TIMEOUT:.0f}s"}
@@ -162,8 +162,8 @@ async def mqtt(folder: Path) -> AsyncIterator[Stalling]:
 
 
 @contextlib.asynccontextmanager
-async def nats(folder: Path) -> AsyncIterator[Stalling]:
-    async with NatsServer(folder / "nats", port=free_port()) as server:
+async def nats(directory: Path) -> AsyncIterator[Stalling]:
+    async with NatsServer(directory / "nats", port=free_port()) as server:
         site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[server.url]))
         with waking(stopping(sink_of("nats", site), server.pid)) as stalling:
             yield stalling
@@ -176,12 +176,12 @@ def locked(name: str, held: str, /, **options: Any) -> Open:
     """
 
     @contextlib.asynccontextmanager
-    async def open_(folder: Path) -> AsyncIterator[Stalling]:
+    async def open_(directory: Path) -> AsyncIterator[Stalling]:
         stack = contextlib.ExitStack()
-        paths: dict[str, Any] = {key: str(folder / value) for key, value in options.items()}
+        paths: dict[str, Any] = {key: str(directory / value) for key, value in options.items()}
 
         def stall() -> None:
-            descriptor = os.open(folder / held, os.O_RDONLY)
+            descriptor = os.open(directory / held, os.O_RDONLY)
             stack.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
 
@@ -192,7 +192,7 @@ def locked(name: str, held: str, /, **options: Any) -> Open:
 
 
 @contextlib.asynccontextmanager
-async def stdout(folder: Path) -> AsyncIterator[Stalling]:
+async def stdout(directory: Path) -> AsyncIterator[Stalling]:
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)  # less than a batch
     may_read = threading.Event()
@@ -231,7 +231,7 @@ STORES: dict[str, Open] = {
 }
 
 CANNOT_STALL = {
-    "hdf5": "it writes below a folder that no other process locks",
+    "hdf5": "it writes below a directory that no other process locks",
     "null": "it keeps nothing",
     "prometheus_scrape": "it is asked, and holds a bounded number of series",
 }

@@ -124,9 +124,9 @@ async def stand_still(stalling: Stalling, source: Endless, telemetry: Telemetry)
 async def test_a_store_that_stands_still(name: str) -> None:
     """Back-pressure reaches the source, tries leave nothing behind, and all of it is written."""
     telemetry, stop = Telemetry(), asyncio.Event()
-    # Not below pytest's folder: PostgreSQL runs as another user.
-    with tempfile.TemporaryDirectory(prefix="ccpipe-stalled-") as folder:
-        async with STORES[name](Path(folder)) as stalling:
+    # Not below pytest's directory: PostgreSQL runs as another user.
+    with tempfile.TemporaryDirectory(prefix="ccpipe-stalled-") as directory:
+        async with STORES[name](Path(directory)) as stalling:
             limits = msgspec.structs.replace(LIMITS, timeout=_timeout(stalling.sink), grace=60.0)
             source = Endless(stalling.sink, RECORDS.get(name, lines))
             pipe = asyncio.create_task(

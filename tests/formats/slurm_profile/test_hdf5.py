@@ -86,8 +86,8 @@ def test_what_h5py_writes_is_read(
     size = rows * dtype.itemsize
     data = np.frombuffer(np.random.default_rng(seed).bytes(size), dtype)
     deflate = {} if level is None else {"compression": "gzip", "compression_opts": level}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "made.h5"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "made.h5"
         with h5py.File(path, "w", libver=FORMAT) as file:
             group = file.create_group("group")
             group.create_dataset("chunked", data=data, chunks=(chunk,), maxshape=(None,), **deflate)

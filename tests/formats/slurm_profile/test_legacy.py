@@ -170,8 +170,8 @@ def test_legacy_node_steps_are_merged_into_todays_layout(tmp_path: Path) -> None
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    folder = tmp_path_factory.mktemp("legacy")
-    paths = node_step(folder / "7_0_c1.h5"), job(folder / "job_7.h5", b"2014-01-02 03:04:05")
+    directory = tmp_path_factory.mktemp("legacy")
+    paths = node_step(directory / "7_0_c1.h5"), job(directory / "job_7.h5", b"2014-01-02 03:04:05")
     return {path.name: path.read_bytes() for path in paths}
 
 
@@ -186,8 +186,8 @@ def test_damaged_files_give_tables_or_named_errors(
     data = bytearray(sound[name])
     for place, value in changes:
         data[place % len(data)] = value
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / name
         path.write_bytes(data)
         with contextlib.suppress(ProfileError), open_profile(path) as profile:
             for table in profile.tables:

@@ -42,9 +42,9 @@ ALICE = DATA / "node-step" / "alice"
 BOB = DATA / "node-step" / "bob"
 
 
-def copy(folder: Path, paths: list[Path]) -> list[Path]:
-    folder.mkdir(exist_ok=True)
-    return [Path(shutil.copy(path, folder / path.name)) for path in paths]
+def copy(directory: Path, paths: list[Path]) -> list[Path]:
+    directory.mkdir(exist_ok=True)
+    return [Path(shutil.copy(path, directory / path.name)) for path in paths]
 
 
 @pytest.mark.parametrize("job", [3, 13, 17])

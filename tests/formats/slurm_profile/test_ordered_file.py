@@ -134,8 +134,8 @@ operations = st.lists(
 @given(operations)
 def test_it_is_a_file_like_any_other(steps: list[tuple[str, int, bytes]]) -> None:
     model = bytearray()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "file"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "file"
         file = OrderedFile(os.open(path, os.O_RDWR | os.O_CREAT))
         for kind, place, data in steps:
             if kind == "write":

@@ -144,8 +144,8 @@ def test_damaged_files_give_tables_or_named_errors(
     data = bytearray(source.read_bytes())
     for place, value in changes:
         data[place % len(data)] = value
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "3_0_c1.h5"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "3_0_c1.h5"
         path.write_bytes(data[: len(data) - (cut if cut % 3 == 0 else 0)])
         try:
             profile: Profile | None = open_profile(path)

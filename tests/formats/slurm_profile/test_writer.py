@@ -87,8 +87,8 @@ numbers = st.dictionaries(
 def test_what_is_written_is_read(
     samples: list[tuple[int, dict[str, int | None], dict[str, float | None]]], every: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "5_0_c1.h5"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "5_0_c1.h5"
         with NodeStepWriter(path, STEP, start=START) as writer:
             for number, (second, integers, floats) in enumerate(samples):
                 writer.append("Tasks", {**integers, **floats}, START + second, 0)

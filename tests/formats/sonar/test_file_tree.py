@@ -30,9 +30,9 @@ def sample(
     ],
 )
 def test_each_type_has_its_file(text: str, path: str) -> None:
-    """Named by type and node, in the folder of the day in UTC, not in local time."""
+    """Named by type and node, in the directory of the day in UTC, not in local time."""
     assert str(path_of(one(text))) == path
-    assert str(path_of(one(text), cluster_folders=False)) == path.partition("/")[2]
+    assert str(path_of(one(text), cluster_directories=False)) == path.partition("/")[2]
 
 
 @pytest.mark.parametrize(
@@ -91,4 +91,4 @@ def test_only_envelopes_files_are_listed(tmp_path: Path) -> None:
         "2025-02-20/fox/0+cluzter-slurm.json",
         "2025-02-20/fox/0+sample-n1.json",
     ]
-    assert list_days(tmp_path / "fox", cluster_folders=False) == days
+    assert list_days(tmp_path / "fox", cluster_directories=False) == days

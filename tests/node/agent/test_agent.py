@@ -53,13 +53,13 @@ class Told:
 class Node:
     """A publisher of its own process, its configuration, and what it says on the bus."""
 
-    def __init__(self, site: Site, folder: Path) -> None:
+    def __init__(self, site: Site, directory: Path) -> None:
         self.site = site
-        self.config = folder / "ccpipe.toml"
+        self.config = directory / "ccpipe.toml"
         self.process: asyncio.subprocess.Process | None = None
         self.messages: list[Message] = []
         self.envelopes: list[dict[str, object]] = []
-        self.said = folder / "stderr"
+        self.said = directory / "stderr"
 
     def configure(self, text: str = "", top: str = "") -> None:
         self.config.write_text(

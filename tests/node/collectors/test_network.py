@@ -112,9 +112,9 @@ def test_a_counter_beyond_the_wire_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Four times a counter of 64 bits may not fit 64 bits."""
-    folder = "/sys/class/infiniband/a/ports/1/counters"
+    directory = "/sys/class/infiniband/a/ports/1/counters"
     files = ("port_rcv_data", "port_xmit_data", "port_rcv_packets", "port_xmit_packets")
-    text = "".join(f"## {folder}/{file}\n{2**63}\n" for file in files)
+    text = "".join(f"## {directory}/{file}\n{2**63}\n" for file in files)
     unpack(f"@ first\n{text}@ second\n", tmp_path)
     found = reported(InfiniBand(root=str(tmp_path)).collect(0))
     assert found == {("ib_recv_pkts", "a/1"): 2**63, ("ib_xmit_pkts", "a/1"): 2**63}

@@ -132,19 +132,19 @@ def test_every_collector_is_spoilt_here_or_elsewhere() -> None:
     }
 
 
-def put(tree: str, reading: str, folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+def put(tree: str, reading: str, directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
     if (TREES / tree).is_dir():
-        shutil.copytree(TREES / tree / reading, folder)
+        shutil.copytree(TREES / tree / reading, directory)
         return
-    unpack((PACKED / f"{tree}.txt").read_text(), folder, reading)
+    unpack((PACKED / f"{tree}.txt").read_text(), directory, reading)
 
 
-def taken(case: Case, folder: Path, spoil: Callable[[], object]) -> tuple[dict[Key, Any], Any]:
-    put(case.tree, "first", folder)
-    collector = case.make(root=str(folder))
+def taken(case: Case, directory: Path, spoil: Callable[[], object]) -> tuple[dict[Key, Any], Any]:
+    put(case.tree, "first", directory)
+    collector = case.make(root=str(directory))
     list(collector.collect(1))
-    put(case.tree, "second", folder)
+    put(case.tree, "second", directory)
     spoil()
     try:
         messages: list[Message] = list(collector.collect(2))
@@ -157,11 +157,13 @@ def taken(case: Case, folder: Path, spoil: Callable[[], object]) -> tuple[dict[K
     }, collector  # fmt: skip
 
 
-def spoilers(case: Case, folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
-    put(case.tree, "second", folder)
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+def spoilers(case: Case, directory: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    put(case.tree, "second", directory)
+    files = sorted(
+        path for path in directory.rglob("*") if path.is_file() and not path.is_symlink()
+    )
     for path in files:
-        name = str(path.relative_to(folder))
+        name = str(path.relative_to(directory))
         if name in case.by_lines:
             lines = path.read_text().splitlines()
             for number, line in enumerate(lines):
@@ -193,15 +195,15 @@ def test_spoilt_reading_costs_only_itself(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, seconds: Any
 ) -> None:
     """At most one device loses metrics, the values of the others stay, and garbage is logged."""
-    case, folder = CASES[name], tmp_path / "root"
+    case, directory = CASES[name], tmp_path / "root"
     seconds(10)
-    whole, _ = taken(case, folder, lambda: None)
+    whole, _ = taken(case, directory, lambda: None)
     devices = {device(key) for key in whole}
     assert whole
-    for what, spoil in spoilers(case, folder):
+    for what, spoil in spoilers(case, directory):
         caplog.clear()
         seconds(10)
-        found, collector = taken(case, folder, spoil)
+        found, collector = taken(case, directory, spoil)
         lost = {device(key) for key in whole.keys() - found.keys()}
         summed = {of for of in lost if of[:2] in {("node", ""), ("socket", "")} and not of[2]}
         assert len(lost - summed) <= 1, (what, lost)

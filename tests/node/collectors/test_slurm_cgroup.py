@@ -56,8 +56,8 @@ def test_a_job_of_version_1(root: Root, seconds: Any) -> None:
 
 def test_the_same_job_of_two_slurmds_stays_two_series(root: Root, tmp_path: Path) -> None:
     root.show("cgroup-v2/first")
-    folder = root.path / "sys/fs/cgroup/system.slice"
-    shutil.copytree(folder / "slurmstepd.scope", folder / "c1_slurmstepd.scope")
+    directory = root.path / "sys/fs/cgroup/system.slice"
+    shutil.copytree(directory / "slurmstepd.scope", directory / "c1_slurmstepd.scope")
     jobs = {job for _, job in reported(SlurmCgroup(root=str(root)).collect(0))}
     assert jobs == {"1001", "1002", "1001@c1_slurmstepd.scope", "1002@c1_slurmstepd.scope"}
 
@@ -72,7 +72,7 @@ def test_version_2_beside_version_1(root: Root, tmp_path: Path) -> None:
 
 
 def test_a_job_that_ends_while_it_is_read_costs_nobody_else(root: Root) -> None:
-    """Files that vanish leave out their metrics, as an empty folder shows."""
+    """Files that vanish leave out their metrics, as an empty directory shows."""
     root.show("cgroup-v2/first")
     (root.path / SCOPE / "job_1004").mkdir()
     jobs = {job for _, job in reported(SlurmCgroup(root=str(root)).collect(0))}
@@ -138,9 +138,9 @@ def test_a_job_of_hardware_threads(root: Root, seconds: Any) -> None:
     seconds(10)
     for reading in ("first", "second"):
         root.show(f"cgroup-v2/{reading}")
-        folder = root.path / SCOPE
-        (folder / "job_1001/cpuset.cpus").write_text("0-1,3\n")
-        (folder / "job_1001/cpuset.cpus.effective").write_text("0-3\n")
+        directory = root.path / SCOPE
+        (directory / "job_1001/cpuset.cpus").write_text("0-1,3\n")
+        (directory / "job_1001/cpuset.cpus.effective").write_text("0-3\n")
         (root.path / "sys/devices/system/cpu").mkdir(parents=True, exist_ok=True)
         (root.path / "sys/devices/system/cpu/online").write_text("0-3\n")
     collector = SlurmCgroup(hwthreads=True, root=str(root))
@@ -180,11 +180,16 @@ def test_job_without_known_number_is_shared_out_among_hardware_threads(tmp_path:
     """
     pressures = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}"
     tree = "## /sys/devices/system/cpu/online\n0-3\n"
-    for folder, cpu in (("job_7", 1), ("sEKNKTV3WPV500", 2), ("s5K1KKYAYG5D00", 3), ("system", 0)):
-        tree += f"## /{SCOPE}/{folder}/cpuset.cpus\n{cpu}\n"
-        tree += f"## /{SCOPE}/{folder}/cpu.pressure\n{pressures.format(0)}\n"
+    for directory, cpu in (
+        ("job_7", 1),
+        ("sEKNKTV3WPV500", 2),
+        ("s5K1KKYAYG5D00", 3),
+        ("system", 0),
+    ):
+        tree += f"## /{SCOPE}/{directory}/cpuset.cpus\n{cpu}\n"
+        tree += f"## /{SCOPE}/{directory}/cpu.pressure\n{pressures.format(0)}\n"
         if cpu != 3:
-            tree += f"## /{SCOPE}/{folder}/memory.current\n{cpu * 100}\n"
+            tree += f"## /{SCOPE}/{directory}/memory.current\n{cpu * 100}\n"
     unpack(f"@ first\n{tree}@ second\n", tmp_path)
     collector = SlurmCgroup(hwthreads=True, root=str(tmp_path))
     values = reported(collector.collect(0))

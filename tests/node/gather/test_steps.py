@@ -20,10 +20,10 @@ Spawn = Callable[[int], "subprocess.Popen[bytes]"]
 
 
 def process(root: Path, pid: int, **environment: object) -> None:
-    folder = root / f"proc/{pid}"
-    folder.mkdir(parents=True, exist_ok=True)
+    directory = root / f"proc/{pid}"
+    directory.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{name}={value}\0" for name, value in environment.items())
-    (folder / "environ").write_bytes(text.encode())
+    (directory / "environ").write_bytes(text.encode())
 
 
 def test_a_step_as_slurmd_left_it(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ CODE = "held = bytearray(b'x') * ({} * 2**20); print(flush=True); import time; t
 
 
 class Node:
-    """A node with control groups in a folder, and what was reported of its steps."""
+    """A node with control groups in a directory, and what was reported of its steps."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -144,12 +144,12 @@ def _open_files() -> int:
 DEVICES = "sys/bus/event_source/devices"
 
 
-def write(folder: Path, **files: str) -> Path:
+def write(directory: Path, **files: str) -> Path:
     for name, content in files.items():
-        path = folder / name.replace("__", "/")
+        path = directory / name.replace("__", "/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content + "\n")
-    return folder
+    return directory
 
 
 def test_intel_counts_as_the_kernel_says(root: Root) -> None:
@@ -169,10 +169,10 @@ def test_free_running_counters_do_where_there_are_no_others(tmp_path: Path) -> N
         events__data_read="event=0xff,umask=0x20", events__data_total="event=0xff,umask=0x10",
         events__data_write="event=0xff,umask=0x30",
     )  # fmt: skip
-    folder = tmp_path / "uncore_imc_free_running_0/events"
+    directory = tmp_path / "uncore_imc_free_running_0/events"
     for name, unit in (("data_read", "MiB"), ("data_write", "MiB"), ("data_total", "furlong")):
-        (folder / f"{name}.unit").write_text(f"{unit}\n")
-        (folder / f"{name}.scale").write_text("6.103515625e-5\n")
+        (directory / f"{name}.unit").write_text(f"{unit}\n")
+        (directory / f"{name}.scale").write_text("6.103515625e-5\n")
     events = [(PerfEvent(30, 0x20FF), 64.0), (PerfEvent(30, 0x30FF), 64.0)]
     assert list(traffic(tmp_path, zen_3=False)) == [Traffic(0, events)]
 

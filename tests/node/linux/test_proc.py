@@ -75,7 +75,7 @@ def test_a_file_of_one_number(
 
 
 def test_a_file_that_cannot_be_read_now_is_none(tmp_path: Path) -> None:
-    """A folder fails to be read, as a sensor that sleeps does; so does what is not there."""
+    """A directory fails to be read, as a sensor that sleeps does; so does what is not there."""
     for path in (tmp_path, tmp_path / "absent"):
         assert proc.word(path) is None
         assert proc.number(path) is None
@@ -136,9 +136,9 @@ def test_a_tree_without_a_list_is_an_error(tmp_path: Path) -> None:
 def test_zones_of_another_kind_are_left_out(tmp_path: Path) -> None:
     """And a part without a socket is wrong."""
     for number, name in enumerate(("package-0", "npu", "dram")):
-        folder = tmp_path / f"sys/class/powercap/intel-rapl:{number}"
-        folder.mkdir(parents=True)
-        (folder / "name").write_text(f"{name}\n")
+        directory = tmp_path / f"sys/class/powercap/intel-rapl:{number}"
+        directory.mkdir(parents=True)
+        (directory / "name").write_text(f"{name}\n")
     found = zones(str(tmp_path))
     assert next(found).part == "package"
     with pytest.raises(DataError, match="intel-rapl:2: dram belongs to no socket"):

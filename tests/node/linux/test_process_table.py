@@ -97,16 +97,16 @@ def test_this_machine_agrees_with_psutil() -> None:
 def test_any_bytes_are_a_process_or_an_error(tmp_path_factory: pytest.TempPathFactory,
                                              text: bytes) -> None:  # fmt: skip
     """Nothing else is raised, whatever a file holds."""
-    folder = tmp_path_factory.mktemp("any")
-    (folder / "proc/9").mkdir(parents=True)
-    (folder / "proc/9/stat").write_bytes(text)
-    walk = ProcessTable(root=str(folder)).at(0)
+    directory = tmp_path_factory.mktemp("any")
+    (directory / "proc/9").mkdir(parents=True)
+    (directory / "proc/9/stat").write_bytes(text)
+    walk = ProcessTable(root=str(directory)).at(0)
     assert len(walk.processes) + len(walk.errors) == bool(text)
 
 
 def test_what_cannot_be_read_is_nothing(tmp_path: Path) -> None:
     assert read(str(tmp_path / "gone")) == b""
-    assert read(str(tmp_path)) == b""  # a folder opens and fails at the first read
+    assert read(str(tmp_path)) == b""  # a directory opens and fails at the first read
 
 
 def test_memory_and_faults_are_those_of_psutil() -> None:
@@ -148,12 +148,12 @@ def test_only_the_line_of_the_whole_share_counts(tmp_path: Path) -> None:
 
 @given(st.binary(max_size=80))
 def test_any_bytes_are_numbers_or_unknown(data: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         for name in ("smaps_rollup", "environ"):
-            Path(folder, name).write_bytes(data)
-        assert isinstance(proportional(folder), int | None)
+            Path(directory, name).write_bytes(data)
+        assert isinstance(proportional(directory), int | None)
         assert isinstance(parse_transferred(data), tuple | None)
-        assert isinstance(read_environment(folder), dict)
+        assert isinstance(read_environment(directory), dict)
 
 
 def test_an_environment_is_that_of_the_start(tmp_path: Path) -> None:
@@ -266,11 +266,11 @@ def test_the_limit_of_open_files_holds() -> None:
 def test_any_bytes_are_a_process_or_nothing(
     tmp_path_factory: pytest.TempPathFactory, text: bytes
 ) -> None:
-    folder = tmp_path_factory.mktemp("any")
-    (folder / "proc/9").mkdir(parents=True)
-    (folder / "proc/9/stat").write_bytes(text)
-    (folder / "proc/9/io").write_bytes(text)
-    processes = OpenProcesses(root=str(folder))
+    directory = tmp_path_factory.mktemp("any")
+    (directory / "proc/9").mkdir(parents=True)
+    (directory / "proc/9/stat").write_bytes(text)
+    (directory / "proc/9/io").write_bytes(text)
+    processes = OpenProcesses(root=str(directory))
     for one in processes.walk().values():
         processes.transferred(one)
     processes.walk()

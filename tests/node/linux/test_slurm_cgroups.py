@@ -14,8 +14,8 @@ from ccpipe.errors import DataError
 from ccpipe.node.linux.slurm_cgroups import (
     JobIds,
     StepCgroup,
+    directories_of,
     find_steps,
-    folders_of,
     keyed_counters,
 )
 from tests.node.cgroups import put
@@ -216,14 +216,14 @@ def test_counters_are_found_by_key(tmp_path: Path) -> None:
         keyed_counters(path, ("a", "x"))
 
 
-def test_folders_by_controller(tmp_path: Path) -> None:
+def test_directories_by_controller(tmp_path: Path) -> None:
     """Version 2 beside version 1, whose controllers may share a mount under both names."""
     (tmp_path / "proc/5").mkdir(parents=True)
     (tmp_path / "proc/5/cgroup").write_text("4:cpu,cpuacct:/a\n3:memory:/a:b\n0::/c\n")
     for name in ("cpu,cpuacct", "memory", "unified/c"):
         (tmp_path / "sys/fs/cgroup" / name).mkdir(parents=True)
     top = tmp_path / "sys/fs/cgroup"
-    assert folders_of(5, str(tmp_path)) == {
+    assert directories_of(5, str(tmp_path)) == {
         "cpu": top / "cpu,cpuacct/a",
         "cpuacct": top / "cpu,cpuacct/a",
         "memory": top / "memory/a:b",
@@ -232,4 +232,4 @@ def test_folders_by_controller(tmp_path: Path) -> None:
 
 
 def test_our_own_are_found() -> None:
-    assert all(path.is_absolute() for path in folders_of(os.getpid()).values())
+    assert all(path.is_absolute() for path in directories_of(os.getpid()).values())

@@ -43,9 +43,9 @@ SMALL = {
 }
 
 
-def small(folder: Path, **changes: str) -> str:
-    unpack(f"@ first\n{''.join({**SMALL, **changes}.values())}@ second\n", folder)
-    return str(folder)
+def small(directory: Path, **changes: str) -> str:
+    unpack(f"@ first\n{''.join({**SMALL, **changes}.values())}@ second\n", directory)
+    return str(directory)
 
 
 def test_a_node_that_tells_little(tmp_path: Path) -> None:

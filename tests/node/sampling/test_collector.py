@@ -27,8 +27,8 @@ from tests.node.conftest import Root, checked
 from tests.node.fake_sampling import DEADLINE
 from tests.paths import ROOT
 
-FOLDER = ROOT / "docs/collectors"
-PAGES = {path.stem: path for path in FOLDER.rglob("*.md")}
+DIRECTORY = ROOT / "docs/collectors"
+PAGES = {path.stem: path for path in DIRECTORY.rglob("*.md")}
 COLLECTORS = {
     entry.name: entry.module
     for entry in metadata.entry_points(group="ccpipe.collectors")

@@ -29,12 +29,12 @@ async def accepts(port: int) -> None:
             await asyncio.sleep(0.02)
 
 
-def placed(configuration: str, folder: Path) -> str:
-    """Return a site's configuration without its ports, and with its data in a folder."""
+def placed(configuration: str, directory: Path) -> str:
+    """Return a site's configuration without its ports, and with its data in a directory."""
     for text, other in (
         ('listen: "0.0.0.0:4222"', ""),
         ('http: "127.0.0.1:8222"', ""),
-        ('"/var/lib/nats"', f'"{folder / "js"}"'),
+        ('"/var/lib/nats"', f'"{directory / "js"}"'),
     ):
         assert text in configuration
         configuration = configuration.replace(text, other)
@@ -43,11 +43,11 @@ def placed(configuration: str, folder: Path) -> str:
 
 @contextlib.asynccontextmanager
 async def nats_daemon(
-    folder: Path, configuration: str, port: int | None = None, **environ: str
+    directory: Path, configuration: str, port: int | None = None, **environ: str
 ) -> AsyncIterator[int]:
     """Run a server with a piece of configuration, at a loopback port, which is given."""
     port = port or free_port()
-    conf = folder / f"nats-{port}.conf"
+    conf = directory / f"nats-{port}.conf"
     conf.write_text(f'listen: "127.0.0.1:{port}"\n{configuration}')
     server = await started(conf, **environ)
     try:

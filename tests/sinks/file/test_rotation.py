@@ -30,8 +30,8 @@ def values(path: Path) -> list[Any]:
     return [message.value for message in lines]
 
 
-def closed(folder: Path) -> list[str]:
-    rotation = Rotation(folder / "m.lp", size=0, every=0)
+def closed(directory: Path) -> list[str]:
+    rotation = Rotation(directory / "m.lp", size=0, every=0)
     return [file.path.name for file in rotation.closed()]
 
 

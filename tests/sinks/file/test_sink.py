@@ -48,8 +48,8 @@ def test_what_is_written_can_be_read(batches: list[list[Message]]) -> None:
             for batch in batches:
                 await sink.write(to_lines(batch))
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "new" / "folders" / "records.lp"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "new" / "directories" / "records.lp"
         asyncio.run(write(path))
         assert encode(lines_of(path), precision="ns") == b"".join(
             encode(batch, precision="ns") for batch in batches
@@ -76,18 +76,18 @@ async def test_bytes_pass_through(tmp_path: Path, precision: Precision, written:
 async def test_it_is_on_the_disk_before_write_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is synced with the whole batch, and the folder when it is new."""
+    """The file is synced with the whole batch, and the directory when it is new."""
     synced: list[tuple[bool, int]] = []
     fsync = os.fsync
 
     def watch(descriptor: int) -> None:
         status = os.fstat(descriptor)
-        is_folder = (status.st_dev, status.st_ino) == (folder.st_dev, folder.st_ino)
-        synced.append((is_folder, 0 if is_folder else status.st_size))
+        is_directory = (status.st_dev, status.st_ino) == (directory.st_dev, directory.st_ino)
+        synced.append((is_directory, 0 if is_directory else status.st_size))
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", watch)
-    folder = tmp_path.stat()
+    directory = tmp_path.stat()
     path = tmp_path / "records.lp"
     async with FileSink(path=str(path)) as sink:
         await sink.write(to_lines([metric(1.5)]))
@@ -128,8 +128,8 @@ def test_a_torn_line(torn: list[Message], data: st.DataObject) -> None:
         async with FileSink(path=str(path), precision="ns") as sink:
             await sink.write(to_lines([after]))
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "records.lp"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "records.lp"
         path.write_bytes(cut)
         asyncio.run(go_on(path))
         lines = decode(path.read_bytes(), precision="ns")
@@ -160,7 +160,7 @@ async def test_a_full_disk(tmp_path: Path) -> None:
     assert lines_of(path) == many
 
 
-async def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
     """Where no file can be created, the bridge does not start, and the error names the path."""
     (tmp_path / "file").touch()
     with pytest.raises(UnavailableError, match=r"file/records\.lp: "):
@@ -168,10 +168,10 @@ async def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_folder_that_is_forbidden(tmp_path: Path) -> None:
+async def test_a_directory_that_is_forbidden(tmp_path: Path) -> None:
     """Without write permission ``check()`` fails, and the bridge does not start."""
-    with forbidden(tmp_path / "folder") as folder:
-        sink = FileSink(path=str(folder / "records.lp"))
+    with forbidden(tmp_path / "directory") as directory:
+        sink = FileSink(path=str(directory / "records.lp"))
         with pytest.raises(DeniedError, match="no write permission"):
             await sink.check()
         with pytest.raises(DeniedError, match="Permission denied"):
@@ -181,16 +181,16 @@ async def test_a_folder_that_is_forbidden(tmp_path: Path) -> None:
 
 async def test_it_is_tried_again(tmp_path: Path) -> None:
     """A store that fails for a while gets every batch once it is back, each of them once."""
-    folder = tmp_path / "folder"
-    path = folder / "records.lp"
+    directory = tmp_path / "directory"
+    path = directory / "records.lp"
 
     def break_it() -> None:
         path.unlink()
-        folder.rmdir()
-        folder.touch()
+        directory.rmdir()
+        directory.touch()
 
     source = Given([metric(1.0)], [metric(2.0)], first=break_it)
-    await carry_again(source, FileSink(path=str(path), precision="ns"), folder.unlink)
+    await carry_again(source, FileSink(path=str(path), precision="ns"), directory.unlink)
     assert [message.value for message in lines_of(path)] == [1.0, 2.0]
 
 
@@ -215,8 +215,8 @@ def test_a_row_cut_off_is_removed(
     payload = b"".join(rows)
     cut = data.draw(st.integers(0, len(payload)))
     whole = [row for n, row in enumerate(rows) if len(b"".join(rows[: n + 1])) <= cut]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "rows"
         path.write_bytes(payload[:cut])
         file = RowFile(path, quote=b'"' if form == "csv" else b"")
         file.append(rows[0])

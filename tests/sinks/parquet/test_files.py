@@ -134,18 +134,18 @@ def test_what_others_stored_is_seen(tmp_path: Path) -> None:
     assert known.look() == [MessageRange("c", 1, 6, 10, 15)]
 
 
-def test_only_files_of_the_folder_are_removed(tmp_path: Path) -> None:
+def test_only_files_of_the_directory_are_removed(tmp_path: Path) -> None:
     """A name in metadata is anybody's: it may be a path."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    for path in (tmp_path / "out.parquet", folder / "in.parquet", folder / "notes.txt"):
+    directory = tmp_path / "directory"
+    directory.mkdir()
+    for path in (tmp_path / "out.parquet", directory / "in.parquet", directory / "notes.txt"):
         path.touch()
-    remove(folder, ["../out.parquet", "notes.txt", "in.parquet", "gone.parquet"])
+    remove(directory, ["../out.parquet", "notes.txt", "in.parquet", "gone.parquet"])
     assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["notes.txt", "out.parquet"]
 
 
 def test_a_lock_has_one_holder(tmp_path: Path) -> None:
-    """Who waits too long is told which folder; afterwards it is free."""
+    """Who waits too long is told which directory; afterwards it is free."""
     refused = pytest.raises(UnavailableError, match="another bridge holds the lock")
     with locked(tmp_path), refused, locked(tmp_path, seconds=0.02):
         pass
@@ -163,17 +163,19 @@ async def test_files_are_joined_when_there_is_time(
         monkeypatch.setattr(files, "BUSY_SECONDS", 3600.0)
         for batch in [many, *(to_lines([metric(float(number))]) for number in range(JOINED))]:
             await sink.write(batch)
-        (folder,) = tmp_path.glob("cluster=*/date=*")
-        assert len(list(folder.glob("*.parquet"))) == JOINED + 1
-    assert len(list(folder.glob("*.parquet"))) == JOINED + 1, "closing does not wait for the time"
+        (directory,) = tmp_path.glob("cluster=*/date=*")
+        assert len(list(directory.glob("*.parquet"))) == JOINED + 1
+    assert len(list(directory.glob("*.parquet"))) == JOINED + 1, (
+        "closing does not wait for the time"
+    )
     async with ParquetSink(dir=str(tmp_path)) as sink:
         monkeypatch.setattr(files, "BUSY_SECONDS", 0.1)
         await sink.write(many)
-        await eventually(lambda: len(list(folder.glob("*.parquet"))) == 3)
+        await eventually(lambda: len(list(directory.glob("*.parquet"))) == 3)
 
 
 async def test_old_days_go(tmp_path: Path) -> None:
-    """With a retention the first write removes the folders of days that are older."""
+    """With a retention the first write removes the directories of days that are older."""
     old = tmp_path / "cluster=fox" / "date=2001-01-01"
     old.mkdir(parents=True)
     async with ParquetSink(dir=str(tmp_path), retention=Duration(365 * 86_400)) as sink:
@@ -187,10 +189,10 @@ async def test_row_groups_of_joined_files(tmp_path: Path, monkeypatch: pytest.Mo
         for number in range(JOINED):
             rows = [metric(float(number), hostname=f"n{host}") for host in range(3)]
             await sink.write(to_lines(rows))
-    (folder,) = tmp_path.glob("cluster=*/date=*")
+    (directory,) = tmp_path.glob("cluster=*/date=*")
     monkeypatch.setattr(files, "GROUP_ROWS", 10)
-    assert files.join_files(tmp_path, folder, "zstd")
-    (path,) = folder.glob("*.parquet")
+    assert files.join_files(tmp_path, directory, "zstd")
+    (path,) = directory.glob("*.parquet")
     with pq.ParquetFile(path) as file:
         groups = [file.read_row_group(group) for group in range(file.num_row_groups)]
     assert [len(group) for group in groups] == [9] * 10 + [6]

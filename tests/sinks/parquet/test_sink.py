@@ -41,17 +41,17 @@ from tests.sinks.conftest import (
 DAY = 86400 * SECOND
 
 
-def by_duckdb(folder: Path, columns: str) -> Counter[tuple[Any, ...]]:
+def by_duckdb(directory: Path, columns: str) -> Counter[tuple[Any, ...]]:
     rows = duckdb.sql(
         "FROM read_parquet($files, hive_partitioning = true, hive_types = {'cluster': VARCHAR})",
-        params={"files": f"{folder}/**/*.parquet"},
+        params={"files": f"{directory}/**/*.parquet"},
     )
     assert rows is not None
     return Counter(rows.select(columns).fetchall())
 
 
-def by_pyarrow(folder: Path, *columns: str) -> Counter[tuple[Any, ...]]:
-    dataset = ds.dataset(folder, partitioning=ds.partitioning(PATH_COLUMNS, flavor="hive"))
+def by_pyarrow(directory: Path, *columns: str) -> Counter[tuple[Any, ...]]:
+    dataset = ds.dataset(directory, partitioning=ds.partitioning(PATH_COLUMNS, flavor="hive"))
     table = dataset.to_table(columns=[*columns, "ns"])
     if "time" in columns:
         place = table.schema.get_field_index("time")
@@ -61,11 +61,11 @@ def by_pyarrow(folder: Path, *columns: str) -> Counter[tuple[Any, ...]]:
     return Counter(zip(*(table[column].to_pylist() for column in columns), strict=True))
 
 
-async def write(folder: Path, *batches: list[Message]) -> list[Path]:
-    async with ParquetSink(dir=str(folder)) as sink:
+async def write(directory: Path, *batches: list[Message]) -> list[Path]:
+    async with ParquetSink(dir=str(directory)) as sink:
         for batch in batches:
             await sink.write(to_lines(batch))
-    return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
 
 
 clusters = names | st.sampled_from(
@@ -78,7 +78,7 @@ clusters = names | st.sampled_from(
 def test_what_is_written_can_be_read(messages: list[Message]) -> None:
     """Both readers find every row with its cluster and day, whatever a cluster is called.
 
-    No name leads out of the folder: each file lies two folders down.
+    No name leads out of the directory: each file lies two directories down.
     """
     expected = Counter(
         (m.tags.get("cluster"), m.name, m.time, m.value if isinstance(m.value, str) else None)
@@ -86,16 +86,16 @@ def test_what_is_written_can_be_read(messages: list[Message]) -> None:
     )
     days = Counter(m.time // DAY for m in messages if m.time is not None)
     with tempfile.TemporaryDirectory() as parent:
-        folder = Path(parent) / "store"
-        files = asyncio.run(write(folder, messages))
-        assert list(Path(parent).iterdir()) == [folder]
+        directory = Path(parent) / "store"
+        files = asyncio.run(write(directory, messages))
+        assert list(Path(parent).iterdir()) == [directory]
         assert all(len(path.parts) == 3 and path.suffix == ".parquet" for path in files)
-        assert by_pyarrow(folder, "cluster", "name", "time", "text") == expected
+        assert by_pyarrow(directory, "cluster", "name", "time", "text") == expected
         assert (
-            by_duckdb(folder, "cluster, name, epoch_us(time)::HUGEINT * 1000 + ns, text")
+            by_duckdb(directory, "cluster, name, epoch_us(time)::HUGEINT * 1000 + ns, text")
             == expected
         )
-        assert by_duckdb(folder, "date - DATE '1970-01-01'") == Counter(
+        assert by_duckdb(directory, "date - DATE '1970-01-01'") == Counter(
             {(day,): count for day, count in days.items()}
         )
 
@@ -147,7 +147,7 @@ async def test_compression(tmp_path: Path, compression: Any) -> None:
     assert used == {"none": "UNCOMPRESSED"}.get(compression, compression.upper())
 
 
-async def test_a_name_too_long_for_a_folder(tmp_path: Path) -> None:
+async def test_a_name_too_long_for_a_directory(tmp_path: Path) -> None:
     """It costs its own rows, which are named; the others are written."""
     records = [
         metric(1.0),
@@ -178,10 +178,10 @@ async def test_a_full_disk(tmp_path: Path) -> None:
 async def test_leftovers(tmp_path: Path) -> None:
     """At the start unfinished files go that are too old to have a writer; nothing else does."""
     (finished,) = await write(tmp_path, [metric(1.0)])
-    folder = (tmp_path / finished).parent
+    directory = (tmp_path / finished).parent
     old = time.time() - LEFTOVER_AGE - 1
-    kept = [folder / name for name in (".young.tmp", "mine.tmp", ".hidden", "notes.txt")]
-    for path in [*kept, folder / ".old.tmp"]:
+    kept = [directory / name for name in (".young.tmp", "mine.tmp", ".hidden", "notes.txt")]
+    for path in [*kept, directory / ".old.tmp"]:
         path.touch()
         if path.name != ".young.tmp":
             os.utime(path, (old, old))
@@ -221,7 +221,7 @@ async def test_it_is_on_the_disk_before_write_returns(
         fsync(descriptor)
 
     async with ParquetSink(dir=str(tmp_path)) as sink:
-        await sink.write(to_lines([metric(1.0)]))  # makes the folders
+        await sink.write(to_lines([metric(1.0)]))  # makes the directories
         (first,) = tmp_path.rglob("*.parquet")
         monkeypatch.setattr(os, "fsync", watch)
         await sink.write(to_lines([metric(2.0)]))
@@ -235,24 +235,24 @@ async def test_it_is_on_the_disk_before_write_returns(
 
 
 async def test_it_is_tried_again(tmp_path: Path) -> None:
-    """A folder that is lost for a while gets every batch once it is back, each of them once."""
-    folder = tmp_path / "store"
+    """A directory that is lost for a while gets every batch once it is back, each of them once."""
+    directory = tmp_path / "store"
 
     def break_it() -> None:
-        folder.rmdir()
-        folder.touch()
+        directory.rmdir()
+        directory.touch()
 
     source = Given([metric(1.0)], [metric(2.0)], first=break_it)
-    await carry_again(source, ParquetSink(dir=str(folder)), folder.unlink)
-    assert by_pyarrow(folder, "value") == Counter([(1.0,), (2.0,)])
+    await carry_again(source, ParquetSink(dir=str(directory)), directory.unlink)
+    assert by_pyarrow(directory, "value") == Counter([(1.0,), (2.0,)])
 
 
 async def test_check(tmp_path: Path) -> None:
-    """``check()`` says beforehand whether the folder can be written to, and makes nothing."""
+    """``check()`` says beforehand whether the directory can be written to, and makes nothing."""
     await ParquetSink(dir=str(tmp_path / "new" / "store")).check()
     assert list(tmp_path.iterdir()) == []
-    with forbidden(tmp_path / "folder") as folder:
-        sink = ParquetSink(dir=str(folder / "store"))
+    with forbidden(tmp_path / "directory") as directory:
+        sink = ParquetSink(dir=str(directory / "store"))
         with pytest.raises(DeniedError, match="no write permission"):
             await sink.check()
         with pytest.raises(DeniedError, match="Permission denied"):

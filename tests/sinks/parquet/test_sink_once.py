@@ -45,10 +45,10 @@ def delivery(*numbers: int) -> tuple[list[Message], Provenance]:
     return records, provenance_of(["c"] * len(numbers), array("q", numbers), times, ends)
 
 
-def stored(folder: Path) -> Counter[int]:
-    if not list(folder.rglob("*.parquet")):
+def stored(directory: Path) -> Counter[int]:
+    if not list(directory.rglob("*.parquet")):
         return Counter()
-    table = duckdb.read_parquet(f"{folder}/**/*.parquet")
+    table = duckdb.read_parquet(f"{directory}/**/*.parquet")
     rows = table.aggregate("value, count(*)", "value").fetchall()
     return Counter({int(value): count for value, count in rows})
 
@@ -61,16 +61,16 @@ def stored(folder: Path) -> Counter[int]:
 def test_whatever_the_batches(batches: Sequence[Sequence[int]], again: bool) -> None:
     """Halved, joined or in another order, to one bridge or several: each is stored once."""
 
-    async def run(folder: str) -> None:
-        sink = ParquetSink(dir=folder)
+    async def run(directory: str) -> None:
+        sink = ParquetSink(dir=directory)
         for numbers in batches:
-            sink = ParquetSink(dir=folder) if again else sink
+            sink = ParquetSink(dir=directory) if again else sink
             await sink.write(to_lines(delivered(*delivery(*numbers))))
 
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(run(folder))
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(run(directory))
         expected = dict.fromkeys({n for batch in batches for n in batch}, LINES)
-        assert stored(Path(folder)) == expected
+        assert stored(Path(directory)) == expected
 
 
 async def test_another_bridge_was_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,10 +108,10 @@ async def test_small_files_are_joined(tmp_path: Path) -> None:
             ids = provenance_of(["c"], array("q", [number]), array("q", [number]), array("q", [1]))
             await sink.write(to_lines(delivered([record], ids)))
             before[float(number), NOON + number, (("n", str(number)),)] += 1
-    (folder,) = tmp_path.glob("cluster=*/date=*")
-    while join_files(tmp_path, folder, "zstd"):
+    (directory,) = tmp_path.glob("cluster=*/date=*")
+    while join_files(tmp_path, directory, "zstd"):
         pass
-    assert len(list(folder.iterdir())) == 2
+    assert len(list(directory.iterdir())) == 2
     table = duckdb.read_parquet(f"{tmp_path}/**/*.parquet")
     rows = table.select("value, epoch_us(time) * 1000 + ns, map_entries(tags)").fetchall()
     after = Counter((v, t, tuple((e["key"], e["value"]) for e in tags)) for v, t, tags in rows)
@@ -130,10 +130,10 @@ async def test_a_kill_while_files_are_joined(
     async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
         for number in range(files.JOINED):
             await sink.write(to_lines([metric(float(number))]))
-    (folder,) = tmp_path.glob("cluster=*/date=*")
+    (directory,) = tmp_path.glob("cluster=*/date=*")
     with monkeypatch.context() as patch:
         patch.setattr(files, "remove", lambda *_: None)
-        assert join_files(tmp_path, folder, "zstd")
+        assert join_files(tmp_path, directory, "zstd")
     assert stored(tmp_path) == dict.fromkeys(range(files.JOINED), 2)
     clean_up(tmp_path)
     assert stored(tmp_path) == dict.fromkeys(range(files.JOINED), 1)
@@ -144,10 +144,10 @@ async def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
         for number in range(files.JOINED - 1):
             await sink.write(to_lines([metric(float(number))]))
-    (folder,) = tmp_path.glob("cluster=*/date=*")
-    pq.write_table(pa.table({"mine": [1]}), folder / "mine.parquet")
-    assert not join_files(tmp_path, folder, "zstd")
-    assert len(list(folder.iterdir())) == files.JOINED
+    (directory,) = tmp_path.glob("cluster=*/date=*")
+    pq.write_table(pa.table({"mine": [1]}), directory / "mine.parquet")
+    assert not join_files(tmp_path, directory, "zstd")
+    assert len(list(directory.iterdir())) == files.JOINED
 
 
 async def test_retention(tmp_path: Path) -> None:
@@ -162,20 +162,20 @@ async def test_retention(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
 async def test_killed_bridges(nats_server: NatsServer, tmp_path: Path, kills: int) -> None:
     """The recipe as shipped: each line that was published is in the files exactly once."""
-    folder = tmp_path / "store"
-    folder.mkdir()
-    bridges = KilledBridges("parquet", nats_server, tmp_path, CCPIPE_SINK__DIR=str(folder))
+    directory = tmp_path / "store"
+    directory.mkdir()
+    bridges = KilledBridges("parquet", nats_server, tmp_path, CCPIPE_SINK__DIR=str(directory))
 
     async def found() -> Counter[int]:
         while True:
             try:
-                return stored(folder)
+                return stored(directory)
             except duckdb.IOException:  # files were joined while it read
                 await asyncio.sleep(0.01)
 
     rows = await bridges.run(kills, found)
-    clean_up(folder)
-    assert stored(folder) == dict.fromkeys(range(bridges.published), LINES)
+    clean_up(directory)
+    assert stored(directory) == dict.fromkeys(range(bridges.published), LINES)
     assert len(rows) == bridges.published > 100
 
 
@@ -194,8 +194,8 @@ def batch(number):
         for c in range({CLUSTERS}) for day in range({DAYS}) for row in range({ROWS})
     )
 
-async def main(folder, start):
-    async with ParquetSink(dir=folder) as sink:
+async def main(directory, start):
+    async with ParquetSink(dir=directory) as sink:
         for number in itertools.count(int(start)):
             await sink.write(batch(number))
             print(number, flush=True)
@@ -204,8 +204,8 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def start(folder: Path, number: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WRITER, str(folder), str(number)]
+def start(directory: Path, number: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(directory), str(number)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -229,7 +229,7 @@ def kill(writer: subprocess.Popen[str], chance: random.Random) -> list[int]:
 def test_kill(tmp_path: Path) -> None:
     """However often writers are killed, each file reads whole, and so does every reported batch.
 
-    Two writers share the folder, and each is killed. A batch that was not reported may be there
+    Two writers share the directory, and each is killed. A batch that was not reported may be there
     in part: nobody was told that it is safe, so it will be handed over again.
     """
     chance = random.Random()

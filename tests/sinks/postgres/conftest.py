@@ -13,10 +13,10 @@ from tests.servers.postgres import Server
 def server() -> Iterator[Server]:
     """One server for all tests of a worker; each takes a database of its own.
 
-    Its folder is not below pytest's, which only we may enter.
+    Its directory is not below pytest's, which only we may enter.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="ccpipe-postgres-") as folder,
-        Server(Path(folder)) as server,
+        tempfile.TemporaryDirectory(prefix="ccpipe-postgres-") as directory,
+        Server(Path(directory)) as server,
     ):
         yield server

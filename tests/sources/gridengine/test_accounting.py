@@ -150,7 +150,7 @@ async def test_only_one_process_uses_a_checkpoint(tmp_path: Path) -> None:
 
 
 async def test_a_checkpoint_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    """Damaged content is an error of configuration; a missing folder is created if it can be."""
+    """Damaged content is an error of configuration; a missing directory is created if it can be."""
     (tmp_path / "checkpoint").write_bytes(b'{"a":')
     with pytest.raises(ConfigError, match=r"checkpoint: .*/checkpoint: Input data was truncated"):
         await source(tmp_path).__aenter__()
@@ -163,7 +163,7 @@ async def test_a_checkpoint_that_cannot_be_used_is_named(tmp_path: Path) -> None
         AccountingCheckpoint(tmp_path / "checkpoint" / "checkpoint").open()
     with pytest.raises(ConfigError, match="each only once"):
         source(tmp_path, paths=["a", "a"])
-    with pytest.raises(UnavailableError, match="is not an accessible folder"):
+    with pytest.raises(UnavailableError, match="is not an accessible directory"):
         await source(tmp_path, paths=["/no/such/accounting"]).check()
 
 
@@ -247,11 +247,11 @@ from ccpipe.sources.gridengine.accounting import AccountingFile
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.gridengine.translator import AccountingJobs
 
-url, folder, once = sys.argv[1:]
+url, directory, once = sys.argv[1:]
 site = Site(cluster="fox.test", hostname="master", bus=Bus(servers=[url]))
 source = AccountingFile(
-    site=site, paths=[f"{folder}/accounting"],
-    checkpoint=f"{folder}/checkpoint", poll=Interval(0.02), grace=Duration(0.2),
+    site=site, paths=[f"{directory}/accounting"],
+    checkpoint=f"{directory}/checkpoint", poll=Interval(0.02), grace=Duration(0.2),
     once=once == "once", begin="oldest",
 )
 records = AccountingJobs(site=site, emit=["records"])

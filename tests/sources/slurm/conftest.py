@@ -1,4 +1,4 @@
-"""Slurm's commands for the tests of this folder."""
+"""Slurm's commands for the tests of this directory."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A folder of programs that print files, in place of Slurm's, which most machines lack."""
+"""A directory of programs that print files, in place of Slurm's, which most machines lack."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 from ccpipe.sources.slurm.poll import END, SACCT_COLUMNS, SEPARATOR
 
 SCRIPT = """#!/bin/sh
-folder=$(dirname "$0")
-echo "$(basename "$0") $* TZ=$TZ" >> "$folder/calls"
-output="$folder/$(basename "$0").out"
-[ "$1" = write ] && output="$folder/script.$3"
+directory=$(dirname "$0")
+echo "$(basename "$0") $* TZ=$TZ" >> "$directory/calls"
+output="$directory/$(basename "$0").out"
+[ "$1" = write ] && output="$directory/script.$3"
 [ -e "$output" ] || { echo down >&2; exit 1; }
 cat "$output"
 """
@@ -20,24 +20,24 @@ TIMES = {"submit": "2026-11-20T10:00:00", "start": "2026-11-20T10:01:00"}
 class Programs:
     """Slurm's commands, each printing what it is given, or failing."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir()
         for name in NAMES:
-            path = folder / name
+            path = directory / name
             path.write_text(SCRIPT)
             path.chmod(0o755)
             self.set(name, "")
 
     def set(self, name: str, output: str | None) -> None:
-        path = self.folder / f"{name}.out"
+        path = self.directory / f"{name}.out"
         if output is None:
             path.unlink()
         else:
             path.write_text(output)
 
     def set_script(self, job: int, script: bytes) -> None:
-        (self.folder / f"script.{job}").write_bytes(script)
+        (self.directory / f"script.{job}").write_bytes(script)
 
     def set_sacct(self, *rows: str) -> None:
         self.set("sacct", "".join(f"{row}\n" for row in rows))
@@ -46,7 +46,7 @@ class Programs:
         self.set("squeue", "".join(f"{job}{END}\n" for job in jobs))
 
     def calls(self) -> list[str]:
-        path = self.folder / "calls"
+        path = self.directory / "calls"
         lines = path.read_text().rstrip("\n").split("\n") if path.exists() else []
         path.unlink(missing_ok=True)
         return lines

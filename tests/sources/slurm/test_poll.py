@@ -27,7 +27,7 @@ from tests.sources.slurm.programs import Programs, sacct_row, scontrol_job, sque
 
 
 def poller(programs: Programs) -> Poller:
-    commands = Commands(folder=str(programs.folder), timeout=10)
+    commands = Commands(directory=str(programs.directory), timeout=10)
     return Poller(commands, accounting=True, uncompleted=False)
 
 
@@ -150,7 +150,7 @@ HOUR = 3600 * 10**9
 
 
 def test_sacct_asks_for_ends_in_utc(programs: Programs) -> None:
-    commands = Commands(folder=str(programs.folder), timeout=10)
+    commands = Commands(directory=str(programs.directory), timeout=10)
     commands.sacct(1795170834 * 10**9, 1795170834 * 10**9 + HOUR, uncompleted=False)
     commands.sacct(0, HOUR, uncompleted=True)
     ended, all_ = programs.calls()
@@ -164,12 +164,12 @@ def test_sacct_asks_for_ends_in_utc(programs: Programs) -> None:
 def test_failure_names_the_command(programs: Programs, name: str) -> None:
     programs.set(name, None)
     with pytest.raises(UnavailableError, match=f"{name}.*down"):
-        getattr(Commands(folder=str(programs.folder), timeout=10), name)()
+        getattr(Commands(directory=str(programs.directory), timeout=10), name)()
 
 
 def test_job_without_a_script_is_an_error(programs: Programs) -> None:
     """Scontrol ends with 0 then, too."""
-    commands = Commands(folder=str(programs.folder), timeout=10)
+    commands = Commands(directory=str(programs.directory), timeout=10)
     programs.set_script(7, b"#!/bin/sh\n")
     programs.set_script(8, b"")
     assert commands.batch_script(7, 10) == b"#!/bin/sh\n"
@@ -179,10 +179,10 @@ def test_job_without_a_script_is_an_error(programs: Programs) -> None:
 
 def test_missing_command_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="squeue: No such file"):
-        Commands(folder=str(tmp_path), timeout=10).squeue()
+        Commands(directory=str(tmp_path), timeout=10).squeue()
 
 
 def test_command_that_hangs_is_ended(programs: Programs) -> None:
-    (programs.folder / "squeue").write_text("#!/bin/sh\nsleep 60\n")
+    (programs.directory / "squeue").write_text("#!/bin/sh\nsleep 60\n")
     with pytest.raises(UnavailableError, match=r"squeue: took more than 0\.2 s"):
-        Commands(folder=str(programs.folder), timeout=0.2).squeue()
+        Commands(directory=str(programs.directory), timeout=0.2).squeue()

@@ -137,7 +137,7 @@ async def test_state_outlives_the_process(tmp_path: Path) -> None:
     assert await replayed(state=state) == unacknowledged
 
 
-def test_folder_without_snapshots_is_refused(tmp_path: Path) -> None:
+def test_directory_without_snapshots_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no files"):
         PollReplay(str(tmp_path))
 

@@ -30,9 +30,9 @@ class Publisher:
 
     def __init__(self, programs: Programs, **options: Any) -> None:
         options.setdefault("nodes", Interval(0.001))
-        options.setdefault("state", str(programs.folder / "slurm.state"))
+        options.setdefault("state", str(programs.directory / "slurm.state"))
         self.source = Slurm(
-            site=SITE, programs=str(programs.folder), poll=Interval(0.001), **options
+            site=SITE, programs=str(programs.directory), poll=Interval(0.001), **options
         )
         self.batches: AsyncIterator[Batch[Any]] = self.source.batches()
 
@@ -118,11 +118,11 @@ async def test_outage_of_accounting_loses_nothing(programs: Programs) -> None:
 
 def state_of_killed(programs: Programs) -> str:
     """Return what is on the disk now, as a process finds it that follows one that was killed."""
-    folder = programs.folder / "killed"
-    folder.mkdir()
-    for path in programs.folder.glob("slurm.state*"):
-        shutil.copy(path, folder)
-    return str(folder / "slurm.state")
+    directory = programs.directory / "killed"
+    directory.mkdir()
+    for path in programs.directory.glob("slurm.state*"):
+        shutil.copy(path, directory)
+    return str(directory / "slurm.state")
 
 
 def since(programs: Programs) -> float:
@@ -168,7 +168,7 @@ async def test_full_resend_on_request(programs: Programs) -> None:
     programs.set_squeue(squeue_job("7", "PENDING"))
     publisher = Publisher(programs)
     assert len(await publisher.jobs()) == 1
-    request = programs.folder / "slurm.state.resend"
+    request = programs.directory / "slurm.state.resend"
     request.touch()
     assert len(await publisher.jobs()) == 1
     assert not request.exists()
@@ -179,7 +179,7 @@ async def test_full_mode_sends_everything_each_time(programs: Programs) -> None:
     programs.set_squeue(squeue_job("7", "PENDING"))
     publisher = Publisher(programs, mode="full")
     assert len(await publisher.jobs()) == len(await publisher.jobs()) == 1
-    assert not (programs.folder / "slurm.state").exists()
+    assert not (programs.directory / "slurm.state").exists()
 
 
 async def test_cluster_is_sent_as_a_whole(programs: Programs) -> None:
@@ -240,7 +240,7 @@ def test_numbers_must_make_sense() -> None:
 
 
 async def test_stop_ends_the_source(programs: Programs) -> None:
-    source = Slurm(site=SITE, programs=str(programs.folder), poll=Interval(60))
+    source = Slurm(site=SITE, programs=str(programs.directory), poll=Interval(60))
     batches = source.batches()
     await anext(batches)
     source.stop()

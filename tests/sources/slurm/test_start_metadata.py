@@ -28,7 +28,7 @@ class Bridge:
         options = {"job_script": True, "slurm_info": True, **options}
         self.programs = programs
         self.source = Slurm(
-            site=Site(cluster="fox", hostname="master"), programs=str(programs.folder),
+            site=Site(cluster="fox", hostname="master"), programs=str(programs.directory),
             poll=Interval(0.001), accounting=False, **options,
         )  # fmt: skip
         self.batches = self.source.batches()
@@ -189,9 +189,9 @@ async def test_time_of_a_poll_is_bounded(
 ) -> None:
     """A slurmctld that does not answer is not asked for every job."""
     monkeypatch.setattr(start_metadata, "MAX_SECONDS", 0.2)
-    whole = (programs.folder / "scontrol").read_text()
+    whole = (programs.directory / "scontrol").read_text()
     hanging = whole.replace('cat "', '[ "$1" = write ] && exec sleep 60\ncat "')
-    (programs.folder / "scontrol").write_text(hanging)
+    (programs.directory / "scontrol").write_text(hanging)
     for job in (7, 8):
         programs.set_script(job, b"#!/bin/sh\n")
     bridge = Bridge(programs)

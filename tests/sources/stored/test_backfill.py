@@ -132,7 +132,7 @@ def test_without_a_path_nothing_is_written(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_is_gone_is_named(tmp_path: Path) -> None:
     """As what may pass: what was written is not lost, but may be written again."""
     checkpoint = BackfillCheckpoint(tmp_path / "gone" / "x.json", "a to b", SELECTION, 10)
     with pytest.raises(UnavailableError, match=r"x\.json"):

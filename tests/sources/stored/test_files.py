@@ -12,8 +12,8 @@ SECOND = 10**9
 LINES = "".join(f"m,hostname=n{n % 3} value={n} {n}\n" for n in range(1, 10))
 
 
-def written(folder: Path, *contents: str) -> list[Path]:
-    paths = [folder / f"{number}.lp" for number in range(len(contents))]
+def written(directory: Path, *contents: str) -> list[Path]:
+    paths = [directory / f"{number}.lp" for number in range(len(contents))]
     for path, content in zip(paths, contents, strict=True):
         path.write_text(content)
     return paths

@@ -1,4 +1,4 @@
-"""The Parquet files of a folder as tables of DuckDB."""
+"""The Parquet files of a directory as tables of DuckDB."""
 
 from pathlib import Path
 
@@ -15,10 +15,10 @@ NOON = 1_740_052_800 * 10**9
 TAGS = {"cluster": "fox", "hostname": "n1"}
 
 
-async def lake(folder: Path, *records: Message) -> Path:
-    async with ParquetSink(dir=str(folder)) as sink:
+async def lake(directory: Path, *records: Message) -> Path:
+    async with ParquetSink(dir=str(directory)) as sink:
         await sink.write(to_lines(list(records)))
-    return folder
+    return directory
 
 
 async def test_metrics_events_and_jobs_are_tables(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ async def test_metrics_events_and_jobs_are_tables(tmp_path: Path) -> None:
         assert ask('SELECT job_id, state, "user" FROM jobs').fetchall() == [(7, "completed", "ann")]
 
 
-def test_a_folder_without_files_is_missing_input(tmp_path: Path) -> None:
+def test_a_directory_without_files_is_missing_input(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match="no Parquet files"):
         run_query(tmp_path, lambda _: None)
 
@@ -65,5 +65,5 @@ async def test_a_query_begins_anew_where_files_went(tmp_path: Path) -> None:
 
 
 async def test_a_path_with_quotes_is_read(tmp_path: Path) -> None:
-    folder = await lake(tmp_path / "it's", metric("m", 1.0, time=NOON, tags=TAGS))
-    assert run_query(folder, lambda connection: connection.execute("FROM samples").fetchall())
+    directory = await lake(tmp_path / "it's", metric("m", 1.0, time=NOON, tags=TAGS))
+    assert run_query(directory, lambda connection: connection.execute("FROM samples").fetchall())

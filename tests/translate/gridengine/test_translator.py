@@ -213,8 +213,8 @@ def read_jobs(messages: list[Message]) -> Jobs:
     return Jobs(job_of(from_event(each), "fox") for each in messages)
 
 
-def once(batches: list[list[Message]], folder: Path) -> list[Message]:
-    bridge = Bridge(folder / "whole", batches, live=True)
+def once(batches: list[list[Message]], directory: Path) -> list[Message]:
+    bridge = Bridge(directory / "whole", batches, live=True)
     bridge.run("never", 0)
     return bridge.written
 
@@ -234,14 +234,14 @@ def test_a_bridge_that_dies_writes_what_one_does_that_does_not(
     tmp_path_factory: pytest.TempPathFactory, dies: list[tuple[str, int]], size: int, live: bool
 ) -> None:
     """Every event once; where it dies before the commit, the same bytes again."""
-    folder = tmp_path_factory.mktemp("bridge")
+    directory = tmp_path_factory.mktemp("bridge")
     batches = [REAL[i : i + size] for i in range(0, len(REAL), size)]
-    bridge = Bridge(folder / "state", batches, live=live)
+    bridge = Bridge(directory / "state", batches, live=live)
     for how, after in dies:
         bridge.run(how, after)
     bridge.run("never", 0)
     known = {how for how, _ in dies}
-    expected = once(batches, folder)
+    expected = once(batches, directory)
     if "before it commits" in known:  # then a broker recognises them by their content
         assert set(map(key, bridge.written)) == set(map(key, expected))
     else:

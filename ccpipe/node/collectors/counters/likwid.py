@@ -133,11 +133,11 @@ class Likwid:
             self._reader = None
 
     def _hwthreads_there(self) -> list[_HwThread]:
-        folder = self._root / "sys/devices/system/cpu"
-        online = proc.listed(str(folder / "online"), proc.text(folder / "online"))
+        directory = self._root / "sys/devices/system/cpu"
+        online = proc.listed(str(directory / "online"), proc.text(directory / "online"))
         return [
             _HwThread(
-                number, proc.text(folder / f"cpu{number}/topology/physical_package_id").strip()
+                number, proc.text(directory / f"cpu{number}/topology/physical_package_id").strip()
             )
             for number in online
         ]

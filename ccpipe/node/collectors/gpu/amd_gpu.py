@@ -101,16 +101,16 @@ class AmdGpu:
 
 
 def cards(root: str) -> dict[str, Path]:
-    """Return the folder of each AMD card by its address; raises OSError if there is none."""
-    folder = Path(root, "sys/class/drm")
+    """Return the directory of each AMD card by its address; raises OSError if there is none."""
+    directory = Path(root, "sys/class/drm")
     found = {}
-    for card in proc.names(folder, "card*"):
-        device = folder / card / "device"
+    for card in proc.names(directory, "card*"):
+        device = directory / card / "device"
         if card[4:].isdecimal() and proc.word(device / "vendor") == _VENDOR:
             place = _ADDRESS.fullmatch(device.resolve().name)
             found[f"{place[1]:0>8}:{place[2]}:{place[3]}".upper() if place else card] = device
     if not found:
-        raise FileNotFoundError(2, "no AMD card", str(folder))
+        raise FileNotFoundError(2, "no AMD card", str(directory))
     return found
 
 

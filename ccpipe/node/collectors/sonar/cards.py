@@ -275,14 +275,14 @@ class AmdCards:
     def _addresses(self) -> Iterator[tuple[str, str]]:
         """Yield the addresses of cards by the number that the driver's compute side gives them."""
         for node in proc.names(self._kfd / "topology/nodes", "[0-9]*"):
-            folder = self._kfd / "topology/nodes" / node
-            number = proc.word(folder / "gpu_id")
+            directory = self._kfd / "topology/nodes" / node
+            number = proc.word(directory / "gpu_id")
             if number and number != "0":  # that of a processor
-                pairs = (line.split() for _, line in proc.lines(folder / "properties"))
+                pairs = (line.split() for _, line in proc.lines(directory / "properties"))
                 known = {pair[0]: pair[1] for pair in pairs if len(pair) == 2}  # noqa: PLR2004
                 names = ("domain", "location_id")
                 words = [known.get(name, "0") for name in names]
-                domain, place = proc.counters(str(folder / "properties"), words, minimum=2)
+                domain, place = proc.counters(str(directory / "properties"), words, minimum=2)
                 bus, slot, function = place >> 8 & 0xFF, place >> 3 & 0x1F, place & 7
                 yield number, f"{domain:08X}:{bus:02X}:{slot:02X}.{function}"
 

@@ -25,13 +25,13 @@ _COUNTERS = {  # by the keyword of mmpmon
     "wc": _row("gpfs_num_writes", "requests", "write calls"),
     "oc": _row("gpfs_num_opens", "requests", "files opened and created"),
     "cc": _row("gpfs_num_closes", "requests", "files closed"),
-    "dir": _row("gpfs_num_readdirs", "requests", "folders read"),
+    "dir": _row("gpfs_num_readdirs", "requests", "directories read"),
     "iu": _row("gpfs_num_inode_updates", "requests", "inodes written"),
 }
 _TOTALS = (
     _row("gpfs_bytes_total", "bytes", "read and written"),
     _row("gpfs_iops", "requests", "read and write calls"),
-    _row("gpfs_metaops", "requests", "opens, closes, folders read and inodes written"),
+    _row("gpfs_metaops", "requests", "opens, closes, directories read and inodes written"),
 )
 _BYTES, _CALLS = 2, 4  # of the counters; the rest are operations on metadata
 _LEVELS = (*_COUNTERS.values(), *_TOTALS)

@@ -38,7 +38,7 @@ _RATES = {
 
 METRICS = (*_COUNTERS, *_RATES.values(), *difference_rows(_COUNTERS))
 
-_FOLDERS = ("sys/kernel/debug/lustre/llite", "proc/fs/lustre/llite")
+_DIRECTORIES = ("sys/kernel/debug/lustre/llite", "proc/fs/lustre/llite")
 _PLACES = (  # key and column of each counter: how often, and how much
     ("read_bytes", 1), ("read_bytes", 0), ("write_bytes", 1), ("write_bytes", 0), ("open", 0),
     ("close", 0), ("getattr", 0), ("setattr", 0), ("statfs", 0), ("inode_permission", 0),
@@ -85,14 +85,14 @@ class Lustre:
                 yield metric(f"{counter}_diff", gain, time=time, tags=tags)
 
     def _read(self) -> tuple[list[str], dict[str, dict[str, int]]]:
-        new, old = (self._root / folder for folder in _FOLDERS)
-        folder = old if old.is_dir() else new
+        new, old = (self._root / directory for directory in _DIRECTORIES)
+        directory = old if old.is_dir() else new
         found: dict[str, dict[str, int]] = {}
-        mounts = proc.names(folder)
+        mounts = proc.names(directory)
         for mount in mounts:
             if not proc.matches(_name(mount), self._exclude):
                 with self.soft.noted():
-                    found[mount] = self._counters(folder / mount / "stats")
+                    found[mount] = self._counters(directory / mount / "stats")
         self.soft.report(found)
         return mounts, found
 

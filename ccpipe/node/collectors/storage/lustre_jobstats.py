@@ -135,7 +135,7 @@ def _counters(counts: Mapping[str, OperationCount]) -> dict[str, int]:
     return found
 
 
-_FOLDERS = ("proc/fs/lustre", "sys/fs/lustre")
+_DIRECTORIES = ("proc/fs/lustre", "sys/fs/lustre")
 _KINDS = ("obdfilter", "mdt")  # targets of object servers and of metadata servers
 _MAX_LINE = 4096  # characters; a histogram of 32 classes has some 600
 _MAX_ID = 256  # Lustre: 32, of which each may be escaped
@@ -153,9 +153,9 @@ _ESCAPE = re.compile(rb"\\x([0-9A-Fa-f]{2})")
 def target_files(root: str) -> dict[str, Path]:
     """Return the file of each target, such as ``scratch-OST0000``."""
     found: dict[str, Path] = {}
-    for folder in _FOLDERS:
+    for directory in _DIRECTORIES:
         for kind in _KINDS:
-            for path in sorted(Path(root, folder, kind).glob("*/job_stats")):
+            for path in sorted(Path(root, directory, kind).glob("*/job_stats")):
                 found.setdefault(path.parent.name, path)
     return found
 

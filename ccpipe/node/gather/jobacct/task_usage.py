@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ccpipe.errors import DataError
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.process_table import OpenProcess, OpenProcesses, Process, proportional
-from ccpipe.node.linux.slurm_cgroups import folders_of, keyed_counters
+from ccpipe.node.linux.slurm_cgroups import directories_of, keyed_counters
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MILLISECONDS = 1000 // os.sysconf("SC_CLK_TCK")
@@ -287,10 +287,10 @@ class Frequencies:
         return self._known.setdefault(cpu, 0)
 
     def _cpufreq(self, cpu: int) -> int | None:
-        folder = self._cpus / f"cpu{cpu}" / "cpufreq"
+        directory = self._cpus / f"cpu{cpu}" / "cpufreq"
         try:
-            found = proc.number(folder / "cpuinfo_cur_freq")
-            return proc.number(folder / "scaling_cur_freq") if found is None else found
+            found = proc.number(directory / "cpuinfo_cur_freq")
+            return proc.number(directory / "scaling_cur_freq") if found is None else found
         except DataError:
             return None
 
@@ -327,33 +327,33 @@ class CgroupUsage(NamedTuple):
 class TaskCgroup:
     """The control group of one task."""
 
-    def __init__(self, folders: dict[str, Path]) -> None:
-        self._folders = folders
+    def __init__(self, directories: dict[str, Path]) -> None:
+        self._directories = directories
 
     @classmethod
     def of(cls, pid: int, *, root: str = "/") -> "TaskCgroup | None":
         """Return the control group of the task that `pid` belongs to; None if it has none."""
         try:
-            folders = folders_of(pid, root)
+            directories = directories_of(pid, root)
         except OSError:
             return None
         own = {
             name: path
-            for name, path in folders.items()
+            for name, path in directories.items()
             if _TASK.fullmatch(path.name) and name in ("", "memory", "cpuacct")
         }
         return cls(own) if own else None
 
     def read(self) -> CgroupUsage | None:
         """Return what is known now; None if the group is gone; raises DataError."""
-        if not any(folder.is_dir() for folder in self._folders.values()):
+        if not any(directory.is_dir() for directory in self._directories.values()):
             return None
-        if "memory" in self._folders or "cpuacct" in self._folders:
+        if "memory" in self._directories or "cpuacct" in self._directories:
             return self._version_1()
-        return self._version_2(self._folders[""])
+        return self._version_2(self._directories[""])
 
     def _version_1(self) -> CgroupUsage:
-        cpuacct, memory = self._folders.get("cpuacct"), self._folders.get("memory")
+        cpuacct, memory = self._directories.get("cpuacct"), self._directories.get("memory")
         ticks = keyed_counters(cpuacct / "cpuacct.stat", ("user", "system")) if cpuacct else []
         user, system = (tick * _MILLISECONDS for tick in ticks) if ticks else (None, None)
         if memory is None:
@@ -365,12 +365,12 @@ class TaskCgroup:
         peak = proc.counter(memory / "memory.max_usage_in_bytes")
         return CgroupUsage(user, system, rss, peak, virtual, _one(stat, "total_pgmajfault"))
 
-    def _version_2(self, folder: Path) -> CgroupUsage:
-        spent = keyed_counters(folder / "cpu.stat", ("user_usec", "system_usec"))
+    def _version_2(self, directory: Path) -> CgroupUsage:
+        spent = keyed_counters(directory / "cpu.stat", ("user_usec", "system_usec"))
         user, system = (micros // 1000 for micros in spent) if spent else (None, None)
-        memory = proc.counter(folder / "memory.current")
-        peak = proc.counter(folder / "memory.peak")
-        faults = _one(folder / "memory.stat", "pgmajfault")
+        memory = proc.counter(directory / "memory.current")
+        peak = proc.counter(directory / "memory.peak")
+        faults = _one(directory / "memory.stat", "pgmajfault")
         return CgroupUsage(user, system, memory, peak, None, faults)
 
 

@@ -63,11 +63,11 @@ double perfmon_getLastMetric(int group, int metric, int thread)
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     program("likwid-perfctr", "likwid")  # with it comes likwid.h
-    folder = tmp_path_factory.mktemp("likwid")
-    (folder / "likwid.c").write_text(STAND_IN)
-    made = folder / "liblikwid.so"
+    directory = tmp_path_factory.mktemp("likwid")
+    (directory / "likwid.c").write_text(STAND_IN)
+    made = directory / "liblikwid.so"
     subprocess.run(
-        ["cc", "-shared", "-fPIC", "-o", made, folder / "likwid.c"], check=True, timeout=60
+        ["cc", "-shared", "-fPIC", "-o", made, directory / "likwid.c"], check=True, timeout=60
     )
     return str(made)
 

@@ -58,12 +58,12 @@ def test_stacks_of_memory_have_a_temperature_each(root: Root) -> None:
     assert {m.tags["stype-id"]: m.value for m in messages} == {"0": 55, "1": 56, "2": 57}
 
 
-def _card_with(folder: Path, table: bytes) -> AmdGpu:
-    device = folder / "sys/class/drm/card0/device"
+def _card_with(directory: Path, table: bytes) -> AmdGpu:
+    device = directory / "sys/class/drm/card0/device"
     device.mkdir(parents=True, exist_ok=True)
     (device / "vendor").write_text("0x1002\n")
     (device / "gpu_metrics").write_bytes(table)
-    return AmdGpu(root=str(folder))
+    return AmdGpu(root=str(directory))
 
 
 def test_newer_cards_have_another_table(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_newer_cards_have_another_table(tmp_path: Path) -> None:
 ))  # fmt: skip
 def test_any_table_gives_metrics_or_a_named_error(table: bytes) -> None:
     """No bytes raise anything else."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         try:
-            reported(_card_with(Path(folder), table).collect(0))
+            reported(_card_with(Path(directory), table).collect(0))
         except DataError as error:
             assert "gpu_metrics: " in str(error)  # noqa: PT017 - it need not be raised

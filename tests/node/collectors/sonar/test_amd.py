@@ -89,10 +89,10 @@ def test_cards_are_described(root: Root) -> None:
 
 def test_a_bad_file_costs_the_card_its_values_only(root: Root, tmp_path: Path) -> None:
     root.show("kfd/first")
-    folder = tmp_path / "kfd-first"
-    (folder / "sys/class/drm/card1/device/mem_info_vram_total").write_text("much\n")
+    directory = tmp_path / "kfd-first"
+    (directory / "sys/class/drm/card1/device/mem_info_vram_total").write_text("much\n")
     errors = Errors()
-    full, sparse = made(folder).sample(errors)[0]
+    full, sparse = made(directory).sample(errors)[0]
     assert (full.ce_util, sparse) == (97, SampleGpu(index=1, uuid=SPARSE))
     [text] = errors.texts
     assert "mem_info_vram_total: 'much' is not a number" in text
@@ -134,11 +134,11 @@ def test_cards_of_all_makes_are_told(
     root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root.show("kfd/first")
-    folder = Path(shutil.copytree(root.path, tmp_path / "both", symlinks=True))
+    directory = Path(shutil.copytree(root.path, tmp_path / "both", symlinks=True))
     answers = {"GetComputeRunningProcesses_v3": [(4711, 2**20)]}
-    install(monkeypatch, folder, Card("00000000:01:00.0", "GPU-a", answers))
+    install(monkeypatch, directory, Card("00000000:01:00.0", "GPU-a", answers))
     errors = Errors()
-    cards = Cards(node="n1", root=str(folder))
+    cards = Cards(node="n1", root=str(directory))
     gpus, processes = cards.sample(errors)
     uuids = ["GPU-a", "9a8c2bdcf0a0f2b1", "n1/00000000:03:00.0"]
     assert [(gpu.index, gpu.uuid) for gpu in gpus] == list(zip((0, 0, 1), uuids, strict=True))

@@ -30,9 +30,9 @@ def files(root: Path | Root, **options: bool) -> ProcessFiles:
     return ProcessFiles(root=str(root), **options)
 
 
-def made(folder: Path, **contents: str) -> Path:
+def made(directory: Path, **contents: str) -> Path:
     blocks = "".join(f"## /proc/7/{name}\n{text}" for name, text in contents.items())
-    return unpack(f"@ first\n{blocks}@ second\n", folder)
+    return unpack(f"@ first\n{blocks}@ second\n", directory)
 
 
 def test_memory_is_private_memory_and_data_with_stack(root: Root) -> None:
@@ -44,7 +44,7 @@ def test_memory_is_private_memory_and_data_with_stack(root: Root) -> None:
 
 
 def test_the_owner_is_the_effective_user(tmp_path: Path) -> None:
-    """As the owner of its folder in /proc is, which Sonar looks at."""
+    """As the owner of its directory in /proc is, which Sonar looks at."""
     assert files(made(tmp_path, status=UID)).status(7) == (1001, MemoryUse())
 
 

@@ -218,9 +218,9 @@ def test_the_table_may_change_between_samples(first: Root) -> None:
     assert set(processes(clean(collector, 2))) == set(before)
 
 
-def copied(root: Root, folder: Path) -> Path:
+def copied(root: Root, directory: Path) -> Path:
     root.show("sonar/first")
-    return Path(shutil.copytree(root.path / "proc", folder / "proc"))
+    return Path(shutil.copytree(root.path / "proc", directory / "proc"))
 
 
 def test_bad_files_cost_themselves_only_and_are_told(root: Root, tmp_path: Path) -> None:
@@ -346,16 +346,16 @@ def test_any_files_give_a_valid_envelope(
     tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]
 ) -> None:
     """Data or errors, by the specification's rules, and never an exception."""
-    folder = tmp_path_factory.mktemp("any")
-    (folder / "proc/7").mkdir(parents=True)
+    directory = tmp_path_factory.mktemp("any")
+    (directory / "proc/7").mkdir(parents=True)
     good = {
         "stat": b"cpu 1 2 3 4\ncpu0 1 2 3 4\nbtime 1740000000\n",
         "7/stat": b"7 (b) S 1 8 8 0 -1 4194560 8548 0 0 0 55 6 0 0 20 0 1 0 14 30408704 6308 1\n",
         "7/status": b"Name:\tb\nUid:\t5000\t5000\t5000\t5000\n",
     }
     for name, content in {**good, **contents}.items():
-        (folder / "proc" / name).write_bytes(content)
-    [envelope] = made(folder).collect(SLOT)
+        (directory / "proc" / name).write_bytes(content)
+    [envelope] = made(directory).collect(SLOT)
     strict(envelope)
 
 

@@ -318,10 +318,10 @@ def test_times_are_local_with_their_offset(monkeypatch: pytest.MonkeyPatch, zone
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("node")
+    directory = tmp_path_factory.mktemp("node")
     for tree in ("sonar", "topology", "kfd"):
-        unpack((PACKED / f"{tree}.txt").read_text(), folder)
-    return folder
+        unpack((PACKED / f"{tree}.txt").read_text(), directory)
+    return directory
 
 
 FILES = re.findall(

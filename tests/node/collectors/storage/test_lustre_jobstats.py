@@ -125,8 +125,8 @@ LINES = [
 
 
 def parsed(content: bytes, limit: int = 100, **options: Any) -> TargetStats:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "job_stats")
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "job_stats")
         path.write_bytes(content)
         given_ = {"operations": NAMES, "is_wanted": lambda _: True, **options}
         return read_jobs(path, limit=limit, **given_)
@@ -230,8 +230,8 @@ def test_memory_is_bounded_for_any_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["obdfilter", "mdt"])
 def test_target_that_is_listed_twice_is_read_once(tmp_path: Path, kind: str) -> None:
-    for folder in ("proc", "sys"):
-        path = tmp_path / folder / "fs/lustre" / kind / "a-0/job_stats"
+    for directory in ("proc", "sys"):
+        path = tmp_path / directory / "fs/lustre" / kind / "a-0/job_stats"
         path.parent.mkdir(parents=True)
         path.touch()
     assert target_files(str(tmp_path)) == {"a-0": tmp_path / f"proc/fs/lustre/{kind}/a-0/job_stats"}

@@ -260,9 +260,9 @@ def test_the_frequency_is_that_of_the_processor_it_runs_on(table: Table) -> None
 
 def test_cpufreq_comes_first_and_cpuinfo_is_turned_into_kilohertz(tmp_path: Path) -> None:
     """Of what the kernel has; a refresh reads again."""
-    folder = tmp_path / "sys/devices/system/cpu/cpu1/cpufreq"
-    folder.mkdir(parents=True)
-    (folder / "scaling_cur_freq").write_text("1800000\n")
+    directory = tmp_path / "sys/devices/system/cpu/cpu1/cpufreq"
+    directory.mkdir(parents=True)
+    (directory / "scaling_cur_freq").write_text("1800000\n")
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(
         "processor\t: 0\ncpu MHz\t\t: 2596.120\n\nprocessor\t: 3\ncpu MHz\t\t: 3000\n"
@@ -287,8 +287,8 @@ V1 = "slurm_c3/uid_2001/job_51/step_0/task_0"
 V2 = "system.slice/slurmstepd.scope/job_51/step_0/user/task_0"
 
 
-def _version_2(root: Path, folder: str = V2) -> Path:
-    path = root / "sys/fs/cgroup" / folder
+def _version_2(root: Path, directory: str = V2) -> Path:
+    path = root / "sys/fs/cgroup" / directory
     path.mkdir(parents=True)
     (path / "cpu.stat").write_text("usage_usec 7000\nuser_usec 4500999\nsystem_usec 2500\n")
     (path / "memory.current").write_text("1000000\n")
@@ -297,7 +297,7 @@ def _version_2(root: Path, folder: str = V2) -> Path:
         "anon 5\nactive_file 200000\ninactive_file 100000\npgmajfault 7\n"
     )
     (root / "proc/77").mkdir(parents=True)
-    (root / "proc/77/cgroup").write_text(f"0::/{folder}\n")
+    (root / "proc/77/cgroup").write_text(f"0::/{directory}\n")
     return path
 
 
